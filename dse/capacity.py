@@ -41,6 +41,9 @@ ORDERS = ("devices", "dollars")
 
 LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
+SPACES = dict.fromkeys(DIES, "capacity_dies") | {SERVED_PIPELINES: "capacity_pipelines"}
+"""What is looked through where nobody says it, by software; capacity for others."""
+
 MOST_DEVICES = 1 << 16
 
 LONGEST = 10.0
@@ -190,6 +193,8 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
+    if posed(chip, asked, trust=trust)[0].by_chip:
+        return _in_cells(chip, asked, trust, 1)
     if _said(asked):
         find = _fewest if asked.rate else _most
         return find(chip, asked, *posed(chip, asked, trust=trust))
@@ -199,7 +204,7 @@ def _side(chip: str, asked: Asked, trust: bool) -> Side:
         if count <= MOST_PLAYED:
             told = _counted(asked, count)
             return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
-    return _in_cells(chip, asked, trust)
+    return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES)
 
 
 def _said(asked: Asked) -> bool:
@@ -223,30 +228,38 @@ def enough(load: Load, bounds: Bounds, rate: float) -> int:
     return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
 
-def _in_cells(chip: str, asked: Asked, trust: bool) -> Side:
+def _in_cells(chip: str, asked: Asked, trust: bool, most: int) -> Side:
     """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
 
-    The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again.
+    The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again. Where somebody
+    says how many, these are one cell's.
+
+    Args:
+        chip, asked, trust: what is asked.
+        most: devices of a cell.
     """
     kinds, bounds, knobs = posed(chip, asked, trust=trust)
-    devices, rate = _cell(
-        asked.devices or MOST_DEVICES, lambda some: _estimated(kinds, bounds, knobs, some), kinds.load, bounds
-    )
+    devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some), kinds.load, bounds)
     while True:
-        told = _counted(asked, enough(kinds.load, bounds, rate))
+        told = asked if _said(asked) else _counted(asked, enough(kinds.load, bounds, rate))
         kinds, bounds, knobs = posed(chip, told, trust=trust)
-        load = kinds.load
-        side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs), words=told.overrides[-1:])
+        load, words = kinds.load, told.overrides[len(asked.overrides) :]
+        side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs), words=words)
         count = len(load.requests)  # a trace may have fewer than are asked for
-        if side.best is None or enough(load, bounds, side.best.rate) <= count or count < enough(load, bounds, rate):
+        if (
+            told is asked
+            or side.best is None
+            or enough(load, bounds, side.best.rate) <= count
+            or count < enough(load, bounds, rate)
+        ):
             break
         rate = COARSE * side.best.rate
     if side.best is None:
         return side
     cells = math.ceil(asked.rate / side.best.rate) if asked.rate else asked.devices // devices
     if cells * devices > MOST_DEVICES:
-        most = MOST_DEVICES // devices * side.best.rate
-        why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {most:.4g}"
+        whole = MOST_DEVICES // devices * side.best.rate
+        why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {whole:.4g}"
         return replace(side, why=f"{chip}: {why}")
     return replace(side, cells=cells, asked=asked.devices or 0)
 
@@ -285,7 +298,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
         raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
     usual = question({**config, "space": {}}, folder_of(config))
     if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
-        words.append("space=capacity_dies" if software_of(usual.base.mapping) in DIES else "space=capacity")
+        words.append(f"space={SPACES.get(software_of(usual.base.mapping), 'capacity')}")
         config = compose(words, trust=trust)
     load = usual.workload.cases[0]
     if not isinstance(load, Load):
@@ -297,11 +310,6 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
     bounds = bounds_of(load, asked.share)
-    if software_of(usual.base.mapping) == SERVED_PIPELINES:
-        raise DesignError(
-            f"capacity: {config['choices'].get('mapping')} has its instances on one chip; capacity counts whole chips: "
-            "choose mapping=flat_serving for tiles"
-        )
     return Kinds(usual, load), bounds, _space(config, usual, words)
 
 
@@ -383,7 +391,8 @@ def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds)
     for one in _distinct(found):
         first = load.requests.first(min(len(load.requests), 20))
         gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
-        served = one.deployment.serve(replace(first, arrival=gap * np.arange(len(first))), stop=UNBOUNDED)
+        asked = replace(first, arrival=gap * np.arange(len(first)))
+        served = one.at(asked).serve(asked, stop=UNBOUNDED)
         alone.append(spent(served, bounds.share))
     ttft, tpot = (min(values) for values in zip(*alone, strict=True))
     return (

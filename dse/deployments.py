@@ -1,16 +1,16 @@
 """Deployments of a model on so many devices: instances that do both phases, or pools that prefill and that decode, with the
-estimate of each from its steady state.
+estimate of each from its steady state. Where instances are pipelines on one chip, a deployment is a chip.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 from dse.build import Question
 from dse.evaluators.evaluation import binding
-from dse.evaluators.judges.serving import joined, pools_of
+from dse.evaluators.judges.serving import deployer, pools_of
 from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.steady import Paces, Steady, fastest, paces
@@ -18,7 +18,8 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
 from dse.space.knobs import Space, Value
-from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_POOLED_DIES, software_of
+from dse.space.requests import Requests
+from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import Load
 
 MARGIN = 1.4
@@ -44,6 +45,9 @@ TP = ("mapping.prefill.tp", "mapping.decode.tp")
 
 SPLIT = ("tp", "pp", "ep")
 """Of many dies, what divides a copy of the model."""
+
+CORES = "mapping.serving.prefill_cores"
+"""Of a chip whose pipelines are the instances, those that only prefill."""
 
 ROWS, COLS = "chip.dies.rows", "chip.dies.cols"
 """Of a system of many dies, which has as many rows of them as its instances take."""
@@ -78,9 +82,9 @@ class Candidate:
     most: float
 
     @cached_property
-    def deployment(self) -> Deployment:
-        """Pools, and the way of caches between them."""
-        return joined(self.design, self.load, self.pools)
+    def at(self) -> Callable[[Requests], Deployment]:
+        """What serves requests as they come."""
+        return deployer(self.design, self.load, self.pools)
 
     @cached_property
     def but_batch(self) -> tuple[Any, ...]:
@@ -91,6 +95,9 @@ class Candidate:
     @property
     def text(self) -> str:
         """In words."""
+        if software_of(self.design.mapping) == SERVED_PIPELINES:
+            each = [f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}" for address, value in self.alike.items()]
+            return ", ".join(each) or "as the mapping says"
         counts = {name: int(at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
         if self.apart:
             who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
@@ -109,16 +116,21 @@ class Candidate:
     @property
     def words(self) -> list[str]:
         """As overrides of ``dse evaluate``."""
+        return [f"{address}={value}" for address, value in self.alike.items()]
+
+    @property
+    def alike(self) -> dict[str, Any]:
+        """Leaves, those of both phases once where they are the same."""
         both = {
             PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
         }
         alike = {leaf for leaf, value in both.items() if self.values.get(leaf) == value}
-        found = []
+        found = {}
         for address, value in self.values.items():
             if address in alike:
-                found.append(f"mapping.both.{address.removeprefix(PHASE[0])}={value}")
+                found[f"mapping.both.{address.removeprefix(PHASE[0])}"] = value
             elif not (address.startswith(PHASE[1]) and PHASE[0] + address.removeprefix(PHASE[1]) in alike):
-                found.append(f"{address}={value}")
+                found[address] = value
         return found
 
 
@@ -131,17 +143,26 @@ class Kinds:
         self._limits: dict[str, str] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
 
+    @property
+    def by_chip(self) -> bool:
+        """Whether the instances are on one chip, whatever there are of it."""
+        return software_of(self.usual.base.mapping) == SERVED_PIPELINES
+
     def limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Which limit one instance of each pool breaks; "" for none."""
         key = _key(values)
         if key not in self._limits:
-            alone = replaced(design, {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)})
+            one = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
+            alone = design if self.by_chip else replaced(design, one)
             worst = binding(alone, replace(self.usual.workload, cases=(self.load,)))
             self._limits[key] = worst.limit if worst else ""
         return self._limits[key]
 
     def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[Pool, ...], Paces]:
         """Pools of a deployment, and what an instance of each takes."""
+        if self.by_chip:
+            made = deployer(design, self.load, ())(self.load.requests).pools
+            return made, paces(made, self.load.requests)
         many = (int(values.get(PREFILL, 0)), int(values[INSTANCES]))
         # how many instances share the links of a system of dies is in their prices
         key = f"{_key(values)} {many if software_of(design.mapping) in DIES else ''}"
@@ -274,6 +295,10 @@ def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Itera
     """Leaves of each deployment on so many devices at most, and whether phases are apart."""
     base = usual.base
     rows = [_leaves(knobs, values) for values in _rows(knobs)]
+    if software_of(base.mapping) == SERVED_PIPELINES:
+        cores = [int(row.get(CORES, at(base, CORES))) for row in rows]
+        yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
+        return
     said = int(at(base, INSTANCES)), int(at(base, PREFILL))
     for leaves in rows:
         each = [_each(base, leaves, phase) for phase in PHASE]
@@ -363,6 +388,8 @@ def _split(design: Design, phase: str) -> str:
 
 
 def _devices(design: Design) -> int:
+    if software_of(design.mapping) == SERVED_PIPELINES:
+        return 1
     if software_of(design.mapping) in DIES:
         return int(at(design, ROWS)) * int(at(design, COLS))
     prefill, instances = int(at(design, PREFILL)), int(at(design, INSTANCES))

@@ -165,7 +165,8 @@ def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: fl
 def play(one: Candidate, load: Load, rate: float, until: Bounds | Stop) -> Served:
     """A run of a load's requests at a rate, up to where a bound can no longer be kept."""
     stop = until.stop(len(load.requests)) if isinstance(until, Bounds) else until
-    return one.deployment.serve(load.at(rate), stop=stop)
+    asked = load.at(rate)
+    return one.at(asked).serve(asked, stop=stop)
 
 
 def worth(served: Served, devices: int) -> tuple[float, float]:

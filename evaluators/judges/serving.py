@@ -5,7 +5,7 @@ decodes. A layout says what an iteration of them takes and how much they hold (`
 as a table, and played by the loop. Where pools are parts of one chip, its pipelines answer for themselves (`tile_serving`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -31,6 +31,7 @@ from dse.space.design import Design
 from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
+from dse.space.requests import Requests
 from dse.space.software import (
     SERVED_DEVICES,
     SERVED_DIES,
@@ -96,8 +97,12 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:
     """What all chips of a design cost to make, and a million output tokens of a run of a load's requests. [USD]"""
-    seconds, spent = served.span(run), service_of(design).used
-    used = asked(spent(design, load, _done(run), seconds, fidelity, float), MONEY)  # the most power has no part in it
+    service = service_of(design)
+    if hasattr(service, "spent"):
+        spent = service.spent(design, load, run, fidelity)
+    else:
+        spent = service.used(design, load, _done(run), served.span(run), fidelity, float)  # the most power has no part in it
+    used = asked(spent, MONEY)
     system, token = (float(np.squeeze(now({name: used[name]})[name])) for name in MONEY)
     return system, token
 
@@ -262,6 +267,16 @@ def pools_of(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         off = max(off, here)
         pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
     return guessing(pools, load), off
+
+
+def deployer(design: Design, load: Load, pools: Sequence[Pool]) -> Callable[[Requests], Deployment]:
+    """What serves a load's requests at any rate, by the closed form: these pools, or pipelines that depend on it."""
+    service = service_of(design)
+    if hasattr(service, "deployer"):
+        found: Callable[[Requests], Deployment] = service.deployer(design, load, "closed")
+        return found
+    made = joined(design, load, pools)
+    return lambda requests: made
 
 
 def joined(design: Design, load: Load, pools: Sequence[Pool]) -> Deployment:

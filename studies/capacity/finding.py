@@ -6,7 +6,7 @@ from dse.capacity import Side, capacity, parsed, posed
 from dse.deployments import Candidate, candidates
 from dse.evaluators.serving.capacity import largest
 from dse.evaluators.serving.state import Stop
-from dse.race import OF_LOAD
+from dse.race import OF_LOAD, play
 from dse.space.units import show
 from dse.studies.write import table
 
@@ -69,10 +69,10 @@ def _every(words: tuple[str, ...], side: Side) -> list[Candidate]:
 
 
 def _own(one: Candidate, side: Side) -> float:
-    def play(rate: float, stop: Stop):  # type: ignore[no-untyped-def]
-        return one.deployment.serve(side.load.at(rate), stop=stop)
+    def at_rate(rate: float, stop: Stop):  # type: ignore[no-untyped-def]
+        return play(one, side.load, rate, stop)
 
-    return largest(play, side.bounds, len(side.load.requests), one.estimate.rate).rate
+    return largest(at_rate, side.bounds, len(side.load.requests), one.estimate.rate).rate
 
 
 def _race(side: Side, rates: Rates) -> list[str]:

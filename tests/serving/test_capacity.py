@@ -267,6 +267,31 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
             assert not good or (side.best.capacity is not None and side.best.capacity.binds == "tpot")
 
 
+def test_pipelines_of_a_chip_are_a_deployment() -> None:
+    """The best way to share a chip's cores, as an evaluation finds it; chips are cells that are alike."""
+    words = ["chip=npu64", "model=qwen3_1b7", "workload.prompt=200", "workload.output=20", "workload.ttft='150 ms'"]
+    words += ["workload.tpot='20 ms'", "mapping.both.tp=4", "mapping.both.pp=4", "workload.requests=150"]
+    knobs = ["space=empty", "+space.mapping.serving.prefill_cores='choice(0,32)'"]
+    (side,) = capacity([*words, *knobs, "devices=3"])
+    assert (side.cells, side.devices, side.words) == (3, 1, ())
+    assert side.best is not None
+    assert {one.candidate.apart for one in side.tried} == {True, False}
+    assert [one.devices for one in side.candidates] == [1, 1]
+    kept = []
+    for times in (1.0, BEYOND):
+        rate = f"workload.rate={times * side.best.rate!r} Hz"
+        config = compose([*words, "workload=serving", *side.best.candidate.words, rate])
+        asked = question({**config, "space": {}}, folder_of(config))
+        (load,) = asked.workload.cases
+        assert isinstance(load, Load)
+        found = evaluate(stacked([asked.base]), asked.workload).columns
+        run = side.best.candidate.at(load.requests).serve(load.requests)
+        assert found["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
+        assert found["system_price"][0] == pytest.approx(side.best.price)
+        kept.append(not side.bounds.breaks(run))
+    assert kept == [True, False]
+
+
 def test_a_largest_rate_is_a_metric() -> None:
     words = [
         "chip=h200",
@@ -318,7 +343,6 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
         (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
-        (["chip=npu64", "devices=1", "model=qwen3_4b"], "counts whole chips"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
         (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),
     ],
