@@ -7,12 +7,13 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.capacity import LONG, Side, Tried, enough, may_take, worth
+from dse.capacity import LONG, Side, enough, may_take
 from dse.drafts import draft
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.json_text import json_text
 from dse.progress import Terminal, say
+from dse.race import Tried, worth
 from dse.schemas import stamped
 from dse.signals import held_back
 from dse.space.units import show
@@ -75,7 +76,7 @@ def _side(side: Side) -> dict[str, Any]:
             "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
             "mean_output_tokens": float(side.load.requests.output.mean()),
         },
-        "bounds": {"ttft_s": side.bounds.ttft, "tpot_s": side.bounds.tpot, "share_of_requests": side.bounds.share},
+        "bounds": _bounds(side),
         "devices": side.devices,
         "cells": side.cells,
         "best": _deployment(side.best, side) if side.best else None,
@@ -94,6 +95,24 @@ def _side(side: Side) -> dict[str, Any]:
             for times, rate, ttft, tpot, broken in side.curve
         ],
     }
+
+
+def _bounds(side: Side) -> dict[str, Any]:
+    """What requests must keep; of each class, where there are classes."""
+    classes = [{"name": of.name, "ttft_s": of.ttft, "tpot_s": of.tpot} for of in side.bounds.classes]
+    bounds = side.bounds
+    return {"ttft_s": bounds.ttft, "tpot_s": bounds.tpot, "share_of_requests": bounds.share, "classes": classes}
+
+
+def _by_class(one: Tried, side: Side) -> list[dict[str, Any]]:
+    """What requests of each class take at the largest rate."""
+    assert one.capacity is not None
+    assert one.capacity.served is not None
+    found = []
+    for number, of in enumerate(side.bounds.classes):
+        ttft, tpot = spent(one.capacity.served, side.bounds.share, number)
+        found.append({"name": of.name, "ttft_s": ttft, "tpot_s": tpot})
+    return found
 
 
 def _deployment(one: Tried, side: Side) -> dict[str, Any]:
@@ -118,6 +137,7 @@ def _deployment(one: Tried, side: Side) -> dict[str, Any]:
         "system_price_usd": one.price,
         "price_per_mtoken_usd": one.per_mtoken,
         "runs": len(found.tried),
+        "classes": _by_class(one, side),
     }
 
 
@@ -131,18 +151,30 @@ def _answer(side: Side) -> str:
     assert best is not None
     assert best.capacity is not None
     share = f"{100 * side.bounds.share:g} % of requests"
-    bound = f"{show(side.bounds.ttft, 's')} to the first token, {show(side.bounds.tpot, 's')} a token"
+    bound = ", and ".join(
+        f"{f'of {escape(of.name)} ' if of.name else ''}within {show(of.ttft, 's')} to the first token, "
+        f"{show(of.tpot, 's')} a token"
+        for of in side.bounds.each
+    )
     asked = side.load.requests
     lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
     last = ", while these requests last," if few(side) else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
-        f"{share} within {bound}\n"
+        f"{share} {bound}\n"
         f"[bold]{best.rate:.4g} requests/s[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{_next(best, side)} is broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
-        f"{_for_how_long(side)}"
+        f"{_each_class(best, side)}{_for_how_long(side)}"
+    )
+
+
+def _each_class(best: Tried, side: Side) -> str:
+    """What requests of each class take, a line each; nothing where there are no classes."""
+    return "".join(
+        f"\n{escape(of['name'])}: {show(of['ttft_s'], 's')} to the first token, {show(of['tpot_s'], 's')} a token"
+        for of in _by_class(best, side)
     )
 
 

@@ -10,7 +10,6 @@ is played.
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,12 +20,12 @@ import numpy as np
 
 from dse.build import Question, question
 from dse.compose import compose, folder_of
-from dse.deployments import DIES, TP, Candidate, candidates
+from dse.deployments import DIES, TP, Candidate, Kinds, candidates
 from dse.evaluators.judges.serving import dollars
-from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, checked, largest, spent
-from dse.evaluators.serving.loop import UNBOUNDED, Served
-from dse.evaluators.serving.state import Stop
+from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of, spent
+from dse.evaluators.serving.loop import UNBOUNDED
 from dse.progress import Progress
+from dse.race import COARSE, Tried, beside, curve, play, raced, threads
 from dse.records import parsed as number
 from dse.space.errors import DesignError
 from dse.space.knobs import Space
@@ -42,49 +41,19 @@ ORDERS = ("devices", "dollars")
 
 LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
-WAVE = 4
-"""Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
+SPACES = dict.fromkeys(DIES, "capacity_dies") | {SERVED_PIPELINES: "capacity_pipelines"}
+"""What is looked through where nobody says it, by software; capacity for others."""
 
 MOST_DEVICES = 1 << 16
+
+LONGEST = 10.0
+"""Of a token, for requests that are to be alone where nothing bounds it. [s]"""
 
 MOST_SEARCHED = 256
 """Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
 
-COARSE = 1.05
-"""As `NEAR`, of deployments that the best one is compared with."""
-
-NEARLY = 1.02
-"""Times a bound: a deployment that breaks it by less at the best rate of others may keep it at a higher one, where batches are
-full, and is searched by itself."""
-
 USUAL, LONG, MOST_PLAYED = 2000, 5, 40_000
 """Requests at least where nobody says how many; times what a request may take, in which they come; and requests at most."""
-
-OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
-"""Times the largest rate, at which the best deployment is drawn."""
-
-
-@dataclass(frozen=True, eq=False)
-class Tried:
-    """A deployment that the loop has played.
-
-    Attributes:
-        capacity: its largest rate; None where it breaks a bound at the best rate of the others, which it was tried at.
-        points: of complete runs: rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]
-        price: to make all its chips, with their memory and share of servers; NaN where it is not asked for. [USD]
-        per_mtoken: of a million output tokens at the largest rate; likewise. [USD]
-    """
-
-    candidate: Candidate
-    capacity: Capacity | None
-    points: tuple[tuple[float, float, float], ...] = ()
-    price: float = math.nan
-    per_mtoken: float = math.nan
-
-    @property
-    def rate(self) -> float:
-        """The largest rate; 0 where it is not known. [1/s]"""
-        return self.capacity.rate if self.capacity else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,17 +193,18 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
+    if posed(chip, asked, trust=trust)[0].by_chip:
+        return _in_cells(chip, asked, trust, 1)
     if _said(asked):
-        usual, load, bounds, knobs = posed(chip, asked, trust=trust)
         find = _fewest if asked.rate else _most
-        return find(chip, asked, usual, load, bounds, knobs)
+        return find(chip, asked, *posed(chip, asked, trust=trust))
     if asked.rate:
-        found = posed(chip, asked, trust=trust)
-        count = enough(found[1], found[2], asked.rate)
+        kinds, bounds, _ = posed(chip, asked, trust=trust)
+        count = enough(kinds.load, bounds, asked.rate)
         if count <= MOST_PLAYED:
             told = _counted(asked, count)
             return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
-    return _in_cells(chip, asked, trust)
+    return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES)
 
 
 def _said(asked: Asked) -> bool:
@@ -247,9 +217,10 @@ def _counted(asked: Asked, count: int) -> Asked:
 
 
 def may_take(load: Load, bounds: Bounds) -> float:
-    """What a request of mean length may take, by the bounds that there are. [s]"""
-    each = float(load.requests.output.mean()) * bounds.tpot
-    return (bounds.ttft if bounds.ttft < math.inf else 0.0) + (each if each < math.inf else 0.0)
+    """What a request of mean length may take, by the longest bounds that there are. [s]"""
+    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
+    return ttft + float(load.requests.output.mean()) * tpot
 
 
 def enough(load: Load, bounds: Bounds, rate: float) -> int:
@@ -257,36 +228,45 @@ def enough(load: Load, bounds: Bounds, rate: float) -> int:
     return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
 
-def _in_cells(chip: str, asked: Asked, trust: bool) -> Side:
+def _in_cells(chip: str, asked: Asked, trust: bool, most: int) -> Side:
     """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
 
-    The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again.
+    The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again. Where somebody
+    says how many, these are one cell's.
+
+    Args:
+        chip, asked, trust: what is asked.
+        most: devices of a cell.
     """
-    usual, load, bounds, knobs = posed(chip, asked, trust=trust)
-    devices, rate = _cell(
-        asked.devices or MOST_DEVICES, lambda some: _estimated(usual, load, bounds, knobs, some), load, bounds
-    )
+    kinds, bounds, knobs = posed(chip, asked, trust=trust)
+    devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some), kinds.load, bounds)
     while True:
-        told = _counted(asked, enough(load, bounds, rate))
-        usual, load, bounds, knobs = posed(chip, told, trust=trust)
-        side = replace(_most(chip, replace(told, devices=devices), usual, load, bounds, knobs), words=told.overrides[-1:])
+        told = asked if _said(asked) else _counted(asked, enough(kinds.load, bounds, rate))
+        kinds, bounds, knobs = posed(chip, told, trust=trust)
+        load, words = kinds.load, told.overrides[len(asked.overrides) :]
+        side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs), words=words)
         count = len(load.requests)  # a trace may have fewer than are asked for
-        if side.best is None or enough(load, bounds, side.best.rate) <= count or count < enough(load, bounds, rate):
+        if (
+            told is asked
+            or side.best is None
+            or enough(load, bounds, side.best.rate) <= count
+            or count < enough(load, bounds, rate)
+        ):
             break
         rate = COARSE * side.best.rate
     if side.best is None:
         return side
     cells = math.ceil(asked.rate / side.best.rate) if asked.rate else asked.devices // devices
     if cells * devices > MOST_DEVICES:
-        most = MOST_DEVICES // devices * side.best.rate
-        why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {most:.4g}"
+        whole = MOST_DEVICES // devices * side.best.rate
+        why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {whole:.4g}"
         return replace(side, why=f"{chip}: {why}")
     return replace(side, cells=cells, asked=asked.devices or 0)
 
 
-def _estimated(usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int) -> float:
+def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int) -> float:
     """The largest rate by the estimates of instances that do both phases; 0 for none. [1/s]"""
-    found, _ = candidates(usual, load, bounds, knobs, devices, apart=False)
+    found, _ = candidates(kinds, bounds, knobs, devices, apart=False)
     return max((one.estimate.rate for one in found), default=0.0)
 
 
@@ -302,8 +282,8 @@ def _cell(most: int, estimated: Callable[[int], float], load: Load, bounds: Boun
     return devices, rate
 
 
-def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Bounds, Space]:
-    """The question of a chip without knobs, what is served within which bounds, and the knobs.
+def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space]:
+    """Instances of a chip and what they serve, within which bounds, and the knobs.
 
     Raises:
         DesignError: what cannot be asked of it.
@@ -318,7 +298,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Boun
         raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
     usual = question({**config, "space": {}}, folder_of(config))
     if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
-        words.append("space=capacity_dies" if software_of(usual.base.mapping) in DIES else "space=capacity")
+        words.append(f"space={SPACES.get(software_of(usual.base.mapping), 'capacity')}")
         config = compose(words, trust=trust)
     load = usual.workload.cases[0]
     if not isinstance(load, Load):
@@ -329,15 +309,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Boun
         raise DesignError(
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
-    if load.classes:
-        raise DesignError("workload.classes: dse capacity keeps one pair of bounds; leave them out, or use dse evaluate")
-    bounds = checked(Bounds(load.ttft, load.tpot, asked.share))
-    if software_of(usual.base.mapping) == SERVED_PIPELINES:
-        raise DesignError(
-            f"capacity: {config['choices'].get('mapping')} has its instances on one chip; capacity counts whole chips: "
-            "choose mapping=flat_serving for tiles"
-        )
-    return usual, load, bounds, _space(config, usual, words)
+    bounds = bounds_of(load, asked.share)
+    return Kinds(usual, load), bounds, _space(config, usual, words)
 
 
 def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
@@ -349,31 +322,34 @@ def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> 
     return asked.space
 
 
-def _most(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space) -> Side:
+def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
     """The best deployment on so many devices."""
-    devices = asked.devices
-    found, refused = candidates(usual, load, bounds, knobs, devices, apart=asked.apart)
+    devices, load = asked.devices, kinds.load
+    found, refused = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
     side = Side(chip, load, bounds, devices, (), tuple(found), refused)
     if not found:
-        return replace(side, why=_why_none(chip, usual, refused, devices))
+        return replace(side, why=_why_none(chip, refused, devices))
     with Progress(f"capacity of {chip} on {devices}") as progress, ThreadPoolExecutor(threads()) as several:
-        tried = _raced(found, load, bounds, progress, several)
+        tried = raced(found, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None:
-            curve = _curve(side.best, load, bounds, several)
-            side = replace(side, tried=tuple(_priced(one, load) for one in (*tried, *_beside(side, several))), curve=curve)
+            best, drawn = curve(side.best, load, bounds, several)
+            others = beside(found, tried, load, bounds, several)
+            every = [best if one is side.best else one for one in (*tried, *others)]
+            side = replace(side, tried=tuple(_priced(one, load) for one in every), curve=drawn)
     if side.best is None:
         return replace(side, why=_unloaded(chip, found, load, bounds))
     return side
 
 
-def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space) -> Side:
+def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
     """The fewest devices of which some deployment keeps the bounds at a rate."""
+    load = kinds.load
 
     def keeper(devices: int) -> Candidate | None:
-        found, _ = candidates(usual, load, bounds, knobs, devices, apart=asked.apart)
+        found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
         for one in found:
-            if one.most >= asked.rate and not bounds.broken(_play(one, load, asked.rate, bounds)):
+            if one.most >= asked.rate and not bounds.broken(play(one, load, asked.rate, bounds)):
                 return one
         return None
 
@@ -383,50 +359,15 @@ def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds
             progress.update(0, 1, f"{many} devices are too few")
             few, many = many, many * 2
             if many > MOST_SEARCHED:
-                found, refused = candidates(usual, load, bounds, knobs, few, apart=asked.apart)
-                why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, usual, refused, few)
+                found, refused = candidates(kinds, bounds, knobs, few, apart=asked.apart)
+                why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, refused, few)
                 side = Side(chip, load, bounds, few, (), tuple(found), refused)
                 return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
         while many - few > 1:
             middle = (few + many) // 2
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
-    return _most(chip, replace(asked, devices=many), usual, load, bounds, knobs)
-
-
-def threads() -> int:
-    """Runs at a time: the loop is compiled, and does not hold others up."""
-    return max(1, min(WAVE, os.cpu_count() or 1))
-
-
-def _raced(
-    found: Sequence[Candidate], load: Load, bounds: Bounds, progress: Progress, several: ThreadPoolExecutor
-) -> list[Tried]:
-    """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
-    tried: list[Tried] = []
-    left, best = list(found), 0.0
-    while left := [one for one in left if one.most > best]:
-        # the first is searched by itself: against no rate at all, others would be, too
-        wave, left = (left[:WAVE], left[WAVE:]) if best else (left[:1], left[1:])
-        tried += several.map(lambda one, best=best: _against(one, load, bounds, best), wave)
-        best = max(one.rate for one in tried)
-        progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
-    return tried
-
-
-def _beside(side: Side, several: ThreadPoolExecutor) -> list[Tried]:
-    """Of each other kind of instance the one of the best estimate, searched for its own rate, to compare the best with."""
-    known = {_kind(one.candidate) for one in side.tried if one.capacity}
-    first: dict[tuple[Any, ...], Candidate] = {}
-    for one in side.candidates:
-        if _kind(one) not in known and one.estimate.rate:
-            first.setdefault(_kind(one), one)
-    # so few requests let others exceed their estimates, too, if less
-    best = side.best
-    gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best and best.candidate.estimate.rate else 1.0
-    return list(
-        several.map(lambda one: _searched(one, side.load, side.bounds, one.estimate.rate * gained, COARSE), first.values())
-    )
+    return _most(chip, replace(asked, devices=many), kinds, bounds, knobs)
 
 
 def _priced(one: Tried, load: Load) -> Tried:
@@ -437,77 +378,7 @@ def _priced(one: Tried, load: Load) -> Tried:
     return replace(one, price=price, per_mtoken=per_mtoken)
 
 
-def _kind(one: Candidate) -> tuple[Any, ...]:
-    """What tells kinds of instances apart that are compared: phases apart, or by their devices."""
-    return (True,) if one.apart else (False, one.values.get(TP[0]))
-
-
-def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:
-    """A deployment at the best rate of the others, and at its own largest where it keeps the bounds there."""
-    if not best:
-        return _searched(one, load, bounds, one.estimate.rate, NEAR)
-    rate, guess = best * NEAR, one.estimate.rate
-    # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
-    nearly = bounds._replace(ttft=NEARLY * bounds.ttft, tpot=NEARLY * bounds.tpot)
-    served = _play(one, load, rate, nearly)
-    if not nearly.broken(served):
-        return _searched(one, load, bounds, guess if guess and _breaks(served, bounds) else rate, NEAR)
-    if guess > rate and not bounds.broken(_play(one, load, guess, bounds)):
-        return _searched(one, load, bounds, guess, NEAR)
-    return Tried(one, None)
-
-
-def _breaks(served: Served, bounds: Bounds) -> str:
-    """Which bounds a whole run breaks, as in "ttft and tpot"; "" for none."""
-    ttft, tpot = spent(served, bounds.share)
-    return " and ".join(name for name, wrong in (("ttft", ttft > bounds.ttft), ("tpot", tpot > bounds.tpot)) if wrong)
-
-
-def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: float) -> Tried:
-    """A deployment at its largest rate."""
-    points: list[tuple[float, float, float]] = []
-
-    def play(rate: float, stop: Stop) -> Served:
-        served = _play(one, load, rate, stop)
-        if not served.stopped and not served.never:
-            points.append((rate, *worth(served, one.devices)))
-        return served
-
-    guess = guess or 1 / (one.estimate.ttft + bounds.tpot * float(load.requests.output.mean()))
-    found = largest(play, bounds, len(load.requests), guess, near)
-    if math.isinf(found.rate):
-        raise DesignError(
-            f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more"
-        )
-    return Tried(one, found, tuple(points))
-
-
-def _play(one: Candidate, load: Load, rate: float, until: Bounds | Stop) -> Served:
-    stop = until.stop(len(load.requests)) if isinstance(until, Bounds) else until
-    return one.deployment.serve(load.at(rate), stop=stop)
-
-
-def worth(served: Served, devices: int) -> tuple[float, float]:
-    """Output tokens over time and devices, and one user's tokens over time, in the mean over users. [token/s]"""
-    span = float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
-    several = served.requests.output > 1
-    each = (served["completed"] - served["first"])[several] / (served.requests.output[several] - 1)
-    return float(served.requests.output.sum()) / span / devices, 1 / float(each.mean()) if several.any() else math.nan
-
-
-def _curve(
-    best: Tried, load: Load, bounds: Bounds, several: ThreadPoolExecutor
-) -> tuple[tuple[float, float, float, float, str], ...]:
-    """Latency against load."""
-
-    def at_load(times: float) -> tuple[float, float, float, float, str]:
-        served = _play(best.candidate, load, times * best.rate, UNBOUNDED)
-        return times, times * best.rate, *spent(served, bounds.share), _breaks(served, bounds)
-
-    return tuple(several.map(at_load, OF_LOAD))
-
-
-def _why_none(chip: str, usual: Question, refused: Mapping[str, int], devices: int) -> str:
+def _why_none(chip: str, refused: Mapping[str, int], devices: int) -> str:
     if not refused:
         return f"{chip}: no instance of the space is of {devices} devices or fewer"
     most = max(refused, key=lambda name: refused[name])
@@ -516,15 +387,16 @@ def _why_none(chip: str, usual: Question, refused: Mapping[str, int], devices: i
 
 def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
     """What the quickest deployments take for a request that is alone, against the bounds."""
-    alone = []
+    alone, tightest = [], bounds.tightest
     for one in _distinct(found):
         first = load.requests.first(min(len(load.requests), 20))
-        gap = 10 * (one.estimate.ttft + float(first.output.max()) * bounds.tpot)
-        served = one.deployment.serve(replace(first, arrival=gap * np.arange(len(first))), stop=UNBOUNDED)
+        gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
+        asked = replace(first, arrival=gap * np.arange(len(first)))
+        served = one.at(asked).serve(asked, stop=UNBOUNDED)
         alone.append(spent(served, bounds.share))
     ttft, tpot = (min(values) for values in zip(*alone, strict=True))
     return (
-        f"{chip}: no deployment keeps {show(bounds.ttft, 's')} to the first token and {show(bounds.tpot, 's')} a token; "
+        f"{chip}: no deployment keeps {show(tightest[0], 's')} to the first token and {show(tightest[1], 's')} a token; "
         f"a request alone takes {show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
     )
 

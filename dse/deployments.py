@@ -1,23 +1,25 @@
 """Deployments of a model on so many devices: instances that do both phases, or pools that prefill and that decode, with the
-estimate of each from its steady state.
+estimate of each from its steady state. Where instances are pipelines on one chip, a deployment is a chip.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from dse.build import Question
 from dse.evaluators.evaluation import binding
-from dse.evaluators.judges.serving import deployed
+from dse.evaluators.judges.serving import deployer, pools_of
 from dse.evaluators.serving.capacity import Bounds
-from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.steady import Steady, prompts, steady
+from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.steady import Paces, Steady, fastest, paces
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
 from dse.space.knobs import Space, Value
-from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_POOLED_DIES, software_of
+from dse.space.requests import Requests
+from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import Load
 
 MARGIN = 1.4
@@ -25,12 +27,15 @@ MARGIN = 1.4
 deployment of `studies/capacity` needs it: there it is 0.97 times that at most."""
 
 ALONE = 1.05
-"""By how much the loop may compute prompts faster than `steady.prompts` says, which takes iterations as full and equal."""
+"""By how much the loop may compute prompts faster than `Paces.full` says, which takes iterations as full and equal."""
 
 SPLITS = 2
 """Ways to divide devices between pools that are played of each kind, by either estimate."""
 
-BATCH = "mapping.serving.batch"
+BATCH, TOKENS = "mapping.serving.batch", "mapping.serving.tokens"
+
+SIZES = (TOKENS, BATCH)
+"""What says how large iterations become."""
 
 INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
 
@@ -40,6 +45,9 @@ TP = ("mapping.prefill.tp", "mapping.decode.tp")
 
 SPLIT = ("tp", "pp", "ep")
 """Of many dies, what divides a copy of the model."""
+
+CORES = "mapping.serving.prefill_cores"
+"""Of a chip whose pipelines are the instances, those that only prefill."""
 
 ROWS, COLS = "chip.dies.rows", "chip.dies.cols"
 """Of a system of many dies, which has as many rows of them as its instances take."""
@@ -53,26 +61,43 @@ class Candidate:
     """A deployment that could be asked.
 
     Attributes:
+        load: what is served.
         values: leaves that tell it from the others.
         devices: that it takes.
         apart: whether some instances only prefill.
+        pools: of instances.
         estimate: of its steady state.
         unbound: rate of the steady state with no bound on the time of a token. [1/s]
         most: what the loop's rate may be, with so few requests as there are. [1/s]
     """
 
     design: Design
+    load: Load = field(repr=False)
     values: dict[str, Any]
     devices: int
     apart: bool
-    deployment: Deployment = field(repr=False)
+    pools: tuple[Pool, ...] = field(repr=False)
     estimate: Steady
     unbound: float
     most: float
 
+    @cached_property
+    def at(self) -> Callable[[Requests], Deployment]:
+        """What serves requests as they come."""
+        return deployer(self.design, self.load, self.pools)
+
+    @cached_property
+    def but_batch(self) -> tuple[Any, ...]:
+        """What a run depends on beside the batch; equal for deployments whose runs are the same while no batch is full."""
+        names = [of.name for of in fields(Pool) if of.name not in ("price", "batch")]
+        return tuple((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools)
+
     @property
     def text(self) -> str:
         """In words."""
+        if software_of(self.design.mapping) == SERVED_PIPELINES:
+            each = [f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}" for address, value in self.alike.items()]
+            return ", ".join(each) or "as the mapping says"
         counts = {name: int(at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
         if self.apart:
             who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
@@ -91,76 +116,117 @@ class Candidate:
     @property
     def words(self) -> list[str]:
         """As overrides of ``dse evaluate``."""
+        return [f"{address}={value}" for address, value in self.alike.items()]
+
+    @property
+    def alike(self) -> dict[str, Any]:
+        """Leaves, those of both phases once where they are the same."""
         both = {
             PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
         }
         alike = {leaf for leaf, value in both.items() if self.values.get(leaf) == value}
-        found = []
+        found = {}
         for address, value in self.values.items():
             if address in alike:
-                found.append(f"mapping.both.{address.removeprefix(PHASE[0])}={value}")
+                found[f"mapping.both.{address.removeprefix(PHASE[0])}"] = value
             elif not (address.startswith(PHASE[1]) and PHASE[0] + address.removeprefix(PHASE[1]) in alike):
-                found.append(f"{address}={value}")
+                found[address] = value
         return found
 
 
+class Kinds:
+    """Kinds of instances, each looked at once, however many instances of it a deployment has."""
+
+    def __init__(self, usual: Question, load: Load) -> None:
+        """Of a question without knobs, and what is served."""
+        self.usual, self.load = usual, load
+        self._limits: dict[str, str] = {}
+        self._pools: dict[str, tuple[list[Pool], Paces]] = {}
+
+    @property
+    def by_chip(self) -> bool:
+        """Whether the instances are on one chip, whatever there are of it."""
+        return software_of(self.usual.base.mapping) == SERVED_PIPELINES
+
+    def limit(self, design: Design, values: Mapping[str, Any]) -> str:
+        """Which limit one instance of each pool breaks; "" for none."""
+        key = _key(values)
+        if key not in self._limits:
+            one = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
+            alone = design if self.by_chip else replaced(design, one)
+            worst = binding(alone, replace(self.usual.workload, cases=(self.load,)))
+            self._limits[key] = worst.limit if worst else ""
+        return self._limits[key]
+
+    def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[Pool, ...], Paces]:
+        """Pools of a deployment, and what an instance of each takes."""
+        if self.by_chip:
+            made = deployer(design, self.load, ())(self.load.requests).pools
+            return made, paces(made, self.load.requests)
+        many = (int(values.get(PREFILL, 0)), int(values[INSTANCES]))
+        # how many instances share the links of a system of dies is in their prices
+        key = f"{_key(values)} {many if software_of(design.mapping) in DIES else ''}"
+        if key not in self._pools:
+            pools, _ = pools_of(design, self.load, "closed", checked=False)
+            self._pools[key] = pools, paces(pools, self.load.requests)
+        pools, taken = self._pools[key]
+        counts = many[-len(pools) :]
+        return tuple(replace(pool, instances=count) for pool, count in zip(pools, counts, strict=True)), taken
+
+
+def _key(values: Mapping[str, Any]) -> str:
+    """What tells kinds of instances apart: all but how many there are, of those that prefill and of all others."""
+    said = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL))
+    return repr((values.get(PREFILL, 0) > 0, said))
+
+
 def candidates(
-    usual: Question,
-    load: Load,
-    bounds: Bounds,
-    knobs: Space,
-    devices: int,
-    *,
-    apart: bool,
-    every: bool = False,
+    kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, *, apart: bool, every: bool = False
 ) -> tuple[list[Candidate], dict[str, int]]:
     """Deployments that fit, by falling estimate; and how many each limit refuses.
 
     Args:
-        usual: the question without knobs.
-        load, bounds: what is served, and what requests must keep.
+        kinds: of the question.
+        bounds: what requests must keep.
         knobs: of an instance.
         devices: that there are.
         apart: whether some instances may only prefill.
         every: whether pools that lack prefill or decode, and batches that there is no room for, are kept.
     """
-    found: list[Candidate] = []
+    found: dict[int, Candidate] = {}
     refused: dict[str, int] = {}
-    fits: dict[str, str] = {}
-    for values, divided in _plans(usual, knobs, devices, apart=apart):
-        design = replaced(usual.base, values)
-        alone = replaced(design, {INSTANCES: 1, PREFILL: int(divided)})
-        key = repr(sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL)))
-        if key not in fits:
-            worst = binding(alone, replace(usual.workload, cases=(load,)))
-            fits[key] = worst.limit if worst else ""
-        if fits[key]:
-            refused[fits[key]] = refused.get(fits[key], 0) + 1
+    load, plans = kinds.load, list(_plans(kinds.usual, knobs, devices, apart=apart))
+    # a table of prices has the points of those of smaller iterations: the largest are looked at first
+    for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
+        values, divided = plans[place]
+        design = replaced(kinds.usual.base, values)
+        if limit := kinds.limit(design, values):
+            refused[limit] = refused.get(limit, 0) + 1
             continue
-        deployment, _ = deployed(design, load, "closed", checked=False)
-        estimate = steady(deployment, load.requests, tpot=bounds.tpot)
-        unbound = steady(deployment, load.requests, tpot=math.inf).rate
-        most = of_most(deployment, unbound, load, bounds)
-        found.append(Candidate(design, values, _devices(design), divided, deployment, estimate, unbound, most))
-    found = found if every else _balanced(_of_room(found, load))
-    order = sorted(range(len(found)), key=lambda place: (-found[place].estimate.rate, found[place].devices, place))
-    return [found[place] for place in order], refused
+        pools, taken = kinds.pools(design, values)
+        estimate, unbound = (fastest(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
+        most = of_most(pools, taken, load, bounds)
+        found[place] = Candidate(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
+    kept = [found[place] for place in sorted(found)]
+    kept = kept if every else _balanced(_of_room(kept, load))
+    return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
 
 
-def of_most(of: Deployment, unbound: float, load: Load, bounds: Bounds) -> float:
+def of_most(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> float:
     """What the loop's rate may be: by all that is computed, and by prompts alone. [1/s]
 
     Infinite where prompts may be reused: what is not computed again bounds nothing.
 
     Args:
-        of: pools.
-        unbound: rate of the steady state with no bound on the time of a token. [1/s]
+        pools: of instances.
+        taken: what one of each takes.
         load: what comes.
         bounds: what requests have to keep.
     """
-    if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in of.pools):
+    if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
         return math.inf
-    return min(unbound * MARGIN * of_few(unbound, load, bounds), of_prompts(of, load, bounds))
+    unbound = fastest(pools, taken, tpot=math.inf).rate
+    return min(unbound * MARGIN * of_few(unbound, load, bounds), of_prompts(pools, taken, load, bounds))
 
 
 def of_few(rate: float, load: Load, bounds: Bounds) -> float:
@@ -179,18 +245,19 @@ def of_few(rate: float, load: Load, bounds: Bounds) -> float:
     return 1 / (1 - gained) if gained < 1 else math.inf
 
 
-def of_prompts(of: Deployment, load: Load, bounds: Bounds) -> float:
+def of_prompts(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> float:
     """The rate above which prompts alone, were there nothing to decode, are computed too late.
 
     As many prompts as must keep their bound are done when the last one may still have its first token, `ttft` after it comes.
 
     Args:
-        of: pools, of which the first one has the prompts.
+        pools: of which the first one has the prompts.
+        taken: what an instance of each takes.
         load: what comes.
         bounds: what requests have to keep.
     """
-    count = len(load.requests) * bounds.share
-    left = count / (ALONE * prompts(of.pools[0], load.requests)) - bounds.ttft
+    served = ALONE * pools[0].instances * pools[0].stages / taken.full
+    left = len(load.requests) * bounds.share / served - bounds.ttft
     comes = load.requests.arrival[-1] * load.rate  # in which they come, at one a second
     return comes / left if left > 0 else math.inf
 
@@ -200,7 +267,7 @@ def _of_room(found: Sequence[Candidate], load: Load) -> list[Candidate]:
     least = int(load.requests.prompt.min())
     kept: dict[tuple[Any, ...], Candidate] = {}
     for one in sorted(found, key=lambda one: float(one.values.get(BATCH, 0))):
-        memory = one.deployment.pools[-1].memory
+        memory = one.pools[-1].memory
         room = memory.blocks // max(1, -(-least // memory.block))
         batch = min(float(one.values.get(BATCH, 0)), float(room))
         kept.setdefault((batch, *(pair for pair in one.values.items() if pair[0] != BATCH)), one)
@@ -227,35 +294,38 @@ def _balanced(found: Sequence[Candidate]) -> list[Candidate]:
 def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     """Leaves of each deployment on so many devices at most, and whether phases are apart."""
     base = usual.base
-    rows = _rows(knobs)
+    rows = [_leaves(knobs, values) for values in _rows(knobs)]
+    if software_of(base.mapping) == SERVED_PIPELINES:
+        cores = [int(row.get(CORES, at(base, CORES))) for row in rows]
+        yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
+        return
     said = int(at(base, INSTANCES)), int(at(base, PREFILL))
-    for values in rows:
-        leaves = _leaves(knobs, values)
+    for leaves in rows:
         each = [_each(base, leaves, phase) for phase in PHASE]
         if not said[1] and each[0] == each[1] and each[0] <= devices:
             many = devices // each[0]
             yield {**leaves, INSTANCES: many, **_system(base, (many * each[0],))}, False
     if not apart:
         return
-    seen = set()
-    for values in rows:
-        leaves = {
-            a: v for a, v in _leaves(knobs, values).items() if not a.startswith("mapping.serving.") or a.endswith("batch")
-        }
-        for other in rows:
-            decode = _leaves(knobs, other)
-            both = leaves | {leaf: value for leaf, value in decode.items() if leaf.startswith(PHASE[1]) and _divides(leaf)}
-            if "mapping.serving.policy" in knobs.targets:
-                both["mapping.serving.policy"] = "prefill_first"  # decode instances have no prompts to mix
-            each = [_each(base, both, phase) for phase in PHASE]
-            key = tuple(sorted(both.items()))
-            if key in seen:
-                continue
-            seen.add(key)
-            for prefill in _shares(base, (devices - each[1]) // each[0]):
-                if many := _left(base, devices, prefill * each[0]) // each[1]:
-                    sizes = (prefill * each[0], many * each[1])
-                    yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
+    policy = "mapping.serving.policy"
+    pools = [{a: v for a, v in row.items() if not a.startswith("mapping.serving.") or a.endswith("batch")} for row in rows]
+    decodes = [{a: v for a, v in row.items() if a.startswith(PHASE[1]) and _divides(a)} for row in rows]
+    # decode instances have no prompts to mix
+    rule = {policy: "prefill_first"} if policy in knobs.targets else {}
+    for both in _distinct(leaves | decode | rule for leaves in _distinct(pools) for decode in _distinct(decodes)):
+        each = [_each(base, both, phase) for phase in PHASE]
+        for prefill in _shares(base, (devices - each[1]) // each[0]):
+            if many := _left(base, devices, prefill * each[0]) // each[1]:
+                sizes = (prefill * each[0], many * each[1])
+                yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
+
+
+def _distinct(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each once, where it stands first."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in several:
+        found.setdefault(tuple(sorted(one.items())), one)
+    return list(found.values())
 
 
 def _rows(knobs: Space) -> list[Mapping[str, Value]]:
@@ -318,6 +388,8 @@ def _split(design: Design, phase: str) -> str:
 
 
 def _devices(design: Design) -> int:
+    if software_of(design.mapping) == SERVED_PIPELINES:
+        return 1
     if software_of(design.mapping) in DIES:
         return int(at(design, ROWS)) * int(at(design, COLS))
     prefill, instances = int(at(design, PREFILL)), int(at(design, INSTANCES))

@@ -6,6 +6,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Knob
+from dse.space.software import SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
 from dse.space.workload import Attention, Case, Collective, Load, Workload
 
 ATTENTION = ("context", "generation", "latent_context", "latent_generation")
@@ -54,7 +55,7 @@ def refuse_together(base: Design, knobs: tuple[Knob, ...]) -> None:
     if getattr(serving, "prefill_instances", None) is None:
         return
     counts = by_address.get(PREFILL)
-    some = () if counts is None else (counts.values if isinstance(counts, Choice) else (counts.low, counts.high))
+    some = () if counts is None else _values(counts, 0)
     if counts is None and serving.prefill_instances:
         return
     for leaf, usual in USUAL.items():
@@ -71,6 +72,9 @@ def refuse_together(base: Design, knobs: tuple[Knob, ...]) -> None:
 
 HOST, PREEMPTION = "mapping.serving.host", "mapping.serving.preemption"
 
+BY_HOST = (SERVED_REGIONS, SERVED_WHOLE_CHIP)
+"""Software whose prefill instances send caches on by way of the host: chips without links to others."""
+
 
 def refuse_host(base: Design, knobs: tuple[Knob, ...]) -> None:
     """Raises for a knob of the way to the host's memory where caches never go there.
@@ -80,17 +84,31 @@ def refuse_host(base: Design, knobs: tuple[Knob, ...]) -> None:
         knobs: of the search.
 
     Raises:
-        DesignError: no design swaps caches, or some do not and the knob moves there, too.
+        DesignError: no design swaps caches or sends them by the host, or some do not and the knob moves there, too.
     """
     by_address = {knob.address: knob for knob in knobs}
-    knob, kinds = by_address.get(HOST), by_address.get(PREEMPTION)
+    knob, serving = by_address.get(HOST), base.mapping.serving
     if knob is None:
         return
-    some = kinds.values if isinstance(kinds, Choice) else (base.mapping.serving.preemption,)
-    if "swap" not in some:
-        raise DesignError(f"space.{HOST}: nothing reads it, for no cache is swapped; say {PREEMPTION}=swap, or leave it out")
-    if set(some) != {"swap"} and set(dict(knob.when).get(PREEMPTION, some)) != {"swap"}:
-        raise DesignError(f"space.{HOST}: nothing reads it beside recompute; add when: {{{PREEMPTION}: [swap]}}")
+    kinds = _values(by_address.get(PREEMPTION), serving.preemption)
+    sent = software_of(base.mapping) in BY_HOST
+    counts = _values(by_address.get(PREFILL), serving.prefill_instances) if sent else (0,)
+    if "swap" not in kinds and not any(counts):
+        why = "no cache is swapped, and none is sent on" if sent else "no cache is swapped"
+        raise DesignError(f"space.{HOST}: nothing reads it, for {why}; say {PREEMPTION}=swap, or leave it out")
+    when = dict(knob.when)
+    if set(when.get(PREEMPTION, kinds)) == {"swap"} or all(when.get(PREFILL, counts)):
+        return
+    there = ", ".join(f"{value:g}" for value in counts if value)
+    ways = [f"{{{PREEMPTION}: [swap]}}"] * ("swap" in kinds) + [f"{{{PREFILL}: [{there}]}}"] * bool(there)
+    raise DesignError(f"space.{HOST}: nothing reads it where caches stay where they are; add when: {' or '.join(ways)}")
+
+
+def _values(knob: Knob | None, said: Any) -> tuple[Any, ...]:
+    """That a leaf may have: its knob's, or the ends of them, or what is said."""
+    if knob is None:
+        return (said,)
+    return tuple(knob.values) if isinstance(knob, Choice) else (knob.low, knob.high)
 
 
 def _unread(base: Design, asked_for: Workload) -> dict[str, str]:

@@ -197,8 +197,6 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
     ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
     some = classes(spec, ttft, tpot)
-    if some and share:
-        raise DesignError("workload.classes: the largest rate is of one pair of bounds; give a rate, or leave classes out")
     if spec.get("trace") is not None:
         from dse.evaluators.serving.traces import Sorts, read
 

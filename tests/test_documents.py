@@ -41,7 +41,11 @@ LESS = [
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
     (r"^evaluate chip=(tile|wse|npu64 mapping=flat).*workload=serving", "workload.prompt=200 workload.output=16"),
     (
-        r"^capacity ",
+        r"^capacity chip=npu",
+        "workload.requests=100 workload.prompt=200 workload.output=16 apart=false mapping.both.tp=4 mapping.both.pp=4",
+    ),
+    (
+        r"^capacity (?!chip=npu)",
         "workload.requests=500 workload.prompt=512 apart=false mapping.serving.batch=32 mapping.serving.tokens=512",
     ),
     (r"^capacity .*devices=16", "devices=2"),

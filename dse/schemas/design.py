@@ -149,6 +149,14 @@ COMPARE: Schema = closed(
     "chips side by side, each with the best mapping that a short search finds",
 )
 
+OF_EACH = closed(
+    {
+        "name": text("of the class"),
+        "ttft_s": maybe(number("s; time to first token; null for no bound")),
+        "tpot_s": maybe(number("s; time per output token; likewise")),
+    }
+)
+
 DEPLOYMENT = closed(
     {
         "deployment": text("in words"),
@@ -166,6 +174,7 @@ DEPLOYMENT = closed(
         "system_price_usd": number("USD; to make all its chips, with their memory and share of servers"),
         "price_per_mtoken_usd": number("USD of a million output tokens, at the largest rate"),
         "runs": whole("rates that were played"),
+        "classes": each(OF_EACH, "what the share of each of workload.classes keeps, at that rate"),
     }
 )
 
@@ -203,9 +212,10 @@ SERVED = closed(
         ),
         "bounds": closed(
             {
-                "ttft_s": number("s; time to first token"),
-                "tpot_s": number("s; time per output token"),
+                "ttft_s": maybe(number("s; time to first token; null for no bound")),
+                "tpot_s": maybe(number("s; time per output token; likewise")),
                 "share_of_requests": number("that keep each bound, from 0 to 1"),
+                "classes": each(OF_EACH, "what requests of each of workload.classes must keep; those above are the longest"),
             }
         ),
         "devices": whole("of a cell"),

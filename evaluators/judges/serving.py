@@ -5,7 +5,7 @@ decodes. A layout says what an iteration of them takes and how much they hold (`
 as a table, and played by the loop (`account/runs`). Where pools are parts of one chip, its pipelines answer for themselves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -18,11 +18,11 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.runs import assembled, balanced, drawn, peak, served, steady
-from dse.evaluators.account.runs.assembled import deployment, groups, pool
+from dse.evaluators.account.runs.assembled import deployment, groups, guessing, pool
 from dse.evaluators.account.runs.steady import STEADY
 from dse.evaluators.account.services import Done, several
 from dse.evaluators.serving.kvcache import paged
-from dse.evaluators.serving.loop import Deployment, Served
+from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.measures import OfClass
 from dse.evaluators.serving.measures import by_class as by_class_of
 from dse.evaluators.serving.policy import policies
@@ -31,6 +31,7 @@ from dse.space.design import Design
 from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
+from dse.space.requests import Requests
 from dse.space.software import (
     SERVED_DEVICES,
     SERVED_DIES,
@@ -96,8 +97,12 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:
     """What all chips of a design cost to make, and a million output tokens of a run of a load's requests. [USD]"""
-    seconds, spent = served.span(run), service_of(design).used
-    used = asked(spent(design, load, _done(run), seconds, fidelity, float), MONEY)  # the most power has no part in it
+    service = service_of(design)
+    if hasattr(service, "spent"):
+        spent = service.spent(design, load, run, fidelity)
+    else:
+        spent = service.used(design, load, _done(run), served.span(run), fidelity, float)  # the most power has no part in it
+    used = asked(spent, MONEY)
     system, token = (float(np.squeeze(now({name: used[name]})[name])) for name in MONEY)
     return system, token
 
@@ -239,9 +244,15 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         design, load, fidelity: what is asked.
         checked: whether the error is worked out; it is 0 where not.
     """
+    pools, off = pools_of(design, load, fidelity, checked=checked)
+    return joined(design, load, pools), off
+
+
+def pools_of(design: Design, load: Load, fidelity: str, *, checked: bool = True) -> tuple[list[Pool], Error]:
+    """Pools of instances, as `deployed` has them; what it takes."""
     service, serving = service_of(design), _serving(design)
     instances = service.instances(design, load, steady.PRICES if fidelity == STEADY else fidelity)
-    pools, off = [], Error(0.0, 0.0, 0)
+    pools, off = list[Pool](), Error(0.0, 0.0, 0)
     for group in groups(serving, instances):
         of, rule, batch, _ = group
         price, here = served.table(
@@ -255,11 +266,27 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         )
         off = max(off, here)
         pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
+    return guessing(pools, load), off
+
+
+def deployer(design: Design, load: Load, pools: Sequence[Pool]) -> Callable[[Requests], Deployment]:
+    """What serves a load's requests at any rate, by the closed form: these pools, or pipelines that depend on it."""
+    service = service_of(design)
+    if hasattr(service, "deployer"):
+        found: Callable[[Requests], Deployment] = service.deployer(design, load, "closed")
+        return found
+    made = joined(design, load, pools)
+    return lambda requests: made
+
+
+def joined(design: Design, load: Load, pools: Sequence[Pool]) -> Deployment:
+    """Pools of a design, and the way of caches between them."""
+    service = service_of(design)
     way = service.transfer(design, load) if len(pools) == 2 else None
-    found = deployment(serving, pools, load, way and (way[0].at(0), float(way[1])))
+    found = deployment(_serving(design), pools, way and (way[0].at(0), float(way[1])))
     if found.transfer is not None and hasattr(service, "channels"):
         found = found._replace(transfer=found.transfer._replace(channels=service.channels(design, load)))
-    return found, off
+    return found
 
 
 def _limits(design: Design, load: Load) -> list[Limit]:

@@ -1,7 +1,7 @@
 """The largest rate at which requests keep their bounds: the loop, played at one rate after another."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf, log, nan
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from dse.evaluators.serving.loop import Served
 from dse.evaluators.serving.state import Stop
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
+from dse.space.workload import Class, Load
 
 NEAR = 1.02
 """Ratio of a rate that breaks a bound to one that keeps all, at most, between which no further one is tried."""
@@ -18,7 +19,7 @@ NEAR = 1.02
 BEYOND = 1.05
 """Times the largest rate: there a bound is broken, which is tried."""
 
-STEP, FARTHEST = 1.1, 4.0
+STEP, FARTHEST = BEYOND, 4.0
 """From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
 
 SLOWEST = 2.0**-20
@@ -26,23 +27,41 @@ SLOWEST = 2.0**-20
 
 
 class Bounds(NamedTuple):
-    """What a share of the requests must keep, each bound by itself.
+    """What a share of the requests must keep, each bound by itself; of each class, where there are classes.
 
     Attributes:
-        ttft, tpot: time to first token, and mean time per output token of requests with two or more. [s]
+        ttft, tpot: time to first token, and mean time per output token of requests with two or more; of classes, the most that
+            one of them allows. [s]
         share: of the requests that keep it: 0.9 for the 90th percentile.
+        classes: whose bounds are those of their requests; none where those above are of all.
     """
 
     ttft: float = inf
     tpot: float = inf
     share: float = 0.9
+    classes: tuple[Class, ...] = ()
+
+    @property
+    def each(self) -> tuple[Class, ...]:
+        """The classes, or one without a name."""
+        return self.classes or (Class("", self.ttft, self.tpot),)
+
+    @property
+    def tightest(self) -> tuple[float, float]:
+        """The least TTFT and the least TPOT that some requests must keep. [s]"""
+        return min(one.ttft for one in self.each), min(one.tpot for one in self.each)
+
+    def wider(self, times: float) -> "Bounds":
+        """Bounds that are as many times longer."""
+        classes = tuple(replace(one, ttft=times * one.ttft, tpot=times * one.tpot) for one in self.classes)
+        return self._replace(ttft=times * self.ttft, tpot=times * self.tpot, classes=classes)
 
     def misses(self, count: int) -> int:
         """Of so many requests, those that may take longer: the percentile is the least value that the share keeps."""
         return count - ceil(self.share * count - 1e-9)
 
     def stop(self, count: int) -> Stop:
-        """At which a run of so many requests is over: a bound can no longer be kept."""
+        """At which a run of so many requests is over: a bound can no longer be kept, by no class where there are some."""
         return Stop(ttft=self.ttft, tpot=self.tpot, misses=self.misses(count))
 
     def broken(self, served: Served) -> str:
@@ -52,7 +71,23 @@ class Bounds(NamedTuple):
         total, several = served.total, int((served.requests.output > 1).sum())
         if total["slow"] > self.misses(several):
             return "tpot"
-        return "ttft" if served.stopped or total["late"] > self.misses(len(served.requests)) else ""
+        if served.stopped or total["late"] > self.misses(len(served.requests)):
+            return "ttft"
+        return next(iter(self.breaks(served)), "") if self.classes else ""
+
+    def breaks(self, served: Served) -> list[str]:
+        """All bounds that a whole run breaks, as in "ttft" or, of a class, "ttft of chat"."""
+        asked, found = served.requests, list[str]()
+        several = asked.output > 1
+        first = served["first"] - asked.arrival
+        each = (served["completed"] - served["first"]) / np.maximum(asked.output - 1, 1)
+        kinds = asked.kinds if self.classes else np.zeros(len(asked), int)
+        for number, of in enumerate(self.each):
+            mine, whose = kinds == number, f" of {of.name}" if of.name else ""
+            for name, took, bound, some in (("ttft", first, of.ttft, mine), ("tpot", each, of.tpot, mine & several)):
+                if int((took[some] > bound).sum()) > self.misses(int(some.sum())):
+                    found.append(name + whose)
+        return found
 
 
 Played = Callable[[float, Stop], Served]
@@ -135,23 +170,25 @@ def percentile(values: Array, share: float) -> float:
     return float(np.percentile(values, 100 * share, method="inverted_cdf")) if len(values) else nan
 
 
-def spent(served: Served, share: float) -> tuple[float, float]:
-    """Percentiles of time to first token and of mean time per output token, of requests that are done. [s]"""
-    done = ~np.isnan(served["completed"])
+def spent(served: Served, share: float, kind: int | None = None) -> tuple[float, float]:
+    """Percentiles of time to first token and of mean time per output token, of requests (of a class) that are done. [s]"""
+    done = ~np.isnan(served["completed"]) & (True if kind is None else served.requests.kinds == kind)
     several = done & (served.requests.output > 1)
     ttft = (served["first"] - served.requests.arrival)[done]
     tpot = (served["completed"] - served["first"])[several] / (served.requests.output[several] - 1)
     return percentile(ttft, share), percentile(tpot, share)
 
 
-def checked(bounds: Bounds) -> Bounds:
-    """Bounds that mean something.
+def bounds_of(load: Load, share: float) -> Bounds:
+    """What a share of a load's requests must keep, or of those of each class.
 
     Raises:
         DesignError: a share that is none, or no bound at all.
     """
-    if not 0 < bounds.share <= 1:
-        raise DesignError(f"percentile: {100 * bounds.share:g} is not above 0 and at most 100")
-    if min(bounds.ttft, bounds.tpot) == inf:
+    every = load.classes or (load,)
+    bounds = Bounds(max(one.ttft for one in every), max(one.tpot for one in every), share, load.classes)
+    if not 0 < share <= 1:
+        raise DesignError(f"percentile: {100 * share:g} is not above 0 and at most 100")
+    if min(bounds.tightest) == inf:
         raise DesignError("workload: no bound is said; give workload.ttft and workload.tpot")
     return bounds

@@ -389,7 +389,7 @@ def _chunk(f, pool, q, tokens):
 def _finish(s, lane, transfer, stop, t):
     """Books the iteration of a lane."""
     here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
-    pool = s.pools[here.pool]
+    pool, last, place = s.pools[here.pool], -1.0, 0
     settle(here, t)
     ended(s.at_once[here.pool], lane)
     lane.end = np.inf
@@ -406,7 +406,13 @@ def _finish(s, lane, transfer, stop, t):
             if q.done == q.target:
                 s.total[0].guessed += more
                 for _ in range(1 + more):
-                    _token(s.total[0], gaps, q, stop, t)
+                    gap = _token(s.total[0], q, stop, t)
+                    if gap < 0:
+                        continue
+                    if gap != last:  # most have waited as long as the one before
+                        last, place = gap, _bin(gaps, gap)
+                    gaps[place].count += 1
+                    gaps[place].seconds += gap
             if pool.pooled:
                 enter(s, here, pool, q, _held(q))
             if q.done == q.target and (q.made == q.output or pool.hands_over):
@@ -418,15 +424,16 @@ def _finish(s, lane, transfer, stop, t):
 
 
 @piece
-def _token(total, gaps, q, stop, t):
-    """One more token of a request is there."""
+def _token(total, q, stop, t):
+    """One more token of a request is there. Returns the gap to the one before; less than 0 for none."""
     q.made += 1
+    gap = t - q.last
     if q.made == 1:
         q.first = t
         total.late += t - q.arrival > stop.ttft
-    else:
-        _gap(gaps, t - q.last, 1)
+        gap = -1.0
     q.last = t
+    return gap
 
 
 @piece
@@ -452,12 +459,18 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
 
 @inlined
 def _gap(gaps, gap, times):
-    """Counts a gap between two tokens in the histogram; that of tokens made together is 0, and is in the first entry."""
-    mantissa, exponent = math.frexp(gap)
-    place = (exponent + OCTAVES // 2) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE) if gap > 0 else 0
-    entry = gaps[min(max(place, 0), len(gaps) - 1)]
+    """Counts gaps between two tokens in the histogram."""
+    entry = gaps[_bin(gaps, gap)]
     entry.count += times
     entry.seconds += times * gap
+
+
+@inlined
+def _bin(gaps, gap):
+    """The entry of a gap; that of tokens made together is 0, and is in the first one."""
+    mantissa, exponent = math.frexp(gap)
+    place = (exponent + OCTAVES // 2) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE) if gap > 0 else 0
+    return min(max(place, 0), len(gaps) - 1)
 
 
 @piece

@@ -188,3 +188,4 @@ def join(s, here, lane, r):
     running[place] = r
     lane.count += 1
     here.held += 1
+    here.most = max(here.most, here.held)

@@ -30,14 +30,14 @@ names them, that of its last token, and when its cache is where it is sent; and 
 on the host, or in another instance. [token], [s]"""
 
 INSTANCE = _fields(
-    "number pool stages first_lane next_lane head queued held used paged buffers peak cached why",
+    "number pool stages first_lane next_lane head queued held most used paged buffers peak cached why",
     "area busy since ends by_batch by_memory",
     "due",
 )
-"""Its queue; requests held; blocks used, those of the second memory apart, and buffers; the most blocks of both; hash blocks
-cached, or blocks of those that nobody holds where they are in the same pool; why the first in its queue was not taken up (0, or
-as `BATCH` says). Block-seconds, up to when, busy seconds, when the first of its lanes ends, and seconds in which somebody waits
-for each of these. Whether something has happened."""
+"""Its queue; requests held, and the most at a time; blocks used, those of the second memory apart, and buffers; the most blocks
+of both; hash blocks cached, or blocks of those that nobody holds where they are in the same pool; why the first in its queue
+was not taken up (0, or as `BATCH` says). Block-seconds, up to when, busy seconds, when the first of its lanes ends, and seconds
+in which somebody waits for each of these. Whether something has happened."""
 
 BATCH, MEMORY = 1, 2
 """What the first in a queue is not taken up for, when all lanes have tried: a place in the batch, and memory."""

@@ -6,6 +6,7 @@ prompts that come meanwhile. Prompts that wait go together, as many as an iterat
 which some always wait.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.priced import seconds
+from dse.space.elementwise import Array
 from dse.space.requests import Requests
 
 STEPS = 48
@@ -35,6 +37,41 @@ class Steady(NamedTuple):
     decodes: float
 
 
+class Paces(NamedTuple):
+    """What an instance of each pool takes for requests of mean lengths, however many instances there are.
+
+    Attributes:
+        prompt: of a prompt that finds no queue. [s]
+        together: of a prompt where others wait that are computed with it, or by itself where that is quicker. [s]
+        full: of a prompt's share of iterations that have nothing but prompts, and are full. [s]
+        decodes: requests that decode at a time, as they are tried.
+        each: of an iteration in which so many decode, shape of `decodes`. [s]
+        further: iterations that a request decodes in.
+    """
+
+    prompt: float
+    together: float
+    full: float
+    decodes: Array
+    each: Array
+    further: float
+
+
+def paces(pools: Sequence[Pool], requests: Requests) -> Paces:
+    """Of one pool, or of one that prefills and one that decodes."""
+    prompt, output = float(requests.prompt.mean()), float(requests.output.mean())
+    first, last = pools[0], pools[-1]
+    further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
+    alone, full = _prompt(first, prompt), _full(first, requests)
+    together, decodes = min(alone, full), _counts(last, context)
+    # while a request makes its tokens, as many prompts come as requests decode: one in the mean for each
+    each = [
+        _decode(last, count, context) if len(pools) == 2 else _mixed(last, count, prompt, further, context, together)
+        for count in decodes
+    ]
+    return Paces(alone, together, full, np.array(decodes), np.array(each), further)
+
+
 def steady(of: Deployment, requests: Requests, *, tpot: float) -> Steady:
     """The largest rate whose time per output token is within a bound, with no regard to queues.
 
@@ -46,34 +83,20 @@ def steady(of: Deployment, requests: Requests, *, tpot: float) -> Steady:
     Returns:
         A rate of 0 where one request alone takes longer.
     """
-    prompt, output = float(requests.prompt.mean()), float(requests.output.mean())
-    first, last = of.pools[0], of.pools[-1]
-    # iterations that a request decodes in
-    further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
-    apart = len(of.pools) == 2
-    prefill, together = _prompt(first, prompt), _together(first, requests)
-    best = Steady(0.0, prefill, np.inf, 0.0)
-    for decodes in _counts(last, context):
-        # while a request makes its tokens, as many prompts come as requests decode: one in the mean for each
-        each = _decode(last, decodes, context) if apart else _mixed(last, decodes, prompt, further, context, together)
-        if each / last.expected > tpot:
-            continue
-        rate = last.instances * last.stages * decodes / (further * each)
-        if apart:
-            rate = min(rate, first.instances * first.stages / together)
-        if rate > best.rate:
-            best = Steady(rate, prefill, each / last.expected, decodes)
-    return best
+    return fastest(of.pools, paces(of.pools, requests), tpot=tpot)
 
 
-def prompts(pool: Pool, asked: Requests) -> float:
-    """Prompts of which nothing is decoded, computed by all instances in full iterations. [1/s]
-
-    Args:
-        pool: of instances.
-        asked: whose prompts count; each token attends to as many positions as it does in the mean over all.
-    """
-    return float(pool.instances * pool.stages / _full(pool, asked))
+def fastest(pools: Sequence[Pool], paces: Paces, *, tpot: float) -> Steady:
+    """As `steady`, of instances whose paces are known."""
+    first, last = pools[0], pools[-1]
+    token = paces.each / last.expected
+    rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)
+    if len(pools) == 2:
+        rates = np.minimum(rates, first.instances * first.stages / paces.together)
+    best = int(np.argmax(rates))
+    if not rates[best] > 0:
+        return Steady(0.0, paces.prompt, np.inf, 0.0)
+    return Steady(float(rates[best]), paces.prompt, float(token[best]), float(paces.decodes[best]))
 
 
 def _full(pool: Pool, asked: Requests) -> float:
@@ -85,11 +108,6 @@ def _full(pool: Pool, asked: Requests) -> float:
         full.add(mean)
     each = min(float(seconds(pool.price, tokens, tokens * context, 0.0, 0.0, 0.0, 0.0)) / tokens for tokens in full)
     return float(each * mean)
-
-
-def _together(pool: Pool, asked: Requests) -> float:
-    """Seconds of a prompt where others wait that are computed with it, or by itself where that is quicker. [s]"""
-    return min(_prompt(pool, float(asked.prompt.mean())), _full(pool, asked))
 
 
 def _counts(pool: Pool, context: float) -> list[float]:

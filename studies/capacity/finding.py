@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from dse.capacity import OF_LOAD, Side, capacity, parsed, posed
+from dse.capacity import Side, capacity, parsed, posed
 from dse.deployments import Candidate, candidates
 from dse.evaluators.serving.capacity import largest
 from dse.evaluators.serving.state import Stop
+from dse.race import OF_LOAD, play
 from dse.space.units import show
 from dse.studies.write import table
 
@@ -63,16 +64,15 @@ def _asked(words: tuple[str, ...]) -> tuple[Side, Rates]:
 def _every(words: tuple[str, ...], side: Side) -> list[Candidate]:
     """All deployments, those too that the quick answer leaves out."""
     asked = parsed(words)
-    usual, load, bounds, knobs = posed(asked.chips[0], asked, trust=False)
-    found, _ = candidates(usual, load, bounds, knobs, side.devices, apart=True, every=True)
+    found, _ = candidates(*posed(asked.chips[0], asked, trust=False), side.devices, apart=True, every=True)
     return found
 
 
 def _own(one: Candidate, side: Side) -> float:
-    def play(rate: float, stop: Stop):  # type: ignore[no-untyped-def]
-        return one.deployment.serve(side.load.at(rate), stop=stop)
+    def at_rate(rate: float, stop: Stop):  # type: ignore[no-untyped-def]
+        return play(one, side.load, rate, stop)
 
-    return largest(play, side.bounds, len(side.load.requests), one.estimate.rate).rate
+    return largest(at_rate, side.bounds, len(side.load.requests), one.estimate.rate).rate
 
 
 def _race(side: Side, rates: Rates) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.deployments import COLS, ROWS, candidates
+from dse.deployments import COLS, ROWS, Kinds, candidates
 from dse.evaluators.serving.capacity import Bounds
 from dse.space.fields import at
 from dse.space.knobs import Space
@@ -23,7 +23,7 @@ def test_systems_have_whole_rows_of_no_more_dies_than_there_are(devices: int) ->
     knobs = {"mapping.both.tp": "choice(1, 2)", "mapping.both.ep": "choice(4, 8)", "mapping.serving.batch": "choice(32)"}
     space = asked(*WORDS, *(f"+space.{address}='{said}'" for address, said in knobs.items())).space
     assert isinstance(space, Space)
-    found, _ = candidates(usual, load, Bounds(1.0, 0.1, 0.9), space, devices, apart=True)
+    found, _ = candidates(Kinds(usual, load), Bounds(1.0, 0.1, 0.9), space, devices, apart=True)
     assert {one.apart for one in found} == {True, False}
     for one in found:
         assert one.devices <= devices

@@ -120,11 +120,14 @@ LOAD = (
 )
 def test_capacity_keeps_to_its_schema(words: str, served: list[bool], typed: Typed) -> None:
     more = ("mapping.precision.weights=int8",) if "70b" in words else ()
+    if len(served) == 1:
+        more = (*more, "workload.classes=[{name: chat, share: 0.7}, {name: batch, share: 0.3, ttft: 1.2 s}]")
     code, out, err = typed("capacity", "--json", *words.split(), *LOAD, *more)
     assert code == 0, err
     sides = checked("capacity", out)["chips"]
     assert [side["best"] is not None for side in sides] == served
     assert [not side["why_not"] for side in sides] == served
+    assert [len(side["bounds"]["classes"]) for side in sides] == ([2] if len(served) == 1 else [0, 0])
 
 
 SEVERAL = """

@@ -114,6 +114,32 @@ def test_the_way_to_the_host_is_a_knob_where_caches_go_there() -> None:
     )
 
 
+WAFERS = (
+    "chip=wse2",
+    "model=qwen3_1b7",
+    "workload=serving",
+    "workload.requests=20",
+    "workload.prompt=200",
+    "workload.output=8",
+)
+
+
+def test_the_way_to_the_host_is_a_knob_where_caches_are_sent_by_it() -> None:
+    """Chips without links to others send caches between instances by way of the host, whatever is swapped."""
+    some = "+space.mapping.serving.prefill_instances='choice(0,1)'"
+    assert len(asked(*WAFERS, "space=empty", "mapping.serving.prefill_instances=1", HOST).space.knobs) == 1
+    with pytest.raises(DesignError, match=r"no cache is swapped, and none is sent on"):
+        asked(*WAFERS, "space=empty", HOST)
+    with pytest.raises(DesignError, match=r"add when: {mapping.serving.prefill_instances: \[1\]}"):
+        asked(*WAFERS, "space=empty", some, HOST)
+    knob = "+space.mapping.serving.host={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.prefill_instances: [1]}}"
+    assert len(asked(*WAFERS, "space=empty", some, knob).space.knobs) == 2
+    first, second = (
+        metrics(*WAFERS, "mapping.serving.prefill_instances=1", f"mapping.serving.host={pace} GB/s")["tpot"] for pace in (1, 64)
+    )
+    assert first > second
+
+
 @pytest.mark.parametrize("apart", [0, 1])
 def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> None:
     chosen = (*SERVING, f"mapping.serving.prefill_instances={apart}")

@@ -1,6 +1,7 @@
 """The largest rate: kept there and broken a little beyond, on random loads and pools; and deployments against all of them."""
 
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,23 +14,25 @@ from hypothesis import strategies as st
 
 from dse.build import question
 from dse.capacities import leave, record
-from dse.capacity import ORDERS, _place, _raced, capacity, parsed
-from dse.capacity import _play as play_one
+from dse.capacity import ORDERS, _place, capacity, parsed
 from dse.compose import compose, folder_of
 from dse.deployments import Candidate, of_most, of_prompts
 from dse.evaluators import evaluate
-from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, largest, spent
+from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, bounds_of, largest, spent
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
 from dse.evaluators.serving.policy import SHIPPED, policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Stop, Transfer
-from dse.evaluators.serving.steady import steady
+from dse.evaluators.serving.steady import Steady, paces, steady
 from dse.progress import Progress
+from dse.race import Tried, _known, raced
+from dse.race import play as play_one
 from dse.space.design import stacked
+from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
-from dse.space.workload import Load
+from dse.space.workload import Class, Load
 
 
 def _draw(seed: int) -> tuple[Deployment, Requests]:
@@ -76,6 +79,32 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
         assert (ttft <= bounds.ttft and not tpot > bounds.tpot) == kept
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10**9))
+def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
+    """Percentiles of each class by itself; and classes with equal bounds and all requests of one are no classes."""
+    of, asked = _draw(seed)
+    rng = np.random.default_rng(seed)
+    some = _bounds(of, asked, rng)
+    classes = (Class("near", some.ttft, some.tpot, 0), Class("far", 4 * some.ttft, math.inf, 1))
+    kinds = rng.integers(0, 2, len(asked)).astype(np.int32)
+
+    def found(of_kinds: Array, several: tuple[Class, ...]) -> tuple[Capacity, Load]:
+        load = Load("", None, replace(asked, kinds=of_kinds, ranks=of_kinds), *some[:2], classes=several)  # type: ignore[arg-type]
+        bounds = bounds_of(load, some.share)
+        return largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0), load
+
+    got, load = found(kinds, classes)
+    if 0 < got.rate < np.inf:
+        for rate, kept in ((got.rate, True), (BEYOND * got.rate, False)):
+            served = of.serve(load.at(rate))
+            each = [(spent(served, some.share, number), one) for number, one in enumerate(classes)]
+            assert all(ttft <= one.ttft and not tpot > one.tpot for (ttft, tpot), one in each) == kept
+    alone = found(np.zeros_like(kinds), classes)[0]
+    assert alone.rate == found(np.zeros_like(kinds), ())[0].rate
+    assert alone.binds in ("", "memory", "ttft", "tpot", "ttft of near", "tpot of near")
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9))
 def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
@@ -83,7 +112,7 @@ def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     bounds = _bounds(of, asked, np.random.default_rng(seed))
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
-    assert found.rate <= of_prompts(of, load, bounds)
+    assert found.rate <= of_prompts(of.pools, paces(of.pools, asked), load, bounds)
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,8 +127,7 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     asked = asked.drawn(500, seed).arriving("poisson", rate=1.0, seed=seed)
     bounds = _bounds(of, asked.first(50), rng)
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    unbound = steady(of, asked, tpot=np.inf).rate
-    most = of_most(of, unbound, load, bounds)
+    most = of_most(of.pools, paces(of.pools, asked), load, bounds)
     assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
 
 
@@ -123,27 +151,53 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     of = Deployment((Pool(price, policy("prefill_first"), Memory(2000, 16), batch=8, **reuse),), None, "least_loaded")
     bounds, load = Bounds(0.5, 0.5), Load("", None, asked, 0.5, 0.5)  # type: ignore[arg-type]
     found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0).rate
-    assert of_prompts(of, load, bounds) < found <= of_most(of, 1.0, load, bounds)
+    taken = paces(of.pools, asked)
+    assert of_prompts(of.pools, taken, load, bounds) < found <= of_most(of.pools, taken, load, bounds)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 1)), min_size=1, max_size=40))
 def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tuple[float, float]]) -> None:
     """Deployments in any order, each with a rate of its own and some more that it might have had."""
-    found = [SimpleNamespace(most=rate + more, own=rate) for rate, more in drawn]
+    estimate = SimpleNamespace(rate=0.0)
+    found = [
+        SimpleNamespace(most=rate + more, own=rate, but_batch=at, estimate=estimate) for at, (rate, more) in enumerate(drawn)
+    ]
     played: list[SimpleNamespace] = []
 
     def against(one, load, bounds, best):  # type: ignore[no-untyped-def]
         played.append(one)
-        return SimpleNamespace(candidate=one, rate=one.own if one.own > best * NEAR else 0.0)
+        return SimpleNamespace(candidate=one, rate=one.own if one.own > best * NEAR else 0.0, lost=(best * NEAR, ()))
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
-        patch.setattr("dse.capacity._against", against)
-        tried = _raced(found, None, None, progress, several)  # type: ignore[arg-type]
+        patch.setattr("dse.race._against", against)
+        tried = raced(found, None, None, progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
     assert best >= max(one.own for one in found) / NEAR
     assert all(one.most <= best for one in found if not any(one is other for other in played))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**9), st.lists(st.integers(1, 60), min_size=2, max_size=2))
+def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list[int]) -> None:
+    """What a race takes as known: `Candidate.but_batch` is that of both, and neither has as many requests as its batch."""
+    of, asked = _draw(seed)
+    one, other = (of._replace(pools=tuple(replace(pool, batch=most) for pool in of.pools)) for most in batches)
+    served = one.serve(asked, stop=Bounds(0.5, 0.1).stop(len(asked)))
+    held = served.state.instances["most"]
+    pools = tuple(int(held[served.state.instances["pool"] == at].max()) for at in range(len(of.pools)))
+    lost = Tried(_candidate(one), None, (NEAR, pools))
+    again = other.serve(asked, stop=Bounds(0.5, 0.1).stop(len(asked)))
+    if _known(_candidate(other), [lost], 1.0):
+        assert max(pools) < min(batches)
+        assert all(np.array_equal(served[name], again[name], equal_nan=True) for name in ("first", "completed", "scheduled"))
+    elif max(pools) < min(batches):
+        raise AssertionError("a run that is known is played again")
+
+
+def _candidate(of: Deployment) -> Candidate:
+    return Candidate(None, None, {}, 1, False, of.pools, Steady(0.5, 0.0, 0.0, 1.0), 0.0, 0.0)  # type: ignore[arg-type]
 
 
 @settings(max_examples=60, deadline=None)
@@ -213,6 +267,31 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
             assert not good or (side.best.capacity is not None and side.best.capacity.binds == "tpot")
 
 
+def test_pipelines_of_a_chip_are_a_deployment() -> None:
+    """The best way to share a chip's cores, as an evaluation finds it; chips are cells that are alike."""
+    words = ["chip=npu64", "model=qwen3_1b7", "workload.prompt=200", "workload.output=20", "workload.ttft='150 ms'"]
+    words += ["workload.tpot='20 ms'", "mapping.both.tp=4", "mapping.both.pp=4", "workload.requests=150"]
+    knobs = ["space=empty", "+space.mapping.serving.prefill_cores='choice(0,32)'"]
+    (side,) = capacity([*words, *knobs, "devices=3"])
+    assert (side.cells, side.devices, side.words) == (3, 1, ())
+    assert side.best is not None
+    assert {one.candidate.apart for one in side.tried} == {True, False}
+    assert [one.devices for one in side.candidates] == [1, 1]
+    kept = []
+    for times in (1.0, BEYOND):
+        rate = f"workload.rate={times * side.best.rate!r} Hz"
+        config = compose([*words, "workload=serving", *side.best.candidate.words, rate])
+        asked = question({**config, "space": {}}, folder_of(config))
+        (load,) = asked.workload.cases
+        assert isinstance(load, Load)
+        found = evaluate(stacked([asked.base]), asked.workload).columns
+        run = side.best.candidate.at(load.requests).serve(load.requests)
+        assert found["ttft"][0] == pytest.approx(float((run["first"] - load.requests.arrival).mean()))
+        assert found["system_price"][0] == pytest.approx(side.best.price)
+        kept.append(not side.bounds.breaks(run))
+    assert kept == [True, False]
+
+
 def test_a_largest_rate_is_a_metric() -> None:
     words = [
         "chip=h200",
@@ -264,7 +343,6 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
         (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
-        (["chip=npu64", "devices=1", "model=qwen3_4b"], "counts whole chips"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
         (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),
     ],

@@ -61,11 +61,16 @@ def held(serving: Serving, load: Load, free: float, room: Room) -> Memory:
     return paged(left, room, block=int(serving.block), host_bandwidth=float(serving.host), longest=longest(load))
 
 
-def deployment(serving: Serving, pools: list[Pool], load: Load, way: tuple[Room, float] | None) -> Deployment:
+def guessing(pools: Sequence[Pool], load: Load) -> list[Pool]:
+    """Pools that guess as many tokens as a load says: whoever only prefills makes first tokens alone."""
+    if not load.speculation:
+        return list(pools)
+    said = load.speculation
+    return [*pools[:-1], replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)]
+
+
+def deployment(serving: Serving, pools: Sequence[Pool], way: tuple[Room, float] | None) -> Deployment:
     """Pools of one design; where there are two, `way` is what a request has on its way between them, and its start. [s]"""
-    if load.speculation:  # whoever only prefills makes first tokens alone
-        said = load.speculation
-        pools = [*pools[:-1], replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)]
     transfer = None
     if way is not None:
         sent, latency = way

@@ -12,7 +12,7 @@ import numpy as np
 from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.services import HERE, several
 from dse.evaluators.account.runs import peak, steady
-from dse.evaluators.account.runs.assembled import Group, deployment, groups, pool
+from dse.evaluators.account.runs.assembled import Group, deployment, groups, guessing, pool
 from dse.evaluators.account.runs.served import longest, picked
 from dse.evaluators.serving.kvcache import picked as number
 from dse.evaluators.serving.measures import Slo
@@ -58,7 +58,7 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
             pool(serving, part, load, table[row][0], number(part.of.free, row), part.of.room.at(row))
             for part, table in zip(parts, tables, strict=True)
         ]
-        deployments.append(deployment(serving, pools, load, way and (way[0].at(row), number(way[1], row))))
+        deployments.append(deployment(serving, guessing(pools, load), way and (way[0].at(row), number(way[1], row))))
     found = standing(deployments, load.requests, load.ttft)
     worth = _worth(found, load, *service.areas(design))
     made = steady.means(found, load.requests, len(parts))

@@ -13,7 +13,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
-from dse.evaluators.serving.capacity import SLOWEST, Bounds, checked, largest, spent
+from dse.evaluators.serving.capacity import SLOWEST, bounds_of, largest, spent
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
@@ -145,7 +145,7 @@ def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | 
     asked = load.requests
     if not load.largest:
         return at(asked).serve(asked, log=log)
-    bounds = checked(Bounds(load.ttft, load.tpot, load.largest))
+    bounds = bounds_of(load, load.largest)
 
     def play(rate: float, stop: Stop) -> Served:
         scaled = load.at(rate)
@@ -160,8 +160,9 @@ def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | 
 
 def _guess(at: Callable[[Requests], Deployment], load: Load) -> float:
     """Where the largest rate is looked for first. [1/s]"""
-    guess = steady(at(load.requests), load.requests, tpot=load.tpot)
-    return guess.rate or 1 / (guess.ttft + float(load.requests.output.mean()) * load.tpot)
+    _, tpot = bounds_of(load, load.largest).tightest
+    guess = steady(at(load.requests), load.requests, tpot=tpot)
+    return guess.rate or 1 / (guess.ttft + float(load.requests.output.mean()) * tpot)
 
 
 def unloaded(at: Callable[[Requests], Deployment], load: Load) -> tuple[float, float]:

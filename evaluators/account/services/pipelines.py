@@ -319,7 +319,21 @@ def played(design: Design, load: Load, fidelity: str) -> Served | None:
 
 def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
     """What requests take that meet no other: to the first token, and a token. [s]"""
-    return served.unloaded(_by_rate(design, load, fleet_of(design, load), fidelity)[0], load)
+    return served.unloaded(deployer(design, load, fidelity), load)
+
+
+def deployer(design: Design, load: Load, fidelity: str) -> Callable[[Requests], Deployment]:
+    """What serves a load's requests at any rate."""
+    return _by_rate(design, load, fleet_of(design, load), fidelity)[0]
+
+
+def spent(design: Design, load: Load, run: Served, fidelity: str) -> dict[str, float]:
+    """What a run of a load's requests has used, and the energy of it."""
+    fleet = fleet_of(design, load)
+    between = _deployed(design, replace(load, requests=run.requests), fleet, fidelity)[2]
+    means = [served.means(run, number) for number in range(len(fleet))]
+    gone = ~np.isnan(run["ready"])
+    return _worked(design, load, fleet, READERS[fidelity], means, peak.of_run(run), between, gone, served.span(run))
 
 
 def _by_rate(
