@@ -147,7 +147,7 @@ def test_judges_are_those_who_answer_and_each_is_short() -> None:
 
     rooms = {path.stem: len(path.read_text().splitlines()) for path in (ROOT / "evaluators/judges").glob("[!_]*.py")}
     assert set(rooms) == set(READERS.values())
-    assert max(rooms.values()) <= 303
+    assert max(rooms.values()) <= 330
 
 
 def test_no_modules_import_each_other() -> None:

@@ -214,7 +214,7 @@ def _collective(design: Design, case: Collective) -> Laid:
         return [row], {case.pattern: {case.along: [("communication", case.pattern, 0.0, time)]}}
 
     held = (("data", case.nbytes),)
-    return Laid(plan, {"latency": seconds}, held, True, lambda: Pooled(linked_bytes=2 * sent(peers)), told)
+    return Laid(plan, {"latency": seconds}, held, True, lambda: Pooled(linked_bytes=sent(peers)), told)
 
 
 def _exchanging(design: Design, case: Collective) -> Any:
