@@ -48,9 +48,9 @@ class Loaded:
         return with_front(self.study, searched, screened)
 
     def front(self) -> pd.DataFrame:
-        """The designs that no other beats."""
+        """The designs that no other beats; none where nothing of this version is stored."""
         frame = self.frame()
-        return frame[frame["front"]].reset_index(drop=True)
+        return frame[frame["front"]].reset_index(drop=True) if len(frame) else frame
 
     def verified(self) -> Verified | None:
         """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""

@@ -169,6 +169,11 @@ def test_a_study_runs_resumes_and_reports(
     assert code == 0
 
 
+def test_a_study_without_results_has_an_empty_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dse.load("quickstart").front().empty
+
+
 def test_a_study_is_searched_in_several_ways_and_shows_what_all_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,40 @@
+"""Screens of mesh_llm by the steady state, chip by chip: designs a second that are new to the process, and again.
+
+`python -m tests.speed.screens [DESIGNS] [CHIP ...]`; CPU seconds of one process, after a few designs of each kind.
+"""
+
+import sys
+
+import numpy as np
+
+from dse.api import study_of
+from dse.evaluators import evaluate
+from dse.samplers import sobol
+from tests.speed.clock import cpu
+
+CHIPS = ("npu64", "npu_whole", "tile_gh200", "wafer64", "npu_dse", "wse2")
+
+WARM = 8
+"""Designs before those that count: imports, compiled loops."""
+
+
+def screened(chip: str, count: int) -> tuple[int, float, float]:
+    """Designs that keep all limits, and seconds of CPU: of designs that are new, and of the same ones again. [s]"""
+    asked = study_of("mesh_llm", f"chips=[{chip}]").question
+    sample = asked.space.sample(sobol(len(asked.space.knobs), 0, count + WARM, 0))
+    few, many = (asked.space.stack({a: c[some] for a, c in sample.items()}) for some in (slice(WARM), slice(WARM, None)))
+    evaluate(few, asked.workload, fidelity="steady")
+    kept = 0
+
+    def work() -> None:
+        nonlocal kept
+        kept = int(np.sum(evaluate(many, asked.workload, fidelity="steady").feasible))
+
+    return kept, cpu(work), cpu(work)
+
+
+if __name__ == "__main__":
+    count = next((int(word) for word in sys.argv[1:] if word.isdigit()), 256)
+    for name in [word for word in sys.argv[1:] if not word.isdigit()] or CHIPS:
+        kept, new, again = screened(name, count)
+        print(f"{name} | {count} designs, {kept} keep all limits | {count / new:.1f} and {count / again:,.0f} designs/s CPU")
