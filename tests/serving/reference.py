@@ -494,17 +494,14 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
         if not n:
             continue
         prompt = r["cached"] < r["goal"]
-        r["cached"] += n
-        if r["cached"] < r["goal"]:
-            if pool.pooled:
-                offer(world, m, pool, r)
-            continue
+        more = 0 if prompt else accepted(pool, r)
+        r["cached"] += n + more
         if pool.pooled:
             offer(world, m, pool, r)
+        if r["cached"] < r["goal"]:
+            continue
         if prompt:
             remember(world, m, pool, r, r["goal"])
-        more = 0 if prompt else accepted(pool, r)
-        r["cached"] += more
         world["total"]["guessed"] += more
         for _ in range(1 + more):
             if r["tokens"]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.serving.kvcache import Memory
@@ -130,11 +130,31 @@ def loads(draw: st.DrawFn) -> Load:
     return Load(asked, many, moving._replace(blocks=blocks))
 
 
+def guessed(rule: str, lengths: list[tuple[int, int]], arrival: list[float], hashes: list[list[int]], memory: Memory) -> Load:
+    """Two stages that share prefixes, and a guess that is always right: hash blocks fill up with two tokens at a time."""
+    starts = np.cumsum([0, *(len(some) for some in hashes)])
+    many = requests(lengths, arrival)
+    many = replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
+    policy = replace(POLICIES[rule], by_chunk=False, tokens=24)
+    price = linear(1.0, 0.25 if policy.lifetime else 0.0)
+    pool = Pool(price, policy, memory, shares=(0.5, 0.5), batch=8, pooled=True, guesses=1, acceptance=1.0)
+    return Load(many, [pool], Transfer(0.0, 0.0, 1, True))
+
+
 many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 @many_examples
 @given(loads())
+# a hash block enters at the end of the iteration whose right guess is its last token
+@example(guessed("orca", [(6, 11), (11, 9)], [1.0, 2.0], [[1, 2], [2, 2]], Memory(5, 4)))
+@example(guessed("chunked", [(8, 11), (8, 6)], [0.0, 1.0], [[2, 0], [0]], Memory(5, 4)))
+@example(
+    guessed(
+        "prefill_first", [(11, 8), (6, 12), (14, 4), (14, 11), (10, 10)], [0.0, 0.0, 0.0, 0.0, 4.0],
+        [[1, 1], [0, 0], [1, 2], [0, 1, 1], [0, 1]], Memory(5, 8),
+    )
+)  # fmt: skip
 def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
     found = load.served()
     plain, world = reference.run(load.requests, load.pools, load.transfer)
