@@ -120,30 +120,61 @@ def plain_activations(precision: Precision) -> None:
         )
 
 
+WEIGHTS = ("weights", "experts", "attention")
+"""Formats of `Precision` that are of weights."""
+
+
 def itemsize_of(mapping: Mapping) -> float:
-    """Bytes of a value, which is one for all of a mapping's formats; what experts send back may be of other bytes on its way.
+    """Bytes of a value of activations, and of caches, where all tiles work on one operator; weights may have other formats,
+    and what experts send back may be of other bytes on its way.
 
     Raises:
         DesignError: formats of other sizes side by side, or with scales of blocks.
     """
-    said = {name: word for name, word, _ in leaves(mapping.precision)}
+    return _one_size(mapping, WEIGHTS, "a model on pipelines of cores (mapping=npu) has KV in such formats too")
+
+
+def itemsize_of_all(mapping: Mapping) -> float:
+    """Bytes of a value where there is attention alone, and nothing has weights: one for all of a mapping's formats.
+
+    Raises:
+        DesignError: formats of other sizes side by side, or with scales of blocks.
+    """
+    return _one_size(mapping, (), "a model has weights in such formats too")
+
+
+def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
+    said = {name: word for name, word, _ in leaves(mapping.precision) if name not in free}
+    activations = said["activations"]
     for name, word in said.items():
         if word not in PLAIN:
             raise DesignError(
-                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator multiply plain values; "
-                f"valid: {', '.join(PLAIN)}; a model on pipelines of cores (mapping=npu) has weights and KV in such formats too"
+                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
+                f"valid: {', '.join(PLAIN)}; {instead}"
             )
-        if name != "combine" and BYTES[word] != BYTES[said["weights"]]:
+        if name != "combine" and BYTES[word] != BYTES[activations]:
             raise DesignError(
-                f"mapping.precision.{name}: {word} beside weights of {said['weights']}; a tile multiplies values of one size: "
-                "choose formats of as many bytes"
+                f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
+                "one size here: choose formats of as many bytes"
             )
-    return BYTES[said["weights"]]
+    return BYTES[activations]
 
 
 def returned_bytes(precision: Precision) -> float:
     """Bytes of a value that experts on other dies send back. [B]"""
     return BYTES[precision.combine or precision.activations]
+
+
+def apart_bytes(parts: tuple[Part, ...], precision: Precision) -> Any:
+    """Bytes of a model's weights beyond what they were if all had the format of most. [B]"""
+    usual = BYTES[precision.weights]
+
+    def beyond(part: Part, of: Operator) -> Any:
+        if not isinstance(of, MatMul):
+            return 0.0
+        return (weight_bytes(part, of, precision) - usual) * of.stored * (of.k.units * of.k.width) * (of.n.units * of.n.width)
+
+    return sum(part.times * beyond(part, of) for part in parts for of in part.operators)
 
 
 def stored_bytes(part: Part, precision: Precision, values: Any) -> Any:

@@ -57,7 +57,7 @@ def products(call: Call, a: Array, weights: Array) -> Array:
     if (copies, shape.m, shape.k, shape.n) != (*a.shape, weights.shape[2]):
         raise ValueError(f"call {call.name!r}: {copies} products {shape}, has {a.shape} and {weights.shape}")
     part = summa.Part(*map(whole, of.part))
-    program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies))
+    program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=of.weights))
     stored = play(program, {}, summa.place(a, weights, part, mesh))
     return summa.result(stored["c"].reshape(-1, mesh.rows, mesh.cols, part.m, part.n), shape, part, mesh, copies)
 

@@ -8,7 +8,7 @@ from dse.evaluators.account.alone.tile_jobs import memories, taken, told
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
-from dse.evaluators.layouts.formats import itemsize_of
+from dse.evaluators.layouts.formats import itemsize_of_all
 from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.readers import READERS, jobs
 from dse.evaluators.readers.closed_attention import Job, job, machine, partial_bytes, proposed, slots, tiled
@@ -106,7 +106,7 @@ def itemsize(design: Design) -> float:
     Raises:
         DesignError: formats of other sizes side by side.
     """
-    return VALUE if design.mapping.precision is None else itemsize_of(design.mapping)
+    return VALUE if design.mapping.precision is None else itemsize_of_all(design.mapping)
 
 
 def heads(*cases: Attention) -> Heads:
