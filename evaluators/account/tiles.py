@@ -11,7 +11,7 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.gemm.summa_diagonal import slots
-from dse.evaluators.layouts.formats import apart_bytes
+from dse.evaluators.layouts.formats import apart_bytes, index_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.part import cut
 from dse.evaluators.program.counts import Activity
@@ -96,10 +96,10 @@ def held(model: Model, at: Step, cached: Any, sequences: float, precision: Preci
     for of in growths(model):
         times = of.layer.times + at.guesses * (drafted is not None and of.layer.name == drafted.name)
         positions, scored = (float(at_reach(cached, reach)) for reach in (of.layer.reach, of.layer.indexed))
-        kv += times * (positions * of.kv + scored * of.scores)
+        kv += times * (positions * of.kv * BYTES[precision.kv] + scored * of.scores * BYTES[index_of(precision)])
         states += times * sequences * (of.state * STATE_BYTES + of.conv * itemsize)
     stored = weights * BYTES[precision.weights] + apart_bytes(parts, precision)
-    found = (("weights", stored), ("KV cache", kv * itemsize), ("activations", activations * itemsize))
+    found = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
     return found + ((("states", states),) if states else ())
 
 

@@ -7,7 +7,7 @@ from dse.space.elementwise import maximum
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.mapping import Mapping, Precision
-from dse.space.numbers import BYTES, FORMATS, PLAIN, Rates, rate
+from dse.space.numbers import BYTES, CACHED, FORMATS, PLAIN, Rates, rate
 
 WIDE = "bf16"
 """What values become that engines do not multiply as they are, where nothing wider waits for them."""
@@ -125,25 +125,25 @@ WEIGHTS = ("weights", "experts", "attention")
 
 
 def itemsize_of(mapping: Mapping) -> float:
-    """Bytes of a value of activations, and of caches, where all tiles work on one operator; weights may have other formats,
-    and what experts send back may be of other bytes on its way.
+    """Bytes of a value of activations where all tiles work on one operator; weights may have any format, caches plain ones.
 
     Raises:
-        DesignError: formats of other sizes side by side, or with scales of blocks.
+        DesignError: activations or caches with scales of blocks.
     """
-    return _one_size(mapping, WEIGHTS, "a model on pipelines of cores (mapping=npu) has KV in such formats too")
+    return _one_size(mapping, WEIGHTS, CACHED, "a model on pipelines of cores (mapping=npu) has KV in such formats too")
 
 
 def itemsize_of_all(mapping: Mapping) -> float:
-    """Bytes of a value where there is attention alone, and nothing has weights: one for all of a mapping's formats.
+    """Bytes of a value where there is attention alone, and nothing has weights, whose format has to be as large; caches plain.
 
     Raises:
-        DesignError: formats of other sizes side by side, or with scales of blocks.
+        DesignError: weights of another size, or scales of blocks.
     """
-    return _one_size(mapping, (), "a model has weights in such formats too")
+    return _one_size(mapping, (), CACHED, "a model has weights in such formats too")
 
 
-def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
+def _one_size(mapping: Mapping, free: tuple[str, ...], sizes: tuple[str, ...], instead: str) -> float:
+    """Bytes of a value; formats but `free` ones are plain, and but `sizes` of as many."""
     said = {name: word for name, word, _ in leaves(mapping.precision) if name not in free}
     activations = said["activations"]
     for name, word in said.items():
@@ -152,7 +152,7 @@ def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
                 f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
                 f"valid: {', '.join(PLAIN)}; {instead}"
             )
-        if name != "combine" and BYTES[word] != BYTES[activations]:
+        if name not in ("combine", *sizes) and BYTES[word] != BYTES[activations]:
             raise DesignError(
                 f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
                 "one size here: choose formats of as many bytes"

@@ -1,7 +1,8 @@
 """One operator of a model after the other over all tiles of a mesh ([zhang2026] section III-E).
 
 Products are SUMMA's, attention is FlatAttention's, and the rest is done row by row on the vector engines; every operator takes
-its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step.
+its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step. Caches are read
+in a format of their own; what a step adds to them is written with as many bytes as activations have.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from dse.evaluators.kernels.vector import index, streamed
 from dse.evaluators.kernels.vector.recurrent import Recurrence
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding, nobody
-from dse.evaluators.layouts.formats import expanding, itemsize_of, weights_of
+from dse.evaluators.layouts.formats import expanding, index_of, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
@@ -31,6 +32,7 @@ from dse.evaluators.readers.closed_recurrent import decoded, prefilled
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
+from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.mapping import BYTES, AttentionPlan, FlatPlan, Mapping, Precision, SummaPlan
 from dse.space.model import Model
@@ -113,6 +115,12 @@ class On(NamedTuple):
     def itemsize(self) -> float:
         """Bytes of a value that is no weight. [B]"""
         return BYTES[self.precision.activations]
+
+    @property
+    def kv(self) -> float:
+        """Bytes of a value of a cache, 0 where these are as many as others. [B]"""
+        nbytes = BYTES[self.precision.kv]
+        return 0.0 if nbytes == self.itemsize else nbytes
 
 
 def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
@@ -199,13 +207,13 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
     shape = attended(part.of, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
     if of.picked and some.keys >= of.picked:  # less is not picked from
-        row = of.together * of.kv_heads.units * of.kv_dim * on.itemsize
+        row = of.together * of.kv_heads.units * of.kv_dim * (on.kv or on.itemsize)
         shape = selected(shape, max(ceil_div(some.pairs, some.queries), 1), row)
     dataflow = attention(on.plan.attention.dataflow)
 
     def proposed(chip: Chip) -> closed_attention.Job:
-        sliced = closed_attention.tiled(dataflow, shape, chip, on.plan.attention, on.itemsize)
-        return closed_attention.job(dataflow, shape, sliced, chip, on.itemsize)
+        sliced = closed_attention.tiled(dataflow, shape, chip, on.plan.attention, on.itemsize, on.kv)
+        return closed_attention.job(dataflow, shape, sliced, chip, on.itemsize, on.kv)
 
     known = 1 - some.queries / maximum(some.keys, 1)
     job = proposed(on.chip) if on.kept is None else through_cache.attention(proposed, on.chip, on.kept, known)
@@ -215,7 +223,16 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
 
 
 def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
-    """Scores of an indexer, and what it picks."""
+    """Scores of an indexer, and what it picks.
+
+    Raises:
+        DesignError: its keys have another size than activations.
+    """
+    if BYTES[index_of(on.precision)] != on.itemsize:
+        raise DesignError(
+            f"mapping.precision.index: {index_of(on.precision)} beside activations of {on.precision.activations}; an indexer "
+            "of tiles takes values of one size: choose formats of as many bytes"
+        )
     keys, causal = some.keys, some.queries > 1
     if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
         keys, causal = max(ceil_div(some.pairs, some.queries), 1), False

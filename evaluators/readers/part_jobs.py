@@ -82,9 +82,10 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     of = cut(now, there, here)
     now = replace(now, batch=_heads(before, of, causal=shape.causal))
     waves = cut(now, there, here).waves / before.waves
-    bytes_ = memory_bytes(now, there, here, 1.0) / memory_bytes(shape, counted, whole, 1.0)
+    nbytes = job.itemsize, job.kv
+    bytes_ = memory_bytes(now, there, here, *nbytes) / memory_bytes(shape, counted, whole, *nbytes)
     chip = chip_on(job.chip, here, bytes_ / waves)
-    return closed_attention.Job(job.of, now, group, chip, job.itemsize), float(1 / waves)
+    return closed_attention.Job(job.of, now, group, chip, job.itemsize, job.kv), float(1 / waves)
 
 
 def _heads(before: Cut, of: Cut, *, causal: bool) -> int:

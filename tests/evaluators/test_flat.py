@@ -123,8 +123,8 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
     assert "groups of 3 rows do not divide the mesh's 8; 2 do" in str(infeasible(uneven.base, uneven.workload))
     wide = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.m=512", "mapping.prefill.gemm.n=512")
     assert "slices that are left open (0) are chosen to fit" in str(infeasible(wide.base, wide.workload))
-    mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.kv=fp8")
-    with pytest.raises(DesignError, match="kv: fp8 beside activations of fp16"):
+    mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.kv=int4_head")
+    with pytest.raises(DesignError, match="kv: int4_head has scales of blocks"):
         evaluate(stacked([mixed.base]), mixed.workload)
 
 
@@ -156,6 +156,20 @@ def test_narrow_weights_are_loaded_sent_and_expanded(weights: str) -> None:
     explained = explain(narrow.base, narrow.workload.cases[0]).rows
     gate = next(row for row in explained if (row.phase, row.operator) == ("decode", "gate"))
     assert (gate.parts.get("vector", 0.0) > 0) == (weights == "mxfp4")
+
+
+def test_caches_of_one_byte_are_held_and_read_in_half_the_bytes() -> None:
+    wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={word}") for word in ("fp16", "fp8"))
+    two, one, played = (
+        evaluate(stacked([of.base]), of.workload, fidelity=word).columns
+        for of, word in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
+    )
+    model = narrow.workload.cases[0].model  # type: ignore[union-attr]
+    saved = 2 * 208 * model.layers * 2 * model.kv_heads * model.head_dim
+    assert two["hbm_used"][0] - one["hbm_used"][0] == saved
+    assert one["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
+    assert one["hbm_bytes"][0] < two["hbm_bytes"][0]
+    assert one["tpot"] == pytest.approx(played["tpot"], rel=0.05)
 
 
 def test_values_of_one_byte_halve_what_memory_moves() -> None:

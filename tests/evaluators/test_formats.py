@@ -262,7 +262,6 @@ REFUSED = [
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
     ),
     (("chip=tile32", "mapping.precision.kv=mxfp8"), "kv: mxfp8 has scales of blocks.*valid: int8, .*mapping=npu"),
-    (("chip=tile32", "mapping.precision.kv=fp8"), "kv: fp8 beside activations of fp16"),
     (
         ("chip=tile32", "workload=attention", "precision={weights: fp8, activations: fp16, kv: fp16}"),
         "weights: fp8 beside activations of fp16",
