@@ -1,6 +1,7 @@
 """Models on many dies of tiles: what one die does by itself, local memories, and energy."""
 
 from collections.abc import Mapping as Dict
+from functools import partial
 from typing import Any
 
 from dse.evaluators.account import many_dies, tiles
@@ -23,7 +24,7 @@ from dse.evaluators.account.tiles import Held, filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.dies import On, Split, passes
-from dse.evaluators.layouts.formats import Sizes, itemsize_of, returned_bytes
+from dse.evaluators.layouts.formats import Sizes, itemsize_of, returned_bytes, sizes
 from dse.evaluators.layouts.turns import Turns
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.program.counts import Activity
@@ -32,7 +33,7 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import Mapping
+from dse.space.mapping import Mapping, Precision
 from dse.space.remember import remembered
 
 FIDELITIES = ("closed", "events")
@@ -50,17 +51,17 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
 def _of_design(design: Design, asked: Turns, of: Split, fidelity: str) -> Alone:
     plan = getattr(design.mapping, asked.plan)
     said = whole_chip.Said(plan.attention, plan.gemm)
-    nbytes = itemsize_of(design.mapping), returned_bytes(design.mapping.precision)
-    found: Alone = _own(asked, of, one_die(design.chip), said, nbytes, fidelity)
+    itemsize_of(design.mapping)  # refuses what tiles do not take
+    found: Alone = _own(asked, of, one_die(design.chip), said, design.mapping.precision, fidelity)
     return found
 
 
 @remembered
-def _own(asked: Turns, of: Split, die: Chip, said: whole_chip.Said, nbytes: tuple[float, float], fidelity: str) -> Alone:
-    """What dies do by themselves, and local memory of a tile in use, by kind of operator; `nbytes` of a value and back."""
-    itemsize, returned = nbytes
-    on = whole_chip.On(asked.model, die, said, itemsize, {})
-    calls = On(asked.model, lambda part, attend: whole_chip.covered(part, attend, on), itemsize, returned)
+def _own(asked: Turns, of: Split, die: Chip, said: whole_chip.Said, precision: Precision, fidelity: str) -> Alone:
+    """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
+    on = whole_chip.On(asked.model, die, said, precision, {})
+    covered = partial(whole_chip.covered, on=on)
+    calls = On(asked.model, covered, on.itemsize, returned_bytes(precision))
     found, parts = alone(passes(asked, of, calls), of_tiles(die), reader_of(fidelity), sums)
     return found, filled(parts)
 
@@ -71,7 +72,8 @@ def _machine(design: Design, phase: str) -> Machine:
 
 
 def _sizes(mapping: Mapping) -> Sizes:
-    return Sizes(*(itemsize_of(mapping) for _ in Sizes._fields))
+    itemsize_of(mapping)  # refuses what tiles do not take
+    return sizes(mapping.precision)
 
 
 def _reached(mapping: Mapping) -> float:

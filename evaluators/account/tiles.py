@@ -11,6 +11,7 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.gemm.summa_diagonal import slots
+from dse.evaluators.layouts.formats import apart_bytes, index_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.part import cut
 from dse.evaluators.program.counts import Activity
@@ -26,7 +27,7 @@ from dse.space.elementwise import maximum
 from dse.space.fields import at
 from dse.space.layers import at_reach
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
-from dse.space.mapping import Mapping
+from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES, drafting, drafting_parameters, growths, parameters
 
@@ -78,25 +79,27 @@ def most(values: Iterable[Any]) -> Any:
     return found
 
 
-def held(model: Model, at: Step, cached: Any, sequences: float, itemsize: float) -> tuple[tuple[str, float], ...]:
+def held(model: Model, at: Step, cached: Any, sequences: float, precision: Precision) -> tuple[tuple[str, float], ...]:
     """Bytes in HBM: all weights, caches and states, and what the operators of a part leave for one another.
 
     Args:
         model, at: of a step.
         cached: positions that caches have of all requests, by reach of the model.
         sequences: that have states.
-        itemsize: of a value. [B]
+        precision: formats.
     """
-    activations = max(sum(_left(of) for of in part.operators) for part in transformer(model, at)) + 2 * at.tokens * model.hidden
+    parts, itemsize = transformer(model, at), BYTES[precision.activations]
+    activations = max(sum(_left(of) for of in part.operators) for part in parts) + 2 * at.tokens * model.hidden
     weights = parameters(model) + at.guesses * drafting_parameters(model)
     drafted = drafting(model)[0] if at.guesses else None
     kv = states = 0.0
     for of in growths(model):
         times = of.layer.times + at.guesses * (drafted is not None and of.layer.name == drafted.name)
         positions, scored = (float(at_reach(cached, reach)) for reach in (of.layer.reach, of.layer.indexed))
-        kv += times * (positions * of.kv + scored * of.scores)
+        kv += times * (positions * of.kv * BYTES[precision.kv] + scored * of.scores * BYTES[index_of(precision)])
         states += times * sequences * (of.state * STATE_BYTES + of.conv * itemsize)
-    found = (("weights", weights * itemsize), ("KV cache", kv * itemsize), ("activations", activations * itemsize))
+    stored = weights * BYTES[precision.weights] + apart_bytes(parts, precision)
+    found = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
     return found + ((("states", states),) if states else ())
 
 
@@ -175,8 +178,9 @@ def _nbytes(job: Any) -> Any:
         return closed_streamed.nbytes(job)
     if isinstance(job, closed_walked.Job):
         return job.walk.nbytes
-    of = closed_attention.slots(job) if isinstance(job, closed_attention.Job) else slots(job.part, DTYPES[job.itemsize])
-    return sum(slot.nbytes for slot in of) * 1.0
+    if isinstance(job, closed_attention.Job):
+        return sum(slot.nbytes for slot in closed_attention.slots(job)) * 1.0
+    return sum(slot.nbytes for slot in slots(job.part, DTYPES[job.itemsize], job.weights)) * 1.0
 
 
 def _left(of: Operator) -> float:

@@ -188,7 +188,7 @@ def _held(design: Design, job: Stretches, phase: str) -> tuple[tuple[str, float]
     cached = by_reach(case.model, lambda reach: float(sum(n * reach.kept(length) for n, length in lengths)))
     plan = _mapping(design).decode
     away = 1 - (resident(case, _chip(design), plan)[1] if phase == "decode" else 0.0)
-    return held(case.model, at, cached, case.batch * away, itemsize_of(_mapping(design)))
+    return held(case.model, at, cached, case.batch * away, _mapping(design).precision)
 
 
 def _chip(design: Design) -> Chip:

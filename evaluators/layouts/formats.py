@@ -7,7 +7,7 @@ from dse.space.elementwise import maximum
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.mapping import Mapping, Precision
-from dse.space.numbers import BYTES, FORMATS, PLAIN, Rates, rate
+from dse.space.numbers import BYTES, CACHED, FORMATS, PLAIN, Rates, rate
 
 WIDE = "bf16"
 """What values become that engines do not multiply as they are, where nothing wider waits for them."""
@@ -120,30 +120,61 @@ def plain_activations(precision: Precision) -> None:
         )
 
 
+WEIGHTS = ("weights", "experts", "attention")
+"""Formats of `Precision` that are of weights."""
+
+
 def itemsize_of(mapping: Mapping) -> float:
-    """Bytes of a value, which is one for all of a mapping's formats; what experts send back may be of other bytes on its way.
+    """Bytes of a value of activations where all tiles work on one operator; weights may have any format, caches plain ones.
 
     Raises:
-        DesignError: formats of other sizes side by side, or with scales of blocks.
+        DesignError: activations or caches with scales of blocks.
     """
-    said = {name: word for name, word, _ in leaves(mapping.precision)}
+    return _one_size(mapping, WEIGHTS, CACHED, "a model on pipelines of cores (mapping=npu) has KV in such formats too")
+
+
+def itemsize_of_all(mapping: Mapping) -> float:
+    """Bytes of a value where there is attention alone, and nothing has weights, whose format has to be as large; caches plain.
+
+    Raises:
+        DesignError: weights of another size, or scales of blocks.
+    """
+    return _one_size(mapping, (), CACHED, "a model has weights in such formats too")
+
+
+def _one_size(mapping: Mapping, free: tuple[str, ...], sizes: tuple[str, ...], instead: str) -> float:
+    """Bytes of a value; formats but `free` ones are plain, and but `sizes` of as many."""
+    said = {name: word for name, word, _ in leaves(mapping.precision) if name not in free}
+    activations = said["activations"]
     for name, word in said.items():
         if word not in PLAIN:
             raise DesignError(
-                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator multiply plain values; "
-                f"valid: {', '.join(PLAIN)}; a model on pipelines of cores (mapping=npu) has weights and KV in such formats too"
+                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
+                f"valid: {', '.join(PLAIN)}; {instead}"
             )
-        if name != "combine" and BYTES[word] != BYTES[said["weights"]]:
+        if name not in ("combine", *sizes) and BYTES[word] != BYTES[activations]:
             raise DesignError(
-                f"mapping.precision.{name}: {word} beside weights of {said['weights']}; a tile multiplies values of one size: "
-                "choose formats of as many bytes"
+                f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
+                "one size here: choose formats of as many bytes"
             )
-    return BYTES[said["weights"]]
+    return BYTES[activations]
 
 
 def returned_bytes(precision: Precision) -> float:
     """Bytes of a value that experts on other dies send back. [B]"""
     return BYTES[precision.combine or precision.activations]
+
+
+def apart_bytes(parts: tuple[Part, ...], precision: Precision) -> Any:
+    """Bytes of a model's weights beyond what they were if all had the format of most. [B]"""
+    usual = BYTES[precision.weights]
+
+    def beyond(part: Part, of: Operator) -> Any:
+        if not isinstance(of, MatMul):
+            return 0.0
+        return (weight_bytes(part, of, precision) - usual) * of.stored * (of.k.units * of.k.width) * (of.n.units * of.n.width)
+
+    return sum(part.times * beyond(part, of) for part in parts for of in part.operators)
 
 
 def stored_bytes(part: Part, precision: Precision, values: Any) -> Any:

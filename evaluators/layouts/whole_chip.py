@@ -1,7 +1,8 @@
 """One operator of a model after the other over all tiles of a mesh ([zhang2026] section III-E).
 
 Products are SUMMA's, attention is FlatAttention's, and the rest is done row by row on the vector engines; every operator takes
-its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step.
+its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step. Caches are read
+in a format of their own; what a step adds to them is written with as many bytes as activations have.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +17,13 @@ from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.attention.shape import selected
+from dse.evaluators.kernels.gemm.summa_diagonal import Weights
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import index, streamed
 from dse.evaluators.kernels.vector.recurrent import Recurrence
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding, nobody
-from dse.evaluators.layouts.formats import itemsize_of
+from dse.evaluators.layouts.formats import expanding, index_of, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
@@ -30,8 +32,9 @@ from dse.evaluators.readers.closed_recurrent import decoded, prefilled
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
+from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.mapping import AttentionPlan, FlatPlan, Mapping, SummaPlan
+from dse.space.mapping import BYTES, AttentionPlan, FlatPlan, Mapping, Precision, SummaPlan
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES, growths
 from dse.space.workload import Case
@@ -44,12 +47,13 @@ def turns(
 
     One prefill of all prompts, and the decode steps between two requests' ends. `keep` says what a cache has of each phase.
     """
-    itemsize, first = itemsize_of(mapping), prefill(case)
-    on = On(case.model, chip, mapping.prefill, itemsize, {}, _wrapped(mapping.prefill, keep.get("prefill")))
+    itemsize_of(mapping)  # refuses what tiles do not take
+    precision, first = mapping.precision, prefill(case)
+    on = On(case.model, chip, mapping.prefill, precision, {}, _wrapped(mapping.prefill, keep.get("prefill")))
     prompts = [(1.0, blocks(first, alike_prompts(case), on))]
     kept, (share, stay) = keep.get("decode"), resident(case, chip, mapping.decode)
     room = chip if not share else replaced(chip, {"tile.sram": chip.tile.sram * (1 - share)})
-    on = On(case.model, room, mapping.decode, itemsize, {}, _wrapped(mapping.decode, kept), stay)
+    on = On(case.model, room, mapping.decode, precision, {}, _wrapped(mapping.decode, kept), stay)
     tokens = []
     for count, at in decode(case, decode_at):
         tokens.append((count, blocks(at, decoding(at), on)))
@@ -102,10 +106,21 @@ class On(NamedTuple):
     model: Model
     chip: Chip
     plan: FlatPlan | Said
-    itemsize: float
+    precision: Precision
     known: dict[Any, Any]
     kept: Kept | None = None
     states: float = 0.0
+
+    @property
+    def itemsize(self) -> float:
+        """Bytes of a value that is no weight. [B]"""
+        return BYTES[self.precision.activations]
+
+    @property
+    def kv(self) -> float:
+        """Bytes of a value of a cache, 0 where these are as many as others. [B]"""
+        nbytes = BYTES[self.precision.kv]
+        return 0.0 if nbytes == self.itemsize else nbytes
 
 
 def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
@@ -160,19 +175,30 @@ def _call(part: Part, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop:
     return Call(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop, operators=(of.name,))
 
 
+def kept_as(name: str, precision: Precision) -> Weights | None:
+    """How weights of a format are stored and multiplied where all tiles work on one operator; None where as activations are.
+
+    >>> kept_as("mxfp4", Precision(weights="mxfp4", activations="bf16", kv="bf16"))
+    Weights(nbytes=0.53125, expand=3.0)
+    """
+    found = Weights(BYTES[name], expanding(name))
+    return None if found == Weights(BYTES[precision.activations]) else found
+
+
 def _product(part: Part, of: MatMul, on: On) -> Call:
     """Products of experts or of heads are of as many rows each; what an expert has is the mean over those that have any."""
     k, n = width(of.k), width(of.n)
     copies = of.apart if of.apart > 1 else ceil_div(of.copies, 1)
     shape = Shape(ceil_div(of.m, 1 if of.apart > 1 else copies), k, n // of.apart)
-    key = shape, copies, of.name in KEYS_AND_VALUES
+    weights = kept_as(weights_of(part, of, on.precision), on.precision)
+    key = shape, copies, weights, of.name in KEYS_AND_VALUES
     if key not in on.known:
 
         def proposed(chip: Chip) -> closed_summa.Job:
-            return closed_summa.proposed(shape, chip, on.plan.gemm, copies, on.itemsize)
+            return closed_summa.proposed(shape, chip, on.plan.gemm, copies, on.itemsize, weights)
 
         on.known[key] = (
-            proposed(on.chip) if on.kept is None else through_cache.product(proposed, on.chip, on.kept, cached=key[2])
+            proposed(on.chip) if on.kept is None else through_cache.product(proposed, on.chip, on.kept, cached=key[3])
         )
     return _call(part, of, (of.m, k, n), on.known[key], 2.0 * of.m * k * n)
 
@@ -181,13 +207,13 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
     shape = attended(part.of, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
     if of.picked and some.keys >= of.picked:  # less is not picked from
-        row = of.together * of.kv_heads.units * of.kv_dim * on.itemsize
+        row = of.together * of.kv_heads.units * of.kv_dim * (on.kv or on.itemsize)
         shape = selected(shape, max(ceil_div(some.pairs, some.queries), 1), row)
     dataflow = attention(on.plan.attention.dataflow)
 
     def proposed(chip: Chip) -> closed_attention.Job:
-        sliced = closed_attention.tiled(dataflow, shape, chip, on.plan.attention, on.itemsize)
-        return closed_attention.job(dataflow, shape, sliced, chip, on.itemsize)
+        sliced = closed_attention.tiled(dataflow, shape, chip, on.plan.attention, on.itemsize, on.kv)
+        return closed_attention.job(dataflow, shape, sliced, chip, on.itemsize, on.kv)
 
     known = 1 - some.queries / maximum(some.keys, 1)
     job = proposed(on.chip) if on.kept is None else through_cache.attention(proposed, on.chip, on.kept, known)
@@ -197,7 +223,16 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
 
 
 def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
-    """Scores of an indexer, and what it picks."""
+    """Scores of an indexer, and what it picks.
+
+    Raises:
+        DesignError: its keys have another size than activations.
+    """
+    if BYTES[index_of(on.precision)] != on.itemsize:
+        raise DesignError(
+            f"mapping.precision.index: {index_of(on.precision)} beside activations of {on.precision.activations}; an indexer "
+            "of tiles takes values of one size: choose formats of as many bytes"
+        )
     keys, causal = some.keys, some.queries > 1
     if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
         keys, causal = max(ceil_div(some.pairs, some.queries), 1), False
@@ -231,7 +266,7 @@ def _beside(on: On, nbytes: float) -> Chip:
 
 
 def _rows(part: Part, of: Elementwise, on: On) -> Call:
-    recipe, rows, columns = _recipe(of, part.of or on.model), of.rows, width(of.dim)
+    recipe, rows, columns = _recipe(of, part.of or on.model, on.precision), of.rows, width(of.dim)
     if of.name == "rope":  # head by head, halves apart
         rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
     rows = ceil_div(rows, 1)
@@ -263,8 +298,10 @@ def _known(kind: str, top: int, normed: bool) -> Recipe:
     return recipes[kind]()
 
 
-def _recipe(of: Elementwise, model: Model) -> Recipe:
-    kind = of.name.split("_")[-1]
+def _recipe(of: Elementwise, model: Model, precision: Precision) -> Recipe:
+    kind, table = of.name.split("_")[-1], kept_as(precision.weights, precision)
+    if of.name in TABLES and table is not None:
+        return streamed.looked_up(*table)
     if kind == "conv":
         assert model.recurrence is not None
         return _known(kind, model.recurrence.conv, of.passes > PASSED)

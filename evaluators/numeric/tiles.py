@@ -57,7 +57,7 @@ def products(call: Call, a: Array, weights: Array) -> Array:
     if (copies, shape.m, shape.k, shape.n) != (*a.shape, weights.shape[2]):
         raise ValueError(f"call {call.name!r}: {copies} products {shape}, has {a.shape} and {weights.shape}")
     part = summa.Part(*map(whole, of.part))
-    program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies))
+    program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=of.weights))
     stored = play(program, {}, summa.place(a, weights, part, mesh))
     return summa.result(stored["c"].reshape(-1, mesh.rows, mesh.cols, part.m, part.n), shape, part, mesh, copies)
 
@@ -87,7 +87,7 @@ def attention(call: Call, of: Attends) -> Array:
     if said != (*q.shape[:3], *k.shape[1:3]) or (of.own != np.arange(shape.heads) // shape.shared).any():
         raise ValueError(f"call {call.name!r}: {shape}, has queries {q.shape} and keys {k.shape}")
     mesh, tiling = _mesh(job), replace(job.tiling, **_whole(job.tiling))
-    program = in_double(attending(job.of, shape, tiling, mesh, "float32", channels=mesh.cols))
+    program = in_double(attending(job.of, shape, tiling, mesh, "float32", channels=mesh.cols, kv=job.kv))
     stored = play(program, {}, place(q, k, v, job.of, shape, tiling, mesh))
     if cut(shape, tiling, mesh).parts == 1:
         return result(stored, job.of, shape, tiling, mesh).swapaxes(1, 2)

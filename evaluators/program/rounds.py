@@ -68,17 +68,19 @@ class Slot:
         shape: of one core's tile, whole numbers, or arrays over designs for a closed form; slices are cut along its first axis.
         dtype: number format, as NumPy names it.
         depth: versions held at a time; one that is both sent and received in a round needs 2.
+        packed: bytes of a value with its share of scales, of a format that NumPy does not have; 0 for those of `dtype`.
     """
 
     name: str
     shape: tuple[Any, ...]
     dtype: str = "float32"
     depth: int = 1
+    packed: float = 0.0
 
     @property
-    def itemsize(self) -> int:
+    def itemsize(self) -> float:
         """Bytes of one value."""
-        return np.dtype(self.dtype).itemsize
+        return self.packed or np.dtype(self.dtype).itemsize
 
     @property
     def row_bytes(self) -> Any:
@@ -190,10 +192,29 @@ FUNCTIONS: dict[str, Function] = {
     "rectify": Function(3, 0, lambda x, by, y: y + by * np.maximum(x, 0)),
     "digits": Function(4, 0, _digits),
     "enough": Function(2, 0, _enough),
+    "unpacked": Function(1, 0, lambda x: x),
+    "converted": Function(1, 0, lambda x: x),
+    "rescaled": Function(1, 0, lambda x: x),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
     "mask_before": Function(1, 0, lambda x, first: np.where(np.arange(x.shape[2])[:, None] < first, UNSEEN, x)),
 }
-"""Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
+"""Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis. NumPy's tiles
+have wide values from the beginning, so that to unpack, convert and rescale them changes none."""
+
+EXPANSIONS = {1: ("converted",), 2: ("converted", "rescaled"), 3: ("unpacked", "converted", "rescaled")}
+"""Instructions that make wide values of packed ones, by operations on each (`space.numbers.Format.expand`)."""
+
+
+def expansion(packed: str, wide: str, operations: float) -> tuple["Vector", ...]:
+    """Instructions that make what a slot has packed wide in another one: one sequence.
+
+    >>> [(step.function, step.inputs, step.joined) for step in expansion("b", "wide", 2.0)]
+    [('converted', ('b',), False), ('rescaled', ('wide',), True)]
+    """
+    return tuple(
+        Vector(function, (wide if place else packed,), wide, joined=place > 0)
+        for place, function in enumerate(EXPANSIONS[int(operations)])
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +366,7 @@ class Program:
     topology: str = "mesh"
 
     @property
-    def core_bytes(self) -> int:
+    def core_bytes(self) -> Any:
         """Memory of one core: the sum of its slots."""
         return sum(slot.nbytes for slot in self.slots)
 

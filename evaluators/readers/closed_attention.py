@@ -23,13 +23,14 @@ from dse.space.mapping import AttentionPlan
 
 
 class Job(NamedTuple):
-    """Attention as a chip is asked for it."""
+    """Attention as a chip is asked for it; `kv` bytes a value of keys and values, 0 for as many as of others."""
 
     of: Dataflow
     shape: Heads
     tiling: Tiling
     chip: Chip
     itemsize: float = VALUE
+    kv: float = 0.0
 
     @property
     def mesh(self) -> Mesh:
@@ -77,16 +78,18 @@ def communication(job: Job, seconds: Any) -> Any:
     return cost.exchange(*_asked(job))
 
 
-def proposed(of: Dataflow, shape: Heads, chip: Chip, said: Tiling = strategy.ANY, itemsize: float = VALUE) -> Tiling:
+def proposed(
+    of: Dataflow, shape: Heads, chip: Chip, said: Tiling = strategy.ANY, itemsize: float = VALUE, kv: float = 0.0
+) -> Tiling:
     """Group and slice of what takes the least time and fits; leaves broadcast over designs.
 
     Args:
         of, shape: the dataflow, and what is computed.
         chip: where.
         said: what is chosen already, 0 for what is not.
-        itemsize: bytes of a value.
+        itemsize, kv: bytes of a value, and of one of keys and values, 0 for as many.
     """
-    asked = (of, shape, chip, said, itemsize)
+    asked = (of, shape, chip, said, itemsize, kv)
     try:
         hash(asked)
     except TypeError:  # arrays over designs or cases
@@ -94,17 +97,17 @@ def proposed(of: Dataflow, shape: Heads, chip: Chip, said: Tiling = strategy.ANY
     return _known(*asked)
 
 
-def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float) -> Tiling:
+def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: float) -> Tiling:
     """Case by case, one above the other."""
     sizes = {spec.name: np.asarray(getattr(shape, spec.name)) for spec in fields(shape)}
     count = max(size.size for size in sizes.values())
     if count == 1:
-        return searched(of, shape, chip, said, itemsize)
+        return searched(of, shape, chip, said, itemsize, kv)
     cases = [
         replace(shape, **{name: size.ravel()[min(case, size.size - 1)].item() for name, size in sizes.items()})
         for case in range(count)
     ]
-    found = [proposed(of, case, chip, said, itemsize) for case in cases]
+    found = [proposed(of, case, chip, said, itemsize, kv) for case in cases]
     names = ("rows", "cols", "queries", "keys", *(("splits",) if of.split else ()))
     return Tiling(*(np.stack([np.atleast_1d(getattr(one, name)) for one in found]) for name in names))
 
@@ -115,6 +118,7 @@ class Choice(NamedTuple):
     of: Dataflow
     shape: Heads
     itemsize: float
+    kv: float = 0.0
 
     def options(self, chip: Chip, said: Tiling) -> tuple[Any, ...]:
         """Candidates on one chip."""
@@ -128,7 +132,7 @@ class Choice(NamedTuple):
 
     def held(self, sizes: tuple[Any, ...]) -> Any:
         """Local memory of all strands. [B]"""
-        return sum(slot.nbytes for slot in _slots(self.of, self.shape, Tiling(*sizes), DTYPES[self.itemsize])) * 1.0
+        return sum(slot.nbytes for slot in _slots(self.of, self.shape, Tiling(*sizes), DTYPES[self.itemsize], self.kv)) * 1.0
 
     def work(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
         """Of candidates, what does not depend on main memory."""
@@ -139,12 +143,12 @@ class Choice(NamedTuple):
         return cost.seconds(*self._asked(chip, sizes), work)
 
     def _asked(self, chip: Chip, sizes: tuple[Any, ...]) -> tuple[cost.Task, cost.Machine]:
-        return _asked(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize))
+        return _asked(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize, self.kv))
 
 
-def searched(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float) -> Tiling:
+def searched(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: float = 0.0) -> Tiling:
     """As `proposed`, of one case."""
-    return Tiling(*quickest(Choice(of, shape, itemsize), chip, said))
+    return Tiling(*quickest(Choice(of, shape, itemsize, kv), chip, said))
 
 
 _known = lru_cache(maxsize=4096)(searched)
@@ -152,14 +156,14 @@ _known = lru_cache(maxsize=4096)(searched)
 
 def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
     return (
-        cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize, pace(job.chip.hbm.banks, job.shape.piece)),
+        cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize, pace(job.chip.hbm.banks, job.shape.piece), job.kv),
         cost.Machine(*machine(job.chip, job.of), column_memory(job.chip)),
     )
 
 
-def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE) -> Job:
+def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE, kv: float = 0.0) -> Job:
     """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
-    return Job(of, shape, _dividing(cut, chip), chip, itemsize)
+    return Job(of, shape, _dividing(cut, chip), chip, itemsize, kv)
 
 
 def _dividing(cut: Tiling, chip: Chip) -> Tiling:
@@ -170,7 +174,7 @@ def _dividing(cut: Tiling, chip: Chip) -> Tiling:
     return replace(cut, rows=rows, cols=cols)
 
 
-def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float = VALUE) -> Tiling:
+def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float = VALUE, kv: float = 0.0) -> Tiling:
     """As the mapping says, and where it says 0, as suits the shape."""
     splits = (0 if mapping.splits is None else mapping.splits) if of.split else 1
     said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
@@ -179,19 +183,19 @@ def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsi
     if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys, said.splits)):
         return said
     # sides that do not divide the mesh are a limit, and stay as they are said
-    found = proposed(of, shape, chip, _dividing(said, chip), itemsize)
+    found = proposed(of, shape, chip, _dividing(said, chip), itemsize, kv)
     rows, cols = (where(own > 0, own, side) for own, side in ((said.rows, found.rows), (said.cols, found.cols)))
     return replace(found, rows=rows, cols=cols)
 
 
 def slots(job: Job) -> list[Any]:
     """What a tile holds."""
-    return _slots(job.of, job.shape, job.tiling, DTYPES[job.itemsize])
+    return _slots(job.of, job.shape, job.tiling, DTYPES[job.itemsize], job.kv)
 
 
-def _slots(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str) -> list[Any]:
+def _slots(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, kv: float) -> list[Any]:
     """Of all strands, and what the pass that puts parts together needs beyond them."""
-    found = [slot for strand in range(of.strands) for slot in kept(of, shape, tiling, dtype, strand)]
+    found = [slot for strand in range(of.strands) for slot in kept(of, shape, tiling, dtype, strand, kv)]
     if of.split and np.any(tiling.splits > 1):
         beyond = merge.held(shape, tiling, dtype) - sum(slot.nbytes for slot in found)
         found.append(Slot("merge", (maximum(beyond, 0), 1), "int8"))

@@ -10,7 +10,7 @@ from dse.evaluators.choices.quickest import RATE, ROOM
 from dse.evaluators.choices.structures import structures
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import summa_diagonal
-from dse.evaluators.kernels.gemm.summa_diagonal import Part, Work, slots
+from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, Work, slots
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.channels import ColumnMemory, column_memory
 from dse.evaluators.machine.engine import engines
@@ -29,6 +29,7 @@ class Job(NamedTuple):
         part: groups, and what a tile multiplies at a time.
         chip: where.
         itemsize: bytes of a value.
+        weights: how the second operand is stored; as the first where it is None.
     """
 
     shape: Shape
@@ -36,6 +37,7 @@ class Job(NamedTuple):
     chip: Chip
     copies: Any = 1
     itemsize: float = 2.0
+    weights: Weights | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -43,8 +45,8 @@ class Job(NamedTuple):
         return Mesh(self.chip.mesh.rows, self.chip.mesh.cols)
 
 
-PARTS = ("hbm", "multicast", "matrix")
-"""What takes time, in the order in which it is left out; the rest is products."""
+PARTS = ("hbm", "multicast", "vector", "matrix")
+"""What takes time, in the order in which it is left out; the rest is products. Vectors are those of what is expanded."""
 
 
 def price(job: Job) -> Cost:
@@ -63,6 +65,7 @@ def seconds(job: Job) -> Any:
         column_memory(job.chip),
         job.itemsize,
         job.copies,
+        job.weights,
     )
 
 
@@ -72,11 +75,21 @@ def split(job: Job) -> dict[str, Any]:
     still = fabric._replace(hop=0.0, word=0.0, copy=0.0, post=0.0, ramp=0.0)
     rest = memory._replace(latency=0.0, byte=0.0, crowded=0.0)
     whole, moved, left = (_price(job, *free).seconds for free in ((fabric, memory), (fabric, rest), (still, rest)))
-    return dict(zip(PARTS, (whole - moved, moved - left, left), strict=True))
+    found = {"hbm": whole - moved, "multicast": moved - left}
+    if not expands(job):
+        return found | {"matrix": left}
+    products = _price(job._replace(weights=None), still, rest).seconds
+    return found | {"vector": left - products, "matrix": products}
+
+
+def expands(job: Job) -> bool:
+    """Whether tiles make wide values of the second operand."""
+    return bool(job.weights and job.weights.expand)
 
 
 def _price(job: Job, fabric: Fabric, memory: ColumnMemory) -> Cost:
-    return summa_diagonal.cost(job.shape, job.part, job.mesh, fabric, engines(job.chip), memory, job.itemsize, job.copies)
+    on = fabric, engines(job.chip), memory
+    return summa_diagonal.cost(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
 
 
 SLICES, DEPTHS = (16, 32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -92,7 +105,9 @@ SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
 """Groups that a mesh is tried with, where they divide its rows."""
 
 
-def proposed(shape: Shape, chip: Chip, said: SummaPlan, copies: Any = 1, itemsize: float = 2.0) -> Job:
+def proposed(
+    shape: Shape, chip: Chip, said: SummaPlan, copies: Any = 1, itemsize: float = 2.0, weights: Weights | None = None
+) -> Job:
     """What is not said is what takes the least time by the closed form and fits; leaves broadcast over designs.
 
     Args:
@@ -100,23 +115,24 @@ def proposed(shape: Shape, chip: Chip, said: SummaPlan, copies: Any = 1, itemsiz
         chip: where.
         said: what is chosen already, 0 for what is not.
         itemsize: bytes of a value.
+        weights: how the second operand is stored; as the first where it is None.
     """
-    asked = (shape, chip, said, copies, itemsize)
+    asked = (shape, chip, said, copies, itemsize, weights)
     try:
         hash(asked)
     except TypeError:  # arrays over designs or cases
-        return Job(shape, _cases(*asked), chip, copies, itemsize)
-    return Job(shape, _known(*asked), chip, copies, itemsize)
+        return Job(shape, _cases(*asked), chip, copies, itemsize, weights)
+    return Job(shape, _known(*asked), chip, copies, itemsize, weights)
 
 
-def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float) -> Part:
+def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None) -> Part:
     """Case by case, one above the other."""
     sizes = [np.asarray(size) for size in (shape.m, shape.k, shape.n, copies)]
     count = max(size.size for size in sizes)
     found = []
     for case in range(count):
         m, k, n, times = (size.ravel()[min(case, size.size - 1)].item() for size in sizes)
-        found.append(searched(Shape(m, k, n), chip, said, times, itemsize))
+        found.append(searched(Shape(m, k, n), chip, said, times, itemsize, weights))
     return (
         found[0]
         if count == 1
@@ -124,7 +140,7 @@ def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: flo
     )
 
 
-def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float) -> Part:
+def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None = None) -> Part:
     """As `proposed`, of one case: each structure has its candidates' work once, and a design times what may be its best."""
     on = structures(chip, said, {ROOM: (0.0,), RATE: (0.0,)})
     room, byte = (
@@ -135,10 +151,10 @@ def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: f
     for alike in on.together(np.arange(on.kinds)):
         first = on.chips(alike[:1])
         part = _options(shape, copies, (first.mesh.rows, first.mesh.cols), on.asked(alike))
-        held = np.asarray(sum(slot.nbytes for slot in slots(part, DTYPES[itemsize])))
+        held = np.asarray(sum(slot.nbytes for slot in slots(part, DTYPES[itemsize], weights)))
         each = max(TOGETHER // len(held), 1)
         for rows in (alike[start : start + each] for start in range(0, len(alike), each)):
-            work = _worked(Job(shape, part, on.chips(rows), copies, itemsize), len(rows))
+            work = _worked(Job(shape, part, on.chips(rows), copies, itemsize, weights), len(rows))
             place[:] = -1
             place[rows] = np.arange(len(rows))
             mine = np.flatnonzero(place[on.which] >= 0)
@@ -209,7 +225,7 @@ def _few(kept: Array) -> Array:
 def _worked(job: Job, count: int) -> Array:
     """Work of candidates on structures, shape (leaves, structures, candidates)."""
     on = tile_fabric(job.chip), engines(job.chip), column_memory(job.chip)
-    work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies)
+    work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
     return np.stack([np.broadcast_to(leaf, (count, len(job.part.m))) for leaf in work])
 
 

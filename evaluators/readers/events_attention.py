@@ -40,7 +40,8 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
     dtype, channels = DTYPES[job.itemsize], int(channels_used(chip))
     shape, tiling = _whole(job.shape), _whole(job.tiling)
-    programs = [steps(job.of, shape, tiling, mesh, dtype, channels=channels, pace=pace(chip, float(job.shape.piece)))]
+    told: dict[str, Any] = {"channels": channels, "pace": pace(chip, float(job.shape.piece)), "kv": job.kv}
+    programs = [steps(job.of, shape, tiling, mesh, dtype, **told)]
     if cut(shape, tiling, mesh).parts > 1:
         programs.append(merge.steps(merge.merge(shape, tiling, mesh), mesh, dtype, channels=channels))
     if left < len(PARTS):

@@ -57,11 +57,10 @@ def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]
     ))  # fmt: skip
     now = Shape(high * part.rows * down, shape.k, wide * here.cols * across)
     waves = summa_diagonal.cut(now, part, here, copies).waves
-    bytes_ = summa_diagonal.memory_bytes(now, part, here, 1.0, copies) / summa_diagonal.memory_bytes(
-        shape, of, whole, 1.0, job.copies
-    )
+    bytes_ = summa_diagonal.memory_bytes(now, part, here, job.itemsize, copies, job.weights)
+    bytes_ = bytes_ / summa_diagonal.memory_bytes(shape, of, whole, job.itemsize, job.copies, job.weights)
     chip = chip_on(job.chip, here, bytes_ / (waves / before.waves))
-    return closed_summa.Job(now, part, chip, copies, job.itemsize), before.waves / waves
+    return closed_summa.Job(now, part, chip, copies, job.itemsize, job.weights), before.waves / waves
 
 
 def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention.Job, float]:
@@ -83,9 +82,10 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     of = cut(now, there, here)
     now = replace(now, batch=_heads(before, of, causal=shape.causal))
     waves = cut(now, there, here).waves / before.waves
-    bytes_ = memory_bytes(now, there, here, 1.0) / memory_bytes(shape, counted, whole, 1.0)
+    nbytes = job.itemsize, job.kv
+    bytes_ = memory_bytes(now, there, here, *nbytes) / memory_bytes(shape, counted, whole, *nbytes)
     chip = chip_on(job.chip, here, bytes_ / waves)
-    return closed_attention.Job(job.of, now, group, chip, job.itemsize), float(1 / waves)
+    return closed_attention.Job(job.of, now, group, chip, job.itemsize, job.kv), float(1 / waves)
 
 
 def _heads(before: Cut, of: Cut, *, causal: bool) -> int:

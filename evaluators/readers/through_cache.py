@@ -68,10 +68,12 @@ def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *
         blocks = summa_diagonal.cut(job.shape, part, mesh, job.copies)
         m, k, n = part.m * part.rows, part.k * blocks.chunks, part.n * mesh.cols
         rows, columns, outputs = apart(blocks, mesh.rows // part.rows, job.copies)
-        main = rows * m * k * (1 - of.activations) + columns * k * n * (1 - of.weights) + outputs * m * n * beyond
-        ahead = job.copies * job.shape.k * job.shape.n * (1 - of.weights)
-        total = summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies)
-        return total, main * job.itemsize, ahead * job.itemsize
+        stored = job.weights.nbytes if job.weights else job.itemsize
+        main = job.itemsize * (rows * m * k * (1 - of.activations)) + stored * (columns * k * n * (1 - of.weights))
+        main = main + job.itemsize * (outputs * m * n * beyond)
+        ahead = stored * (job.copies * job.shape.k * job.shape.n * (1 - of.weights))
+        total = summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies, job.weights)
+        return total, main, ahead
 
     return _best(propose, chip, moved, lambda job: job.part, lambda job, part: job._replace(part=part))
 
@@ -85,7 +87,7 @@ def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: K
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
         beyond = known * (1 - of.kv) + (1 - known) * (1 - of.activations)
         shape = job.shape
-        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.itemsize * known * (1 - of.kv)
+        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * (job.kv or job.itemsize) * known * (1 - of.kv)
         return total, own * (1 - of.activations) + (total - own) * apart * beyond, ahead
 
     return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling))
@@ -114,8 +116,10 @@ def streamed(propose: Callable[[Chip], closed_streamed.Job], chip: Chip, of: Kep
     left = 1 - of.activations
 
     def moved(job: closed_streamed.Job) -> tuple[Any, Any, Any]:
-        total = closed_streamed.price(job).activity.memory_bytes
-        return total, total * ((1 - of.weights + left) / 2 if table else left), 0.0
+        total, read = closed_streamed.price(job).activity.memory_bytes, 0.5
+        for _, packed in job.recipe.packed:
+            read = packed / (packed + job.itemsize)
+        return total, total * ((1 - of.weights) * read + left * (1 - read) if table else left), 0.0
 
     return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block))
 

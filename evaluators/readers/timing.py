@@ -88,7 +88,8 @@ def engine_seconds(step: Multiply | Vector, on: Machine) -> float:
         if engines is None:
             return float(fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac)
         copies, m, k, n = matrices(step, slots)
-        return float(engines.matrix.call / engines.clock + copies * engines.product(m, k, n, slots[step.a].itemsize))
+        width = max(slots[step.a].itemsize, slots[step.b].packed)
+        return float(engines.matrix.call / engines.clock + copies * engines.product(m, k, n, width))
     function, count = FUNCTIONS[step.function], elements(step, slots)
     if engines is None:
         return float(fabric.call + count * (function.operations * fabric.operation + function.specials * fabric.special))

@@ -269,8 +269,8 @@ def test_numbers_of_sixteen_bits_are_what_is_priced_where_no_formats_are_said() 
 
 
 def test_formats_of_other_sizes_side_by_side_are_refused() -> None:
-    question = asked(*CHIP, "mapping.precision.kv=fp8")
-    with pytest.raises(DesignError, match=r"precision\.kv: fp8 beside weights of fp16"):
+    question = asked(*CHIP, "mapping.precision.weights=fp8")
+    with pytest.raises(DesignError, match=r"precision\.weights: fp8 beside activations of fp16"):
         evaluate(stacked([question.base]), question.workload)
 
 
@@ -427,6 +427,26 @@ def test_what_does_not_fit_is_said_with_what_would(override: str, limit: str, sa
 def test_what_is_no_attention_is_refused_by_name(override: str, says: str) -> None:
     with pytest.raises(DesignError, match=says.replace("(", r"\(")):
         asked(*CHIP, override)
+
+
+@pytest.mark.parametrize("latent", [False, True])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, latent: bool) -> None:
+    of, chip = attention(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling = Tiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
+    shape = Heads(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else Heads(2, 4, 2, 128, 512, 64, 64)
+    found, slices = [], []
+    for kv in (1.0, 4.0):
+        job = closed_attention.job(of, shape, tiling, chip, 2.0, kv)
+        closed, played = (jobs.price(fidelity, job) for fidelity in ("closed", "events"))
+        assert closed.activity == played.activity
+        assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
+        found.append(closed.activity.memory_bytes - closed_attention.own_bytes(job))
+        slices.append({slot.name: slot.nbytes for slot in closed_attention.slots(job)})
+    assert found[0] > 0
+    assert found[1] == 4 * found[0]
+    wider = [name for name in slices[0] if slices[1][name] == 4 * slices[0][name] > 0]
+    assert {name.split(".")[-1] for name in wider} == {"k", "v"}
 
 
 @pytest.mark.parametrize("name", ATTENTION)

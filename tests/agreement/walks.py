@@ -118,7 +118,7 @@ def _pooled(of: Drawn) -> On:
 def _tiled(of: Drawn) -> On:
     base = asked("chip=tile32", "chip.mesh.rows=2", "chip.mesh.cols=2").base
     plan = getattr(base.mapping, of.phase)
-    said = whole_chip.On(of.model, base.chip, whole_chip.Said(plan.attention, plan.gemm), ITEMSIZE, {})
+    said = whole_chip.On(of.model, base.chip, whole_chip.Said(plan.attention, plan.gemm), base.mapping.precision, {})
     return On(of.model, lambda part, attend: whole_chip.covered(part, attend, said), ITEMSIZE, ITEMSIZE, routing)
 
 

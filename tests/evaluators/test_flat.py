@@ -2,14 +2,20 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
 from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.tiles import held
 from dse.evaluators.evaluation import explain, infeasible
+from dse.evaluators.graph.step import Step
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.parameters import parameters
+from dse.space.mapping import Precision
+from dse.space.numbers import BYTES, of_tensor
+from dse.space.parameters import ffn_parameters, parameters
 from tests.samples import asked
 
 SMALL = ("workload.batch=[2]", "workload.prompt=200", "workload.output=8")
@@ -117,9 +123,53 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
     assert "groups of 3 rows do not divide the mesh's 8; 2 do" in str(infeasible(uneven.base, uneven.workload))
     wide = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.m=512", "mapping.prefill.gemm.n=512")
     assert "slices that are left open (0) are chosen to fit" in str(infeasible(wide.base, wide.workload))
-    mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.weights=fp8")
-    with pytest.raises(DesignError, match="a tile multiplies values of one size"):
+    mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.kv=int4_head")
+    with pytest.raises(DesignError, match="kv: int4_head has scales of blocks"):
         evaluate(stacked([mixed.base]), mixed.workload)
+
+
+@given(*[st.sampled_from(of_tensor("weights"))] * 3, st.sampled_from(["qwen3_1b7", "mixtral_8x7b"]))
+@settings(max_examples=8, deadline=None)
+def test_weights_are_held_in_their_formats(weights: str, experts: str, attention: str, model: str) -> None:
+    of = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
+    said = Precision(weights=weights, activations="bf16", kv="bf16", experts=experts, attention=attention)
+    found = dict(held(of, Step("decode", 1.0, 1.0, 1.0, 1.0), 0.0, 1.0, said))
+    routed = of.layers * of.experts.count * ffn_parameters(of, of.experts.intermediate) if of.experts else 0
+    projected = of.layers * of.hidden * of.head_dim * 2 * (of.heads + of.kv_heads)
+    rest = parameters(of) - routed - projected
+    wanted = routed * BYTES[experts] + projected * BYTES[attention] + rest * BYTES[weights]
+    assert found["weights"] == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("weights", ["mxfp4", "fp8"])
+def test_narrow_weights_are_loaded_sent_and_expanded(weights: str) -> None:
+    wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.weights={word}") for word in ("fp16", weights))
+    usual, closed, played = (
+        evaluate(stacked([of.base]), of.workload, fidelity=word).columns
+        for of, word in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
+    )
+    assert closed["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
+    assert closed["energy"] == pytest.approx(played["energy"], rel=0.02)
+    assert closed["tpot"] == pytest.approx(played["tpot"], rel=0.05)
+    assert closed["hbm_bytes"][0] < usual["hbm_bytes"][0]
+    assert closed["hbm_used"][0] < usual["hbm_used"][0]
+    explained = explain(narrow.base, narrow.workload.cases[0]).rows
+    gate = next(row for row in explained if (row.phase, row.operator) == ("decode", "gate"))
+    assert (gate.parts.get("vector", 0.0) > 0) == (weights == "mxfp4")
+
+
+def test_caches_of_one_byte_are_held_and_read_in_half_the_bytes() -> None:
+    wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={word}") for word in ("fp16", "fp8"))
+    two, one, played = (
+        evaluate(stacked([of.base]), of.workload, fidelity=word).columns
+        for of, word in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
+    )
+    model = narrow.workload.cases[0].model  # type: ignore[union-attr]
+    saved = 2 * 208 * model.layers * 2 * model.kv_heads * model.head_dim
+    assert two["hbm_used"][0] - one["hbm_used"][0] == saved
+    assert one["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
+    assert one["hbm_bytes"][0] < two["hbm_bytes"][0]
+    assert one["tpot"] == pytest.approx(played["tpot"], rel=0.05)
 
 
 def test_values_of_one_byte_halve_what_memory_moves() -> None:

@@ -261,8 +261,11 @@ REFUSED = [
         ("chip=wse2", "mapping.precision.activations=fp8"),
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
     ),
-    (("chip=tile32", "mapping.precision.weights=mxfp4"), "weights: mxfp4 has scales of blocks.*valid: int8, .*mapping=npu"),
-    (("chip=tile32", "+mapping.precision.attention=fp8"), "attention: fp8 beside weights of fp16"),
+    (("chip=tile32", "mapping.precision.kv=mxfp8"), "kv: mxfp8 has scales of blocks.*valid: int8, .*mapping=npu"),
+    (
+        ("chip=tile32", "workload=attention", "precision={weights: fp8, activations: fp16, kv: fp16}"),
+        "weights: fp8 beside activations of fp16",
+    ),
     (("chip=npu64", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, fp8, bf16"),
 ]
 

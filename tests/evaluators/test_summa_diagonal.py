@@ -10,16 +10,22 @@ from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.kernels.gemm.summa_diagonal import Part, cost, memory_bytes, place, result, steps
+from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, cost, memory_bytes, place, result, slots, steps
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.layouts.whole_chip import kept_as
 from dse.evaluators.machine.channels import ColumnMemory, channels
 from dse.evaluators.program.counts import COUNTS
-from dse.evaluators.program.rounds import Loop, Multicast, Program, Round
+from dse.evaluators.program.rounds import Loop, Multicast, Program, Round, Vector
+from dse.evaluators.readers import closed_summa
 from dse.evaluators.readers.events import play as timed
+from dse.evaluators.readers.events_summa import EVENTS
+from dse.evaluators.readers.job_attribution import without
 from dse.evaluators.readers.numeric import play
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
+from dse.space.mapping import Precision
+from dse.space.numbers import BYTES, PLAIN, of_tensor
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked
@@ -27,6 +33,10 @@ from tests.samples import asked
 sizes = st.builds(Shape, *[st.integers(1, 20)] * 3)
 slices = st.tuples(*[st.integers(1, 5)] * 3)
 meshes = st.builds(Mesh, st.integers(1, 6), st.integers(1, 5))
+stored = st.none() | st.builds(
+    Weights, st.sampled_from([BYTES[name] for name in of_tensor("weights")]), st.sampled_from([0.0, 1.0, 2.0, 3.0])
+)
+"""Formats of B, expanded by as many operations."""
 
 
 @st.composite
@@ -35,19 +45,21 @@ def cuts(draw: Any) -> tuple[Part, Mesh]:
     return Part(*draw(slices), draw(st.sampled_from([rows for rows in range(1, 7) if mesh.rows % rows == 0]))), mesh
 
 
-def wrong(shape: Shape, part: Part, mesh: Mesh, copies: int = 1, written: Program | None = None) -> float:
+def wrong(
+    shape: Shape, part: Part, mesh: Mesh, copies: int = 1, written: Program | None = None, weights: Weights | None = None
+) -> float:
     rng = np.random.default_rng(shape.m)
     a, b = rng.normal(size=(copies, shape.m, shape.k)), rng.normal(size=(copies, shape.k, shape.n))
-    program = written or steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies)
+    program = written or steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=weights)
     out = play(program, {}, place(a.astype("f4"), b.astype("f4"), part, mesh))
     # slot and stream have one name; the stream is what was stored
     return float(np.abs(result(out["c"], shape, part, mesh, copies) - a @ b).max())
 
 
-@given(sizes, cuts(), st.integers(1, 4))
+@given(sizes, cuts(), st.integers(1, 4), stored)
 @settings(max_examples=40, deadline=None)
-def test_the_products_come_out(shape: Shape, cut: tuple[Part, Mesh], copies: int) -> None:
-    assert wrong(shape, *cut, copies) < 1e-4
+def test_the_products_come_out(shape: Shape, cut: tuple[Part, Mesh], copies: int, weights: Weights | None) -> None:
+    assert wrong(shape, *cut, copies, weights=weights) < 1e-4
 
 
 @pytest.mark.parametrize("slot", ["a_in", "b_in"])
@@ -72,16 +84,45 @@ def test_one_block_astray_is_noticed(slot: str) -> None:
     assert wrong(shape, part, mesh, written=replace(program, strands=(strand,))) > 1e-2
 
 
-@given(sizes, cuts(), st.integers(1, 4))
+def test_weights_that_nobody_expands_are_noticed() -> None:
+    shape, part, mesh, weights = Shape(12, 9, 12), Part(2, 3, 2, 3), Mesh(3, 3), Weights(0.53125, 3.0)
+    program = steps(shape, part, mesh, "float32", channels=3, weights=weights)
+    assert wrong(shape, part, mesh, written=program) < 1e-4
+    last = without(program, lambda step: isinstance(step, Vector) and step.inputs == ("b",))
+    assert wrong(shape, part, mesh, written=last) > 1e-2
+
+
+@given(sizes, cuts(), st.integers(1, 4), stored)
 @settings(max_examples=25, deadline=None)
-def test_the_closed_form_counts_what_is_played(shape: Shape, cut: tuple[Part, Mesh], copies: int) -> None:
-    part, mesh = cut
+def test_the_closed_form_counts_what_is_played(
+    shape: Shape, cut: tuple[Part, Mesh], copies: int, weights: Weights | None
+) -> None:
+    (part, mesh), kept = cut, {"copies": copies, "weights": weights}
     memory = channels("south", mesh.cols, mesh.rows, mesh.cols, 100.0, 1.0)
-    played = timed(steps(shape, part, mesh, channels=mesh.cols, copies=copies), CYCLES, engines=ENGINES, memory=memory).activity
-    closed = cost(shape, part, mesh, CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0), copies=copies).activity
+    program = steps(shape, part, mesh, channels=mesh.cols, **kept)  # type: ignore[arg-type]
+    played = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
+    closed = cost(shape, part, mesh, CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0), **kept).activity  # type: ignore
     for count in COUNTS:
         assert getattr(closed, count) == pytest.approx(getattr(played, count)), count
-    assert played.memory_bytes == memory_bytes(shape, part, mesh, 2, copies)
+    assert played.memory_bytes == memory_bytes(shape, part, mesh, 2, copies, weights)
+    values = part.k * part.n * (4 * (weights.nbytes if weights else 2) + 4 * bool(weights and weights.expand))
+    a = part.m * part.k * 2 * (5 if weights and weights.expand else 4)
+    assert program.core_bytes == values + a + 4 * part.m * part.n == sum(one.nbytes for one in slots(part, "float16", weights))
+
+
+@given(st.integers(1, 2000), st.integers(256, 4096), st.integers(256, 4096), st.integers(1, 3), st.data())
+@settings(max_examples=8, deadline=None)
+def test_events_agree_with_the_closed_form_in_all_formats_of_weights(m: int, k: int, n: int, copies: int, data: Any) -> None:
+    question = asked("chip=tile32", "workload=gemm", "mapping=summa")
+    chip = replaced(question.base.chip, {"mesh.rows": 8, "mesh.cols": 8, "hbm.channels": 8})
+    name = data.draw(st.sampled_from(of_tensor("weights")))
+    weights = kept_as(name, Precision(weights=name, activations="bf16", kv="bf16"))
+    job = closed_summa.proposed(Shape(m, k, n), chip, question.base.mapping.kernel, copies, 2.0, weights)
+    closed, played = closed_summa.split(job), EVENTS.split(job)
+    assert list(closed) == list(played)
+    assert ("vector" in closed) == (name not in PLAIN)
+    assert sum(closed.values()) == pytest.approx(sum(played.values()), rel=0.12)
+    assert closed["matrix"] == pytest.approx(played["matrix"])
 
 
 SHAPES = ("4096x1024x4096", "4096x4096x8192", "256x2048x2112", "16x4096x12288", "1x4096x4096")

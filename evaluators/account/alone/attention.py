@@ -8,7 +8,7 @@ from dse.evaluators.account.alone.tile_jobs import memories, taken, told
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
-from dse.evaluators.layouts.formats import itemsize_of
+from dse.evaluators.layouts.formats import itemsize_of_all
 from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.readers import READERS, jobs
 from dse.evaluators.readers.closed_attention import Job, job, machine, partial_bytes, proposed, slots, tiled
@@ -19,7 +19,7 @@ from dse.space.elementwise import column
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
-from dse.space.mapping import AttentionPlan
+from dse.space.mapping import BYTES, AttentionPlan
 from dse.space.workload import Attention
 
 FIDELITIES = tuple(READERS)
@@ -49,7 +49,7 @@ class Tiled(NamedTuple):
 def asked(design: Design, cases: tuple[Attention, ...]) -> Tiled:
     """With group and slice that the mapping leaves open."""
     of, cut = attention(_mapping(design).dataflow), tiling(design, *cases)
-    return Tiled(job(of, heads(*cases), cut, design.chip, itemsize(design)), cut)
+    return Tiled(job(of, heads(*cases), cut, design.chip, *nbytes(design)), cut)
 
 
 def limits(design: Design, asked: Tiled) -> list[Limit]:
@@ -58,7 +58,7 @@ def limits(design: Design, asked: Tiled) -> list[Limit]:
     held = [(SHOWN.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in slots(of)]
     stored = {
         "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * of.itemsize,
-        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * of.itemsize,
+        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * (of.kv or of.itemsize),
         **({"partial outputs": partial_bytes(of)} if of.of.split else {}),
     }
     sides = [divides(f"mapping.{side}", getattr(asked.tiling, side), getattr(mesh, side)) for side in ("rows", "cols")]
@@ -70,9 +70,10 @@ def spent(design: Design, asked: Tiled, fidelity: str) -> Spent:
     chip, of, (_, engines) = design.chip, asked.job, machine(design.chip, asked.job.of)
     shape, cut = of.shape, of.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
-    here = engines.product(cut.queries, shape.key_dim, cut.keys, of.itemsize)
-    here = here + engines.product(cut.queries, cut.keys, shape.v, of.itemsize)
-    here = here + (engines.product(cut.queries, shape.v, cut.keys, of.itemsize) if shape.latent else 0.0)
+    width = max(of.itemsize, of.kv)
+    here = engines.product(cut.queries, shape.key_dim, cut.keys, width)
+    here = here + engines.product(cut.queries, cut.keys, shape.v, width)
+    here = here + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
     rate = cut.queries * cut.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
     found = taken(of, fidelity, {"peak": 2.0 * peak, "engine_utilisation": rate / here})
     seconds = found.metrics["latency"]
@@ -97,16 +98,19 @@ def explained(design: Design, case: Attention, asked: Tiled, fidelity: str) -> t
 def tiling(design: Design, *cases: Attention) -> Tiling:
     """Group and slice of cases alike, those that the mapping leaves open included."""
     mapping = _mapping(design)
-    return tiled(attention(mapping.dataflow), heads(*cases), design.chip, mapping, itemsize(design))
+    return tiled(attention(mapping.dataflow), heads(*cases), design.chip, mapping, *nbytes(design))
 
 
-def itemsize(design: Design) -> float:
-    """Bytes of operands, scores and outputs: 2 where the mapping has no number formats.
+def nbytes(design: Design) -> tuple[float, float]:
+    """Bytes of queries, scores and outputs, 2 where the mapping has no number formats; of keys and values, 0 for as many.
 
     Raises:
-        DesignError: formats of other sizes side by side.
+        DesignError: weights of another size, of which there are none, or scales of blocks.
     """
-    return VALUE if design.mapping.precision is None else itemsize_of(design.mapping)
+    if design.mapping.precision is None:
+        return VALUE, 0.0
+    itemsize, kv = itemsize_of_all(design.mapping), BYTES[design.mapping.precision.kv]
+    return itemsize, 0.0 if kv == itemsize else kv
 
 
 def heads(*cases: Attention) -> Heads:
@@ -127,10 +131,10 @@ def remedy(worst: Infeasible, design: Design, cases: tuple[Attention, ...]) -> s
         return nearest_side(side, getattr(_mapping(design), side), getattr(chip.mesh, side))
     if worst.limit != "chip.tile.sram":
         return "fewer sequences at a time would do"
-    shape, each = heads(case), itemsize(design)
-    suited = proposed(of, shape, chip, itemsize=each)
+    shape, (each, kv) = heads(case), nbytes(design)
+    suited = proposed(of, shape, chip, itemsize=each, kv=kv)
     slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
-    if sum(held.nbytes for held in slots(Job(of, shape, suited, chip, each))) > worst.have:
+    if sum(held.nbytes for held in slots(Job(of, shape, suited, chip, each, kv))) > worst.have:
         return f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}"
     return f"a slice that fits: {slice_}"
 

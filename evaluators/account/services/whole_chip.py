@@ -242,8 +242,9 @@ def _known(design: Design, load: Load, phase: str, fidelity: str, without: str =
 
 def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     (chip, mapping), model = _of(design), load.model
-    plan, itemsize = getattr(mapping, phase), itemsize_of(mapping)
-    on = On(model, chip, plan, itemsize, {}, _kept(design, load)[phase])
+    itemsize_of(mapping)  # refuses what tiles do not take
+    plan = getattr(mapping, phase)
+    on = On(model, chip, plan, mapping.precision, {}, _kept(design, load)[phase])
     machine, reader = of_tiles(chip), reader_of(fidelity)
 
     def spent(of: Sequence[Block]) -> Array:
@@ -360,8 +361,7 @@ def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) 
     prompt, prompt_context, decodes, context = made_of[:4]
     found: list[Block] = []
     plain = {
-        phase: On(model, chip, getattr(mapping, phase), itemsize_of(mapping), {}, of)
-        for phase, of in _kept(design, load).items()
+        phase: On(model, chip, getattr(mapping, phase), mapping.precision, {}, of) for phase, of in _kept(design, load).items()
     }
     low = int(decodes)
     for at_once, share in ((low, 1 - (decodes - low)), (low + 1, decodes - low)):
@@ -424,7 +424,7 @@ def _stored(design: Design, load: Load, requests: int) -> dict[str, tuple[tuple[
     cached = by_reach(load.model, lambda reach: float(reach.kept(longest)) * requests)
     tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
     return {
-        phase: held(load.model, _step(phase, count, batch), cached, float(requests), itemsize_of(mapping))
+        phase: held(load.model, _step(phase, count, batch), cached, float(requests), mapping.precision)
         for phase, count in tokens.items()
     }
 
@@ -438,10 +438,10 @@ def _kept(design: Design, load: Load) -> dict[str, Kept | None]:
 
 def _room(design: Design, load: Load) -> Room:
     """What a request has in HBM."""
-    itemsize = itemsize_of(_of(design)[1])
+    precision = _of(design)[1].precision
 
     def nbytes(cached: Any, sequences: float) -> float:
-        found = dict(held(load.model, _step("decode", 1, 1), cached, sequences, itemsize))
+        found = dict(held(load.model, _step("decode", 1, 1), cached, sequences, precision))
         return found["KV cache"] + found.get("states", 0.0)
 
     return room_of(load.model, nbytes)

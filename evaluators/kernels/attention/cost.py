@@ -92,6 +92,7 @@ class Task(NamedTuple):
         shape, tiling, mesh: sizes; a causal mask's blocks are counted.
         itemsize: bytes of an operand's value.
         pace: time of keys and values that were selected over that of ones that follow one another.
+        kv: bytes of a value of keys and values, which are multiplied as they are; 0 for as many as of others.
     """
 
     of: Dataflow
@@ -100,6 +101,7 @@ class Task(NamedTuple):
     mesh: Mesh
     itemsize: float = VALUE
     pace: Any = 1.0
+    kv: float = 0.0
 
     @property
     def counts(self) -> Cut:
@@ -131,9 +133,9 @@ class Task(NamedTuple):
     @property
     def nbytes(self) -> tuple[Any, Any, Any, Any]:
         """Of a tile's slice of Q, K, V and O. [B]"""
-        m, n, each = self.tiling.queries, self.tiling.keys, self.itemsize
+        m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv or self.itemsize
         outputs = m * self.shape.v * where(self.partial, WIDE, each)
-        return m * self.width * each, n * self.shape.key_dim * each, n * self.shape.v * each, outputs
+        return m * self.width * each, n * self.shape.key_dim * kv, n * self.shape.v * kv, outputs
 
     @property
     def numbers(self) -> Any:
@@ -289,7 +291,7 @@ def _in_parts(spent: Spent, waves_: Any) -> Any:
 
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
     """Time of Q K^T and of P V of a block of keys."""
-    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, task.itemsize
+    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, max(task.itemsize, task.kv)
     product = engines.started(m, shape.key_dim, n, each)
     if shape.latent:
         product = product + engines.started(m, shape.v, n, each)

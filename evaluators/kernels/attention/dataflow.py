@@ -66,6 +66,7 @@ def steps(
     scale: float = 0.0,
     pace: float = 1.0,
     cap: float = 1.0,
+    kv: float = 0.0,
 ) -> Program:
     """The program of all tiles; of split keys, the one before that of `merge`.
 
@@ -77,6 +78,7 @@ def steps(
         scale: of scores; that of the head dimension where it is 0.
         pace: time of keys and values that were selected over that of ones that follow one another.
         cap: of scores that are capped, c tanh(s / c), whose first scale is with that of queries.
+        kv: bytes of a value of keys and values; 0 for as many as of others. [B]
     """
     counted, factor = in_turns(of, shape, tiling), (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0)
     on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace, cap)
@@ -85,16 +87,16 @@ def steps(
     strands = [turns[number::alone] for number in range(min(alone, len(turns)))]
     written = tuple(tuple(_strand(mine, name(number, of), on)) for number, mine in enumerate(strands))
     several = of.strands if counted != tiling else len(strands)
-    held = tuple(slot for number in range(several) for slot in kept(of, shape, tiling, dtype, number))
+    held = tuple(slot for number in range(several) for slot in kept(of, shape, tiling, dtype, number, kv))
     return Program(mesh.rows, mesh.cols, held, written)
 
 
-def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int) -> tuple[Any, ...]:
+def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int, kv: float = 0.0) -> tuple[Any, ...]:
     """Slots of a strand; of two that share keys and values, the first has them, and the second what else there is.
 
     Latent values are read by both products of a block: only a second buffer lets the next ones come meanwhile.
     """
-    found = slots(shape, tiling, dtype, software=of.software, prefix=name(strand, of))
+    found = slots(shape, tiling, dtype, software=of.software, prefix=name(strand, of), kv=kv)
     if not np.any(pairs(of, shape, tiling)):
         return found
     shared = tuple(slot for slot in found if slot.name[2:] in ("k", "v"))

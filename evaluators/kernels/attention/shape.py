@@ -190,7 +190,7 @@ def key_blocks(shape: Heads, tiling: Tiling) -> Any:
     return where(shape.window > 0, minimum(every, ceil_div(shape.window + positions - 1, width)), every)
 
 
-def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float) -> Any:
+def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float, kv: float = 0.0) -> Any:
     """Bytes between HBM and tiles, keys not split, padding included; for B_r = B_c = N M and no mask it is the paper's
 
         IO = 2 B H D S (1 + S / (N M)) itemsize
@@ -203,22 +203,23 @@ def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float) -> A
     """
     of = cut(shape, tiling, mesh)
     block = tiling.rows * tiling.queries * (shape.qk + shape.v)
-    return of.items * itemsize * (block + of.inner * tiling.cols * tiling.keys * (shape.key_dim + shape.v))
+    cached = of.inner * tiling.cols * tiling.keys * (shape.key_dim + shape.v)
+    return of.items * (itemsize * block + (kv or itemsize) * cached)
 
 
-def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: str = "") -> tuple[Slot, ...]:
+def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: str = "", kv: float = 0.0) -> tuple[Slot, ...]:
     """What a tile holds for one strand: Q, K, V, S (then P), O and statistics, and what arrives of sums in software.
 
     A group of one column sums nothing, and leaves no room for it; over designs, some groups do and some do not.
 
     One buffer each is enough to load ahead: K of the next block comes while P V is computed, V while Q K^T is.
-    Scores and outputs lie with queries along their last axis.
+    Scores and outputs lie with queries along their last axis. K and V have `kv` bytes a value, 0 for as many as others.
     """
     m, n, statistic = tiling.queries, tiling.keys, ("top", "total", "m", "l", "decay")
-    tiles = [Slot(prefix + "q", (m, shape.key_dim), dtype), Slot(prefix + "k", (n, shape.key_dim), dtype)]
+    tiles = [Slot(prefix + "q", (m, shape.key_dim), dtype), Slot(prefix + "k", (n, shape.key_dim), dtype, packed=kv)]
     tiles += [Slot(prefix + "c", (m, shape.v), dtype)] if shape.latent else []
     tiles += [
-        Slot(prefix + "v", (n, shape.v), dtype),
+        Slot(prefix + "v", (n, shape.v), dtype, packed=kv),
         Slot(prefix + "s", (n, m), dtype),
         *(Slot(prefix + "o", (shape.v, some), kind) for some, kind in _outputs(shape, tiling, dtype)),
     ]

@@ -6,6 +6,10 @@ the same links; those of the diagonal have a column each.
 
 A group is some rows of the mesh with all its columns, and makes the output block by block of its own size: with fewer rows than
 the mesh, products of few rows, or several products, share it side by side.
+
+B may be of another format than A and the output. Memory, links and local memory have it as it is stored; what engines do not
+multiply as it is, each tile expands on its vector engine behind the multicast, beside the product of the chunk before. So links
+carry the narrow form, and all tiles of a column expand the same block. The paper has one format.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +24,20 @@ from dse.evaluators.machine.channels import ColumnMemory
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import VALUE, Fabric
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.program.rounds import Cores, Load, Loop, Multicast, Multiply, Program, Round, Slot, Store
+from dse.evaluators.program.rounds import (
+    EXPANSIONS,
+    FUNCTIONS,
+    Cores,
+    Load,
+    Loop,
+    Multicast,
+    Multiply,
+    Program,
+    Round,
+    Slot,
+    Store,
+    expansion,
+)
 from dse.space.elementwise import Array, ceil_div, maximum, where
 
 
@@ -36,6 +53,22 @@ class Part(NamedTuple):
     k: Any
     n: Any
     rows: Any
+
+
+class Weights(NamedTuple):
+    """How B is stored, where it is not as A is.
+
+    Attributes:
+        nbytes: of a value with its share of scales. [B]
+        expand: operations of the vector engine that make a value of A's size of it; 0 where it is multiplied as it is.
+    """
+
+    nbytes: float
+    expand: float = 0.0
+
+    def width(self, itemsize: float) -> float:
+        """Bytes of a value of the wider operand, as it is multiplied beside others of some bytes. [B]"""
+        return itemsize if self.expand else max(itemsize, self.nbytes)
 
 
 class Blocks(NamedTuple):
@@ -70,11 +103,11 @@ def cut(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Blocks:
     return Blocks(down, across, ceil_div(shape.k, part.k), ceil_div(copies * down * across, mesh.rows // part.rows))
 
 
-def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1) -> Any:
+def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1, weights: Weights | None = None) -> Any:
     """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
-    of = cut(shape, part, mesh, copies)
+    of, stored = cut(shape, part, mesh, copies), weights or Weights(itemsize)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
-    return of.waves * itemsize * (m * k + k * n * (mesh.rows // part.rows) + m * n)
+    return of.waves * (itemsize * (m * k + m * n) + stored.nbytes * (k * n * (mesh.rows // part.rows)))
 
 
 def cost(
@@ -86,10 +119,11 @@ def cost(
     memory: ColumnMemory,
     itemsize: float = VALUE,
     copies: Any = 1,
+    weights: Weights | None = None,
 ) -> Cost:
     """Time and activity of the program; arguments as of `seconds`."""
-    taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies)
-    return Cost(taken, _activity(part, mesh, cut(shape, part, mesh, copies), itemsize))
+    taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights)
+    return Cost(taken, _activity(part, mesh, cut(shape, part, mesh, copies), itemsize, weights))
 
 
 def seconds(
@@ -101,20 +135,23 @@ def seconds(
     memory: ColumnMemory,
     itemsize: float = VALUE,
     copies: Any = 1,
+    weights: Weights | None = None,
 ) -> Any:
     """Time of the program.
 
-    Loads, multicasts and products are each a chunk ahead of the next, so that the slowest of them sets the pace:
+    Loads, multicasts, what is expanded and products are each a chunk ahead of the next, so that the slowest of them sets the
+    pace:
 
-        t = load + spread + chunks x max(product, blocks of a channel, words of A and B into a tile)
-            + (turns of the groups - 1) max(stores + load + spread - product, 0) + stores
+        t = load + spread + expand + chunks x max(product, expand, blocks of a channel, words of A and B into a tile)
+            + (turns of the groups - 1) max(stores + load + spread + expand - product, 0) + stores
 
     Args:
         shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
         fabric, engines, memory: of the machine.
-        itemsize: bytes of a value.
+        itemsize: bytes of a value of A and of the output.
+        weights: how B is stored; as A where it is None.
     """
-    return timed(worked(shape, part, mesh, fabric, engines, memory, itemsize, copies), memory.crowded)
+    return timed(worked(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights), memory.crowded)
 
 
 class Work(NamedTuple):
@@ -122,9 +159,10 @@ class Work(NamedTuple):
 
     Attributes:
         waves, chunks: turns of the groups, and chunks of them all.
-        product, words: of a chunk: the product, and words of A and B into a tile. [s]
+        product, words: of a chunk: the product; words of A and B into a tile, or what is expanded, whichever is longer. [s]
         loaded, stored: of a channel: by a chunk, and by the blocks of a turn. [B]
-        ways, spread, ends: of the first block; of multicasts; of what is stored. [s]
+        ways, spread, ends: of the first block; of multicasts and what is expanded behind them; of what is stored. [s]
+        idle: of engines between turns, at least. [s]
     """
 
     waves: Any
@@ -136,6 +174,7 @@ class Work(NamedTuple):
     ways: Any
     spread: Any
     ends: Any
+    idle: Any = 0.0
 
 
 def worked(
@@ -147,26 +186,30 @@ def worked(
     memory: ColumnMemory,
     itemsize: float = VALUE,
     copies: Any = 1,
+    weights: Weights | None = None,
 ) -> Work:
     """What does not depend on the rate of memory; arguments as of `seconds`."""
-    of = cut(shape, part, mesh, copies)
-    a, b, c = (x * y * itemsize for x, y in ((part.m, part.k), (part.k, part.n), (part.m, part.n)))
+    of, kept = cut(shape, part, mesh, copies), weights or Weights(itemsize)
+    a, b, c = _nbytes(part, itemsize, kept)
+    expand = _expanded(part, engines, itemsize, kept)
     # tiles that load A and have the same channel; those that load B; those that store
     columns, rows = ceil_div(mesh.cols, memory.count), ceil_div(mesh.rows, memory.count)
     # what one tile by itself loads needs no way to others
     words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
     words = words * fabric.pace
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    spread = sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words + expand
     return Work(
         of.waves,
         of.waves * of.chunks,
-        engines.started(part.m, part.k, part.n, itemsize),
-        words,
+        engines.started(part.m, part.k, part.n, kept.width(itemsize)),
+        maximum(words, expand) if kept.expand else words,
         rows * a + columns * (mesh.rows // part.rows) * b,
         columns * mesh.rows * c,
         2 * way + memory.latency + fabric.post,
-        sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words,
+        spread,
         fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
+        spread if weights else 0.0,
     )
 
 
@@ -175,12 +218,29 @@ def timed(work: Work, byte: Any) -> Any:
     loaded, stored = work.loaded * byte, work.stored * byte
     busiest = work.chunks * maximum(maximum(work.product, work.words), loaded)
     # what is stored goes before what is loaded next, all but the chunk that is loaded already
-    blocked = (work.waves - 1) * maximum(stored + work.ways + loaded + work.spread - work.product, 0.0)
+    blocked = (work.waves - 1) * maximum(stored + work.ways + loaded + work.spread - work.product, work.idle)
     return work.ways + loaded + work.spread + busiest + blocked + (work.ends + stored)
 
 
-def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float) -> Activity:
-    a, b, c = (x * y * itemsize for x, y in ((part.m, part.k), (part.k, part.n), (part.m, part.n)))
+def _nbytes(part: Part, itemsize: float, weights: Weights) -> tuple[Any, Any, Any]:
+    """Of a tile's block of A, of B as it is stored, and of the output. [B]"""
+    return part.m * part.k * itemsize, part.k * part.n * weights.nbytes, part.m * part.n * itemsize
+
+
+def _expanded(part: Part, engines: Engines, itemsize: float, weights: Weights) -> Any:
+    """Time in which a tile makes wide values of a block of B, one sequence of instructions. [s]"""
+    if not weights.expand:
+        return 0.0
+    values, busy = part.k * part.n, engines.vector.call / engines.clock
+    for place, function in enumerate(EXPANSIONS[int(weights.expand)]):
+        moved = values * (itemsize + (itemsize if place else weights.nbytes))
+        busy = busy + engines.instruction(values * FUNCTIONS[function].operations, 0.0, moved)
+    return busy
+
+
+def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weights | None = None) -> Activity:
+    kept = weights or Weights(itemsize)
+    a, b, c = _nbytes(part, itemsize, kept)
     chunks, groups = of.waves * of.chunks, mesh.rows // part.rows
     total = Activity()
     for along, nbytes in (("row", a), ("column", b)):
@@ -193,7 +253,8 @@ def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float) -> Activity:
     up = up + groups * (times * part.rows * (part.rows - 1) + rest * (rest - 1)) / 2
     links = chunks * a * mesh.rows * (mesh.rows - 1) / 2 + chunks * b * (groups * mesh.cols * (mesh.rows - 1) - up)
     links = links + of.waves * c * mesh.cols * mesh.rows * (mesh.rows - 1) / 2
-    return total + Activity(macs=macs, memory_bytes=moved, hop_bytes=links)
+    elements = chunks * (kept.expand * part.k * part.n) * mesh.rows * mesh.cols
+    return total + Activity(macs=macs, elements=elements, memory_bytes=moved, hop_bytes=links)
 
 
 def _spread(along: str, nbytes: Any, part: Part, mesh: Mesh, fabric: Fabric) -> Cost:
@@ -213,23 +274,38 @@ _FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes
 """A network that counts."""
 
 
-def slots(part: Part, dtype: str) -> tuple[Slot, ...]:
-    """What a tile holds: blocks that it loads, blocks that it multiplies, and the output, two of each; leaves broadcast."""
-    return (
+def slots(part: Part, dtype: str, weights: Weights | None = None) -> tuple[Slot, ...]:
+    """What a tile holds: blocks that it loads, blocks that it multiplies, and the output, two of each; leaves broadcast.
+
+    Where B is expanded, two blocks of what it becomes, and one block of A more, which waits for that.
+    """
+    packed, wide = weights.nbytes if weights else 0.0, bool(weights and weights.expand)
+    found = (
         Slot("a_in", (part.m, part.k), dtype, depth=2),
-        Slot("b_in", (part.k, part.n), dtype, depth=2),
-        Slot("a", (part.m, part.k), dtype, depth=2),
-        Slot("b", (part.k, part.n), dtype, depth=2),
+        Slot("b_in", (part.k, part.n), dtype, depth=2, packed=packed),
+        Slot("a", (part.m, part.k), dtype, depth=3 if wide else 2),
+        Slot("b", (part.k, part.n), dtype, depth=2, packed=packed),
         Slot("c", (part.m, part.n), dtype, depth=2),
     )
+    return (*found, Slot("wide", (part.k, part.n), dtype, depth=2)) if wide else found
 
 
-def steps(shape: Shape, part: Part, mesh: Mesh, dtype: str = "float16", *, channels: int, copies: int = 1) -> Program:
+def steps(
+    shape: Shape,
+    part: Part,
+    mesh: Mesh,
+    dtype: str = "float16",
+    *,
+    channels: int,
+    copies: int = 1,
+    weights: Weights | None = None,
+) -> Program:
     """The program of all tiles; arguments as of `cut`, whole numbers.
 
     Args:
         shape, part, mesh, copies: as of `cut`.
         dtype: of operands and output.
+        weights: how B is stored; as A where it is None.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
     of, (rows, cols) = cut(shape, part, mesh, copies), np.indices((mesh.rows, mesh.cols))
@@ -238,10 +314,12 @@ def steps(shape: Shape, part: Part, mesh: Mesh, dtype: str = "float16", *, chann
     diagonal = {"a": Cores(row, row % mesh.cols), "b": Cores(first + col % part.rows, col)}
     loads = tuple(Load(name, f"{name}_in", cores, cores.col * channels // mesh.cols) for name, cores in diagonal.items())
     spreads = tuple(_multicast(name, along, mesh, part) for name, along in (("a", "row"), ("b", "column")))
+    wide = expansion("b", "wide", weights.expand) if weights and weights.expand else ()
 
     def chunk(combine: str, *, last: bool = False) -> tuple[Round, ...]:
         """Multicasts and products of a chunk, the next one being loaded meanwhile."""
-        return Round((*spreads, *(() if last else loads))), Round((Multiply("a", "b", "c", combine=combine),))
+        product = Multiply("a", "wide" if wide else "b", "c", combine=combine)
+        return Round((*spreads, *(() if last else loads))), *(Round((step,)) for step in wide), Round((product,))
 
     store = Round((Store("c", "c", Cores(rows, cols), cols * channels // mesh.cols),))
 
@@ -259,7 +337,7 @@ def steps(shape: Shape, part: Part, mesh: Mesh, dtype: str = "float16", *, chann
         turns = (*begin, Loop(chunk("sum"), middle), *end) * more
     begin, end = wave(last=True)
     final = (*begin, *((Loop(chunk("sum"), middle),) if middle else ()), *end)
-    return Program(mesh.rows, mesh.cols, slots(part, dtype), ((Round(loads), *turns, *final),))
+    return Program(mesh.rows, mesh.cols, slots(part, dtype, weights), ((Round(loads), *turns, *final),))
 
 
 def _multicast(name: str, along: str, mesh: Mesh, part: Part) -> Multicast:

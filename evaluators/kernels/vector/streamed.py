@@ -17,8 +17,22 @@ from dse.evaluators.machine.channels import ColumnMemory
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.program.rounds import FUNCTIONS, Cores, Load, Loop, Program, Round, Send, Slot, Step, Store, Vector
+from dse.evaluators.program.rounds import (
+    EXPANSIONS,
+    FUNCTIONS,
+    Cores,
+    Load,
+    Loop,
+    Program,
+    Round,
+    Send,
+    Slot,
+    Step,
+    Store,
+    Vector,
+)
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
+from dse.space.numbers import CONVERT
 
 Work = TypeVar("Work")
 
@@ -54,6 +68,7 @@ class Recipe:
         wide: slots in FP32, whatever the format of others.
         slices: into how many rows a row is cut that is tried, each of a share of its columns.
         whole: whether a tile has all its rows at once, as it must where they stay with it.
+        packed: bytes of a value of slots that have a format of their own. [B]
     """
 
     groups: tuple[tuple[tuple[str, ...], tuple[Call, ...]], ...]
@@ -63,6 +78,7 @@ class Recipe:
     wide: tuple[str, ...] = ()
     slices: tuple[int, ...] = (1,)
     whole: bool = False
+    packed: tuple[tuple[str, float], ...] = ()
 
     @property
     def loads(self) -> tuple[str, ...]:
@@ -115,6 +131,18 @@ def gate() -> Recipe:
 def copy() -> Recipe:
     """Rows of a table, taken over."""
     return Recipe(((("x",), ()),), ("x",), (("x", WIDE),), True)
+
+
+def looked_up(nbytes: float, operations: float) -> Recipe:
+    """Rows of a table of another format, taken over; what is multiplied as it is elsewhere is converted as well.
+
+    Args:
+        nbytes: of a value of the table with its share of scales. [B]
+        operations: that make a wide value of it, where one is needed to multiply it.
+    """
+    functions = EXPANSIONS[int(max(operations, CONVERT))]
+    calls = tuple(Call(function, ("out" if place else "x",), "out") for place, function in enumerate(functions))
+    return Recipe(((("x",), calls),), ("out",), (("x", WIDE), ("out", WIDE)), True, packed=(("x", nbytes),))
 
 
 def convolution(taps: int, *, alone: bool) -> Recipe:
@@ -217,11 +245,14 @@ def cut(rows: Any, block: Block, mesh: Mesh) -> Turns:
 
 def slots(recipe: Recipe, block: Block, dtype: str) -> tuple[Slot, ...]:
     """What a tile holds: two blocks of what is loaded or stored; leaves broadcast."""
-    moving = {*recipe.loads, *recipe.stored}
+    moving, packed = {*recipe.loads, *recipe.stored}, dict(recipe.packed)
     return tuple(
-        Slot(name, _sides(high, block), "float32" if name in recipe.wide else dtype, depth=2 if name in moving else 1)
+        Slot(
+            name, _sides(high, block), "float32" if name in recipe.wide else dtype, depth=2 if name in moving else 1,
+            packed=packed.get(name, 0.0),
+        )
         for name, high in recipe.slots
-    )
+    )  # fmt: skip
 
 
 def cost(
