@@ -200,10 +200,14 @@ def _ahead(s, price, here, pool, lane, t, horizon):
             # what enters can be shared, by whoever waits
             longest = min(longest, ahead(pool, q) - q.prompt - q.made)
     longest = min(longest, max(1, s.total[0].work))
+    # the first chunk of who waits for memory begins where its known prefix ends, and takes less where some of that has to go
+    shrinks = pool.pooled and pool.by_chunk and here.why == MEMORY
     while played < longest:
         step = seconds(price, 0.0, 0.0, f.requests, f.positions, 0.0, 0.0)
         end, more = t + step, grows[(played + 1) % pool.block]
         if not (step > 0 and end < horizon and here.used + more <= pool.blocks):
+            break
+        if shrinks and more > 0 and here.used + more + here.cached > pool.blocks:
             break
         if played == 0:
             for k in range(count):
@@ -216,6 +220,11 @@ def _ahead(s, price, here, pool, lane, t, horizon):
         here.used += more
         f.positions += count
         played += 1
+        if more > 0 and pool.static:
+            # who waits for a batch to end may from now on wait for memory as well
+            if pool.pooled:
+                evict(s, here, pool)
+            here.why = _why(s, here)
     s.total[0].work -= played
     if played > 0:
         here.peak = max(here.peak, here.used + here.paged)

@@ -130,14 +130,20 @@ def loads(draw: st.DrawFn) -> Load:
     return Load(asked, many, moving._replace(blocks=blocks))
 
 
-def guessed(rule: str, lengths: list[tuple[int, int]], arrival: list[float], hashes: list[list[int]], memory: Memory) -> Load:
-    """Two stages that share prefixes, and a guess that is always right: hash blocks fill up with two tokens at a time."""
+def small(
+    rule: Policy,
+    lengths: list[tuple[int, int]],
+    arrival: list[float],
+    hashes: list[list[int]],
+    memory: Memory,
+    guesses: int = 0,
+) -> Load:
+    """One pool that shares prefixes; with guesses, all of them right, it has two stages."""
     starts = np.cumsum([0, *(len(some) for some in hashes)])
     many = requests(lengths, arrival)
     many = replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
-    policy = replace(POLICIES[rule], by_chunk=False, tokens=24)
-    price = linear(1.0, 0.25 if policy.lifetime else 0.0)
-    pool = Pool(price, policy, memory, shares=(0.5, 0.5), batch=8, pooled=True, guesses=1, acceptance=1.0)
+    price, shares = linear(1.0, 0.25 if rule.lifetime else 0.0), (0.5, 0.5) if guesses else (1.0,)
+    pool = Pool(price, replace(rule, tokens=24), memory, shares=shares, batch=8, pooled=True, guesses=guesses, acceptance=1.0)
     return Load(many, [pool], Transfer(0.0, 0.0, 1, True))
 
 
@@ -147,14 +153,19 @@ many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.to
 @many_examples
 @given(loads())
 # a hash block enters at the end of the iteration whose right guess is its last token
-@example(guessed("orca", [(6, 11), (11, 9)], [1.0, 2.0], [[1, 2], [2, 2]], Memory(5, 4)))
-@example(guessed("chunked", [(8, 11), (8, 6)], [0.0, 1.0], [[2, 0], [0]], Memory(5, 4)))
+@example(small(POLICIES["orca"], [(6, 11), (11, 9)], [1.0, 2.0], [[1, 2], [2, 2]], Memory(5, 4), 1))
+@example(small(replace(POLICIES["chunked"], by_chunk=False), [(8, 11), (8, 6)], [0.0, 1.0], [[2, 0], [0]], Memory(5, 4), 1))
 @example(
-    guessed(
-        "prefill_first", [(11, 8), (6, 12), (14, 4), (14, 11), (10, 10)], [0.0, 0.0, 0.0, 0.0, 4.0],
-        [[1, 1], [0, 0], [1, 2], [0, 1, 1], [0, 1]], Memory(5, 8),
+    small(
+        POLICIES["prefill_first"], [(11, 8), (6, 12), (14, 4), (14, 11), (10, 10)], [0.0, 0.0, 0.0, 0.0, 4.0],
+        [[1, 1], [0, 0], [1, 2], [0, 1, 1], [0, 1]], Memory(5, 8), 1,
     )
 )  # fmt: skip
+# decodes alone: a known prefix that has to go makes the first chunk smaller; who waits for a batch waits for memory as well
+@example(small(POLICIES["chunked"], [(3, 15), (13, 10), (3, 3)], [0.0] * 3, [[0, 2], [2, 0], []], Memory(25, 1)))
+@example(
+    small(replace(POLICIES["static"], lifetime=False), [(15, 7), (3, 2), (2, 2)], [0.0, 1.0, 2.0], [[]] * 3, Memory(22, 1))
+)
 def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
     found = load.served()
     plain, world = reference.run(load.requests, load.pools, load.transfer)
