@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators.kernels.attention import ATTENTION, blocks, merge
 from dse.evaluators.kernels.attention.cost import Machine, Task, cost
+from dse.evaluators.kernels.attention.counted_turns import counted
 from dse.evaluators.kernels.attention.dataflow import PARTIAL, Dataflow, in_turns, pairs, steps
 from dse.evaluators.kernels.attention.operands import heads, place, result, stored_rows
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut, memory_bytes
@@ -365,7 +366,6 @@ def test_compiled_counts_are_those_of_all_turns(data: st.DataObject) -> None:
     group = [data.draw(st.sampled_from([divisor for divisor in range(1, side + 1) if side % divisor == 0])) for side in sides]
     part = data.draw(st.integers(1, 200)), data.draw(st.integers(1, 200))
     problems, shared = data.draw(st.integers(1, 40)), one(1, 2, 4, 7)
-    found = blocks._counted(problems, shared, queries, keys, causal, window, *group, *part, splits, *sides)
-    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal), window=window)
-    of = blocks.turns(shape, Tiling(*group, *part, splits), Mesh(*sides))
-    assert found == (of.inner.sum(), (of.inner - of.plain + of.low).sum(), (of.inner * of.active).sum())
+    of, out = (problems, shared, queries, keys, causal, window, *group, *part, splits, *sides), np.empty(3)
+    counted(*of, out)
+    assert tuple(out.tolist()) == blocks.in_turn(*of)

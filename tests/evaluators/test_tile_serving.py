@@ -64,8 +64,8 @@ def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, 
     found = asked(*SERVING, *extra)
     parts, values = explain(found.base, found.workload.cases[0]), metrics(*SERVING, *extra)
     served, fleet = run(*SERVING, *extra)
-    pipelines, span = len(served.state.instances), float(served["completed"].max() - served.requests.arrival[0])
-    assert sum(parts.by_bound().values()) == pytest.approx(pipelines * span)
+    many, span = len(served.state.instances), float(served["completed"].max() - served.requests.arrival[0])
+    assert sum(parts.by_bound().values()) == pytest.approx(many * span)
     assert {row.operator for row in parts.rows} > {"q_proj", "attention", "o_proj"}
     # mean iterations, priced by themselves, take together what the table has said of each one
     load, priced, of_pool = found.workload.cases[0], pipelines.READERS["closed"], served.state.instances["pool"]
