@@ -2,7 +2,7 @@
 
 Instances are whole devices, alike in a pool: one that does both phases, or one that prefills and sends caches to another that
 decodes. A layout says what an iteration of them takes and how much they hold (`account/services`); iterations are priced once,
-as a table, and played by the loop (`account/runs`). Where pools are parts of one chip, its pipelines answer for themselves.
+as a table, and played by the loop (`account/played`). Where pools are parts of one chip, its pipelines answer for themselves.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.played import assembled, balanced, drawn, peak, served, steady
+from dse.evaluators.account.played.assembled import deployment, groups, guessing, pool
+from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
-from dse.evaluators.account.runs import assembled, balanced, drawn, peak, served, steady
-from dse.evaluators.account.runs.assembled import deployment, groups, guessing, pool
-from dse.evaluators.account.runs.steady import STEADY
 from dse.evaluators.account.services import Done, several
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served

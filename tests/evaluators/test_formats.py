@@ -262,10 +262,6 @@ REFUSED = [
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
     ),
     (("chip=tile32", "mapping.precision.kv=mxfp8"), "kv: mxfp8 has scales of blocks.*valid: int8, .*mapping=npu"),
-    (
-        ("chip=tile32", "workload=attention", "precision={weights: fp8, activations: fp16, kv: fp16}"),
-        "weights: fp8 beside activations of fp16",
-    ),
     (("chip=npu64", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, fp8, bf16"),
 ]
 
@@ -275,6 +271,11 @@ def test_a_format_that_cannot_be_is_refused_in_a_line(words: tuple[str, ...], sa
     with pytest.raises(DesignError, match=said) as refused:
         metrics("model=qwen3_1b7", *SMALL, *words)
     assert "\n" not in str(refused.value)
+
+
+def test_attention_alone_has_no_weights_of_a_format_of_their_own() -> None:
+    with pytest.raises(DesignError, match="weights: fp8 beside activations of fp16"):
+        metrics("chip=tile32", "workload=attention", "precision={weights: fp8, activations: fp16, kv: fp16}")
 
 
 def test_every_tensor_has_formats_and_keys_of_an_indexer_have_those_of_the_cache() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.runs import peak
+from dse.evaluators.account.played import peak
 from dse.evaluators.account.services import devices
 from dse.evaluators.judges import serving
 from dse.evaluators.silicon import energy

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dse
 from dse.evaluators import evaluate
+from dse.evaluators.account.played import served
 from dse.evaluators.account.profile import Profile, idle, together
-from dse.evaluators.account.runs import served
 from dse.evaluators.evaluation import power_over_time
 from dse.evaluators.judges import serving
 from dse.space.design import stacked

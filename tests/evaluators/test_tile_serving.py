@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.runs.served import means
+from dse.evaluators.account.played.served import means
 from dse.evaluators.account.services import pipelines
 from dse.evaluators.account.services.fleet import Pipelines, fleet_of
 from dse.evaluators.evaluation import infeasible

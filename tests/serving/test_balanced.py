@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dse.build import Question, question
 from dse.compose import compose, folder_of
 from dse.evaluators import evaluate
-from dse.evaluators.account.runs import balanced
-from dse.evaluators.account.runs.served import picked
+from dse.evaluators.account.played import balanced
+from dse.evaluators.account.played.served import picked
 from dse.evaluators.evaluation import Outcomes
 from dse.space.design import Design, Designs
 from dse.space.elementwise import Array

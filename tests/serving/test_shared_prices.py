@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.account.runs.served import picked
+from dse.evaluators.account.played.served import picked
 from dse.evaluators.account.services import HERE, shared_prices
 from dse.evaluators.account.services.shared_prices import Shared
 from dse.space.design import Design

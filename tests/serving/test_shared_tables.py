@@ -7,7 +7,7 @@ import pytest
 
 from dse.build import question
 from dse.compose import compose, folder_of
-from dse.evaluators.account.runs import served
+from dse.evaluators.account.played import served
 from dse.evaluators.judges.serving import deployed
 from dse.space.fields import replaced
 

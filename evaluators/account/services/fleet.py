@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.runs import served
+from dse.evaluators.account.played import served
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition.onward import Way

@@ -16,10 +16,10 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
+from dse.evaluators.account.played import drawn, peak, served, steady
+from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.profile import Profile, idle
-from dse.evaluators.account.runs import drawn, peak, served, steady
-from dse.evaluators.account.runs.steady import STEADY
 from dse.evaluators.account.services import COMPOSITIONS, priced_by
 from dse.evaluators.account.services.fleet import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways

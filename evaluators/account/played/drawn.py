@@ -6,9 +6,9 @@ ends, here, when the last one that is kept begins. The most of it is at most wha
 
 import numpy as np
 
+from dse.evaluators.account.played.peak import Watts, columns
+from dse.evaluators.account.played.served import pieces
 from dse.evaluators.account.profile import Profile, together
-from dse.evaluators.account.runs.peak import Watts, columns
-from dse.evaluators.account.runs.served import pieces
 from dse.evaluators.serving.loop import Served
 from dse.space.elementwise import Array
 

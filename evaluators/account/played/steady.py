@@ -12,7 +12,7 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import per_area
-from dse.evaluators.account.runs.served import Mean
+from dse.evaluators.account.played.served import Mean
 from dse.evaluators.serving.loop import Deployment
 from dse.evaluators.serving.measures import Slo
 from dse.evaluators.serving.standing import measured, standing

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from dse.evaluators.account.played.served import longest
 from dse.evaluators.account.services import Instance
-from dse.evaluators.account.runs.served import longest
 from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.policy import Policy, policies

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.account.runs.served import Mean
+from dse.evaluators.account.played.served import Mean
 from dse.evaluators.serving.loop import Pool, Served
 from dse.space.elementwise import Array, minimum, where
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.account.metrics import per_area
+from dse.evaluators.account.played import peak, steady
+from dse.evaluators.account.played.assembled import Group, deployment, groups, guessing, pool
+from dse.evaluators.account.played.served import longest, picked
 from dse.evaluators.account.services import HERE, several
-from dse.evaluators.account.runs import peak, steady
-from dse.evaluators.account.runs.assembled import Group, deployment, groups, guessing, pool
-from dse.evaluators.account.runs.served import longest, picked
 from dse.evaluators.serving.kvcache import picked as number
 from dse.evaluators.serving.measures import Slo
 from dse.evaluators.serving.policy import most_prompts
