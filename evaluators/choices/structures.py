@@ -23,6 +23,7 @@ FELT = (
     "hbm.achieved",
     "hbm.latency",
     "hbm.crowded",
+    "hbm.banks.",
 )
 """Leaves of a chip that times of a kernel depend on."""
 
