@@ -125,6 +125,21 @@ def test_events_agree_with_the_closed_form_in_all_formats_of_weights(m: int, k: 
     assert closed["matrix"] == pytest.approx(played["matrix"])
 
 
+def test_random_parts_on_random_chips_take_what_is_played() -> None:
+    rng, question, ratios = np.random.default_rng(7), asked("chip=tile32", "workload=gemm", "mapping=summa"), []
+    for _ in range(30):
+        rows, cols = (int(side) for side in rng.choice([4, 8, 16], 2))
+        leaves = {"mesh.rows": rows, "mesh.cols": cols, "hbm.channels": int(rng.choice([2, 4])), "tile.matrix.rows": 32}
+        chip = replaced(question.base.chip, leaves | {"hbm.channel_bandwidth": float(rng.uniform(2e10, 2e11))})
+        shape = Shape(*(int(2**power) for power in rng.uniform((0, 7, 7), (10, 12, 12))))
+        slices = {"m": 0, "k": 0, "n": 0} if rng.random() < 0.5 else {"m": 32, "k": int(rng.choice([128, 512, 4096])), "n": 32}
+        plan = replaced(question.base.mapping.kernel, slices)
+        job = closed_summa.proposed(shape, chip, plan, int(rng.choice([1, 3])))
+        ratios.append(closed_summa.seconds(job) / sum(EVENTS.split(job).values()))
+    assert np.median(np.abs(np.array(ratios) - 1)) < 0.03
+    assert np.percentile(ratios, [5, 95]) == pytest.approx([1, 1], abs=0.2)
+
+
 SHAPES = ("4096x1024x4096", "4096x4096x8192", "256x2048x2112", "16x4096x12288", "1x4096x4096")
 
 

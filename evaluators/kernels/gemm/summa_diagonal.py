@@ -38,7 +38,7 @@ from dse.evaluators.program.rounds import (
     Store,
     expansion,
 )
-from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 
 
 class Part(NamedTuple):
@@ -140,10 +140,14 @@ def seconds(
     """Time of the program.
 
     Loads, multicasts, what is expanded and products are each a chunk ahead of the next, so that the slowest of them sets the
-    pace:
+    pace; a tile asks for a chunk when it sends the one before, so that it loads no faster than one in a way to memory and back:
 
-        t = load + spread + expand + chunks x max(product, expand, blocks of a channel, words of A and B into a tile)
-            + (turns of the groups - 1) max(stores + load + spread + expand - product, 0) + stores
+        pace = max(product, expand, words of A and B into a tile, blocks of a channel, way + blocks of a tile)
+        turn = max(chunks x pace, chunks x max(product, expand, words) + spread, chunks x blocks of a channel + stores,
+                   stores + way + load + spread + product + (chunks - 2) x pace)
+        t = way + load + spread + (chunks - 1) x pace + product + (turns of the groups - 1) x turn + stores
+
+    with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already.
 
     Args:
         shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
@@ -162,7 +166,7 @@ class Work(NamedTuple):
         product, words: of a chunk: the product; words of A and B into a tile, or what is expanded, whichever is longer. [s]
         loaded, stored: of a channel: by a chunk, and by the blocks of a turn. [B]
         ways, spread, ends: of the first block; of multicasts and what is expanded behind them; of what is stored. [s]
-        idle: of engines between turns, at least. [s]
+        own: of a tile of the diagonal by a chunk. [B]
     """
 
     waves: Any
@@ -174,7 +178,7 @@ class Work(NamedTuple):
     ways: Any
     spread: Any
     ends: Any
-    idle: Any = 0.0
+    own: Any
 
 
 def worked(
@@ -193,7 +197,8 @@ def worked(
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)
     # tiles that load A and have the same channel; those that load B; those that store
-    columns, rows = ceil_div(mesh.cols, memory.count), ceil_div(mesh.rows, memory.count)
+    columns = ceil_div(mesh.cols, memory.count)
+    rows = mesh.rows // mesh.cols * columns + minimum(mesh.rows % mesh.cols, columns)
     # what one tile by itself loads needs no way to others
     words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
     words = words * fabric.pace
@@ -209,17 +214,19 @@ def worked(
         2 * way + memory.latency + fabric.post,
         spread,
         fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
-        spread if weights else 0.0,
+        a + b,
     )
 
 
 def timed(work: Work, byte: Any) -> Any:
     """Time of the program, a channel taking so long for a byte of blocks that wait for one another. [s]"""
-    loaded, stored = work.loaded * byte, work.stored * byte
-    busiest = work.chunks * maximum(maximum(work.product, work.words), loaded)
-    # what is stored goes before what is loaded next, all but the chunk that is loaded already
-    blocked = (work.waves - 1) * maximum(stored + work.ways + loaded + work.spread - work.product, work.idle)
-    return work.ways + loaded + work.spread + busiest + blocked + (work.ends + stored)
+    loaded, stored, each = work.loaded * byte, work.stored * byte, work.chunks / work.waves
+    busy = maximum(work.product, work.words)
+    pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)
+    blocked = stored + work.ways + loaded + work.spread + work.product + (each - 2) * pace
+    turn = maximum(maximum(each * pace, each * busy + work.spread), maximum(each * loaded + stored, blocked))
+    first = work.ways + loaded + work.spread + (each - 1) * pace + work.product
+    return first + (work.waves - 1) * turn + (work.ends + stored)
 
 
 def _nbytes(part: Part, itemsize: float, weights: Weights) -> tuple[Any, Any, Any]:
