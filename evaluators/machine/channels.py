@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.evaluators.machine.laid import Asked, pace
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, maximum, minimum
+from dse.space.elementwise import Array, ceil_div, maximum, minimum
 from dse.space.memory import behind
 
 LONG = Asked(1.0, 1048576.0)
@@ -79,7 +79,8 @@ def channels_used(chip: Chip) -> Any:
 def column_memory(chip: Chip) -> ColumnMemory:
     """Channels of a chip as blocks reach them; what comes up a column crosses one link, whatever its channel could."""
     raw = _raw(chip)
-    link = chip.noc.word / (chip.noc.word_bytes * chip.clock)
+    columns = ceil_div(chip.mesh.cols, raw.count)
+    link = chip.noc.word / (chip.noc.word_bytes * chip.clock) * maximum(columns // 2, 1) / columns
     return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
 
 

@@ -1,10 +1,10 @@
 """The events reader: plays a program on links, ramps and engines that can be busy, and says when everything is done.
 
-Every core is played; there are no representatives. A step starts when the versions that it reads are there, its engine or
-ramp is free, the links of its route are free when its first word comes to them, and the version that it overwrites has been
-read (`depth` versions back).
+A step starts when the versions that it reads are there, its engine or ramp is free, the links of its route are free when its
+first word comes to them, and the version that it overwrites has been read (`depth` versions back).
 
-Strands share engines and links: the round that is played next is that of the strand which can start first.
+Strands share engines and links: the round that is played next is that of the strand which can start first. Where cores wait for
+blocks of memory, bands of rows are strands (`readers.bands`).
 
 Repetition is jumped: when two consecutive bodies of a loop move every time that they touch by the same amount, the remaining
 ones do as well, since times are only ever added and compared; then the rest is a multiplication, exactly. With several strands
@@ -40,6 +40,7 @@ from dse.evaluators.program.rounds import (
     reads,
     writes,
 )
+from dse.evaluators.readers.bands import banded
 from dse.evaluators.readers.timing import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -74,12 +75,12 @@ def play(
     if faults:
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
-    state = _State.of(program, on)
-    strands = [_Strand(parts) for parts in program.strands]
+    strands = [_Strand(parts, rows) for rows, parts in banded(program)]
+    state = _State.of(program, on, in_bands=len(strands) > len(program.strands))
     watch = _Watch()
     while alive := [strand for strand in strands if not strand.done]:
-        strand = alive[0] if len(alive) == 1 else min(alive, key=lambda strand: _start(strand.round, state))
-        _play_round(strand.round, state, on)
+        strand = alive[0] if len(alive) == 1 else min(alive, key=lambda strand: _start(strand.round, state, strand.rows))
+        _play_round(strand.round, state, on, strand.rows)
         strand.advance()
         if jump and strand is alive[0] and all(strand.loop for strand in alive):
             moved = watch.seen(alive, state)
@@ -92,10 +93,10 @@ def play(
 
 
 class _Strand:
-    """Where a strand is: its part, the turn of the loop, the round of the body."""
+    """Where a strand is on some rows: its part, the turn of the loop, the round of the body."""
 
-    def __init__(self, parts: tuple[Round | Loop, ...]) -> None:
-        self._parts = parts
+    def __init__(self, parts: tuple[Round | Loop, ...], rows: slice) -> None:
+        self._parts, self.rows = parts, rows
         self._part = self.turn = self.place = 0
         self._skip_empty()
 
@@ -211,8 +212,9 @@ class _State:
     """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
 
     `engine`, `vector` and `dma` are the engines of a core for products, for all other work and for messages; where one does
-    all of it they are the same array. `coming` has blocks on order by slot: they take links once they leave their channels, so
-    that messages which are through before do not wait for them.
+    all of it they are the same array. `lanes` are the links as blocks from and to memory have them: the same, but for bands,
+    which would find them held by what comes later. `coming` has blocks on order by slot and first row of a band; they take
+    links once they leave their channels, so that messages which are through before do not wait for them.
     """
 
     ready: dict[str, Array]
@@ -222,18 +224,20 @@ class _State:
     dma: Array
     ramps: Array
     links: Array
+    lanes: Array
     memory: Array
     topology: str = "mesh"
     known: dict[int, tuple[Send, tuple[Any, ...]]] = field(default_factory=dict)
-    coming: dict[str, _Coming] = field(default_factory=dict)
+    coming: dict[tuple[str, int], _Coming] = field(default_factory=dict)
     played: int = 0
 
     @classmethod
-    def of(cls, program: Program, on: Machine) -> "_State":
+    def of(cls, program: Program, on: Machine, *, in_bands: bool) -> "_State":
         shape, cores = (program.rows, program.cols), program.rows * program.cols
         free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
         engine = np.zeros(shape)
         apart = on.engines is not None
+        links = np.full((cores if program.topology == "full" else 4, cores), free)
         return cls(
             {slot.name: np.zeros(shape) for slot in program.slots},
             {slot.name: np.zeros((slot.depth, *shape)) for slot in program.slots},
@@ -241,7 +245,8 @@ class _State:
             np.zeros(shape) if apart else engine,
             np.zeros(shape) if apart else engine,
             np.zeros((2, *shape)),
-            np.full((cores if program.topology == "full" else 4, cores), free),
+            links,
+            links.copy() if in_bands else links,
             np.zeros(1 if on.memory is None else len(on.memory.row)),
             program.topology,
         )
@@ -266,7 +271,8 @@ class _State:
         """Everything that a round may move."""
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
         coming = (of.first for of in self.coming.values())
-        return [*self.ready.values(), *self.read.values(), *engines, self.ramps, self.links, self.memory, *coming]
+        apart = [] if self.lanes is self.links else [self.lanes]
+        return [*self.ready.values(), *self.read.values(), *engines, self.ramps, self.links, *apart, self.memory, *coming]
 
 
 def _uniform(now: list[Array], before: list[Array]) -> bool:
@@ -280,24 +286,24 @@ def _alike(moves: Array, largest: float) -> bool:
     return bool(((np.abs(moves - largest) <= SLACK * largest) | (moves == 0)).all())
 
 
-def _start(turn: Round, state: _State) -> tuple[float, float]:
-    """When the first step of a round can start everywhere, and when all that it needs but engines is there."""
-    return min(_step_start(step, state) for step in turn.steps)
+def _start(turn: Round, state: _State, rows: slice) -> tuple[float, float]:
+    """When the first step of a round can start everywhere on some rows, and when all that it needs but engines is there."""
+    return min(_step_start(step, state, rows) for step in turn.steps)
 
 
-def _step_start(step: Step, state: _State) -> tuple[float, float]:
-    there = max([0.0, *(float(state.ready[name].max()) for name in reads(step))])
-    there = max([there, *(float(state.read[name][-1].max()) for name in writes(step))])
+def _step_start(step: Step, state: _State, rows: slice) -> tuple[float, float]:
+    there = max([0.0, *(float(state.ready[name][rows].max()) for name in reads(step))])
+    there = max([there, *(float(state.read[name][-1, rows].max()) for name in writes(step))])
     engine = state.engine if isinstance(step, Multiply) else state.vector if isinstance(step, Vector) else state.dma
-    return max(there, float(engine.max())), there
+    return max(there, float(engine[rows].max())), there
 
 
-def _play_round(turn: Round, state: _State, on: Machine) -> None:
+def _play_round(turn: Round, state: _State, on: Machine, rows: slice) -> None:
     state.played += 1
     read = {name for step in turn.steps for name in reads(step)}
     written = {name for step in turn.steps for name in writes(step)}
     if state.coming:
-        _deliver(state, on, _start(turn, state)[0], read | written)
+        _deliver(state, on, _start(turn, state, rows)[0], {(name, rows.start) for name in read | written})
     # every step of a round reads, and overwrites, what was there before it
     ready = {name: state.ready[name].copy() if name in written else state.ready[name] for name in read}
     free = {name: state.read[name][-1].copy() for name in written}
@@ -305,10 +311,10 @@ def _play_round(turn: Round, state: _State, on: Machine) -> None:
         if isinstance(step, Multiply):
             before = state.ready if step.combine == "sum" else {}
             into = np.maximum(before.get(step.out, 0.0), state.read[step.out][-1])
-            _work((step.a, step.b), step.out, into, state.engine, engine_seconds(step, on), state, ready)
+            _work((step.a, step.b), step.out, into, state.engine, engine_seconds(step, on), state, ready, rows)
         elif isinstance(step, Vector):
             into = state.read[step.out][-1]
-            _work(step.inputs, step.out, into, state.vector, engine_seconds(step, on), state, ready)
+            _work(step.inputs, step.out, into, state.vector, engine_seconds(step, on), state, ready, rows)
         elif isinstance(step, Send):
             _send(step, state, ready, free, on)
         elif isinstance(step, Multicast):
@@ -319,27 +325,34 @@ def _play_round(turn: Round, state: _State, on: Machine) -> None:
             _store(step, state, ready, on)
     loads = [step for step in turn.steps if isinstance(step, Load)]
     if loads:
-        _load(loads, state, ready, free, on)
+        _load(loads, state, ready, free, on, rows)
     if turn.wait != "slots":
-        _deliver(state, on)
-        _synchronise(turn.wait, state)
+        _deliver(state, on, 0.0, [key for key in state.coming if key[1] == rows.start])
+        _synchronise(turn.wait, state, rows)
 
 
 def _work(
-    inputs: tuple[str, ...], out: str, free: Array, engine: Array, seconds: float, state: _State, ready: dict[str, Array]
+    inputs: tuple[str, ...],
+    out: str,
+    free: Array,
+    engine: Array,
+    seconds: float,
+    state: _State,
+    ready: dict[str, Array],
+    rows: slice,
 ) -> None:
-    """Engines work on what they hold, from when `out` may be written."""
-    end = np.maximum(engine, free)
+    """Engines of some rows work on what they hold, from when `out` may be written."""
+    end = np.maximum(engine[rows], free[rows])
     for name in inputs:
-        np.maximum(end, ready[name], out=end)
+        np.maximum(end, ready[name][rows], out=end)
     end += seconds
-    engine[:] = end
-    state.ready[out][:] = end
+    engine[rows] = end
+    state.ready[out][rows] = end
     for name in inputs:
-        np.maximum(state.read[name][0], end, out=state.read[name][0])
+        np.maximum(state.read[name][0, rows], end, out=state.read[name][0, rows])
 
 
-def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
+def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine, rows: slice) -> None:
     """Whose request is there first is served first, whichever step it is of."""
     memory, parts = channels_of(on), []
     for step in steps:
@@ -363,7 +376,7 @@ def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[
     start = 0
     for step, (row, *_) in zip(steps, parts, strict=True):
         mine = slice(start, start := start + len(row))
-        state.coming[step.slot] = _Coming(row, col[mine], channel[mine], words[mine], first[mine].copy())
+        state.coming[step.slot, rows.start] = _Coming(row, col[mine], channel[mine], words[mine], first[mine].copy())
         noc.has_written(row, col[mine], soonest[mine], state.ready[step.slot], state.read[step.slot])
 
 
@@ -375,7 +388,7 @@ def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> 
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")
     noc.stores(
-        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.links, state.memory,
+        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.lanes, state.memory,
         memory, on.fabric, end,
     )  # fmt: skip
     noc.has_read(row[order], col[order], end, state.read[step.slot])
@@ -387,25 +400,24 @@ def _transfers(step: Load | Store) -> tuple[Array, Array, Array]:
     return row, col, channel
 
 
-def _deliver(state: _State, on: Machine, until: float = np.inf, names: Iterable[str] = ()) -> None:
-    """Blocks that leave their channels until some time, or that are for some slots, come to their cores."""
-    due: list[tuple[str, _Coming]] = []
-    for name, of in list(state.coming.items()):
-        now, later = of.parted((of.first <= until) | (name in names))
-        due += [(name, now)] if len(now.row) else []
+def _deliver(state: _State, on: Machine, until: float = np.inf, slots: Iterable[tuple[str, int]] = ()) -> None:
+    """Blocks that leave their channels until some time, or are for some slots of bands, come to their cores."""
+    due = list[tuple[str, _Coming]]()
+    for key, of in list(state.coming.items()):
+        now, later = of.parted((of.first <= until) | (key in slots))
+        due += [(key[0], now)] if len(now.row) else []
         if len(later.row):
-            state.coming[name] = later
+            state.coming[key] = later
         else:
-            del state.coming[name]
+            del state.coming[key]
     if not due:
-        return
-    # whichever leaves first goes first
+        return  # else whichever leaves first goes first
     order = np.argsort(np.concatenate([of.first for _, of in due]), kind="stable")
     row, col, channel, words, first = (
         np.concatenate([getattr(of, column) for _, of in due])[order] for column in ("row", "col", "channel", "words", "first")
     )
     end, arrived = np.empty(len(row)), np.empty(len(row))
-    noc.deliveries(row, col, channel, words, first, state.ramps, state.links, channels_of(on), on.fabric, end)
+    noc.deliveries(row, col, channel, words, first, state.ramps, state.lanes, channels_of(on), on.fabric, end)
     arrived[order] = end
     for name, of in due:
         here, arrived = arrived[: len(of.row)], arrived[len(of.row) :]
@@ -469,15 +481,15 @@ def _reduce(step: Reduce, state: _State, ready: dict[str, Array], free: dict[str
     noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
 
 
-def _synchronise(wait: str, state: _State) -> None:
-    done = np.maximum(state.engine, state.vector)
+def _synchronise(wait: str, state: _State, rows: slice) -> None:
+    done = np.maximum(state.engine, state.vector)[rows]
     for times in state.ready.values():
-        np.maximum(done, times, out=done)
+        np.maximum(done, times[rows], out=done)
     line: Any = done if wait == "core" else done.max()
     if wait == "line":
         line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True))
     for times in (*state.ready.values(), state.engine, state.vector, state.dma):
-        np.maximum(times, line, out=times)
+        np.maximum(times[rows], line, out=times[rows])
 
 
 def _groups(path: Cores, state: _State) -> tuple[Array, Array]:

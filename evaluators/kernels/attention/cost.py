@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.attention import merge, paired
+from dse.evaluators.kernels.attention import merge, paired, served
 from dse.evaluators.kernels.attention.blocks import loaded, passed
 from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, pairs
 from dse.evaluators.kernels.attention.merge import WIDE, Merge
@@ -31,7 +31,7 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import VALUE, Fabric
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import FUNCTIONS
-from dse.space.elementwise import ceil_div, maximum, where
+from dse.space.elementwise import ceil_div, maximum, minimum, where
 
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
@@ -63,6 +63,8 @@ class Spent(NamedTuple):
         ends: after the last item.
         turns: that channels work, where keys are split.
         apart: of the pass that puts parts together.
+        late: that the last of the groups which ask a channel at the same time has its first blocks after the first one.
+        away: until an output that is stored is there.
         pair: of two blocks of queries that share keys and values.
     """
 
@@ -76,6 +78,8 @@ class Spent(NamedTuple):
     ends: Any
     turns: Turns
     apart: Any = 0.0
+    late: Any = 0.0
+    away: Any = 0.0
     pair: Pair | None = None
 
     @property
@@ -222,7 +226,8 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
         {},
         {"combined": 0.0},
         {"spread": 0.0},
-        dict.fromkeys(("hbm", "opening", "channel", "ends"), 0.0) | {"turns": Turns(), "apart": _apart(task, on, idle=True)},
+        dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away"), 0.0)
+        | {"turns": Turns(), "apart": _apart(task, on, idle=True)},
         {"vector": 0.0, "apart": 0.0},
     )
     for name, fields in zip(PARTS, free, strict=False):
@@ -252,10 +257,12 @@ def worked(task: Task, on: Machine) -> Work:
 
 def _spent(task: Task, on: Machine, work: Work) -> Spent:
     """What one item of a group costs, on average."""
-    hbm, opening, channel, ends, turns_ = _memory(task, on, work)
+    hbm, opening, channel, ends, turns_, late, away = _memory(task, on, work)
     matrix = work.blocks * (work.product + work.result)
     pair = _pair(task, on, work, channel) if np.any(task.together == 2) else None
-    return Spent(hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), pair)
+    return Spent(
+        hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), late, away, pair
+    )
 
 
 def _apart(task: Task, on: Machine, *, idle: bool = False) -> Any:
@@ -271,16 +278,17 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
     if spent.pair is not None:
         two_heads = _seconds(task, spent._replace(pair=None), work)
         return where(task.together == 2, paired.seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads)
-    if task.of.strands == 1:
-        whole = maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
-        return where(task.partial, _in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
-    beside = spent.spread + spent.combined + spent.vector
     blocks = maximum(work.blocks, 1.0)
-    engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
-    alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
+    beside = spent.spread + spent.combined + spent.vector
     # after the last block has come there is half of its work left
     channels = waves_ * spent.channel + (beside + spent.matrix) / (2 * blocks)
-    return maximum(maximum(engines, alone) + spent.opening + spent.ends, channels) + spent.apart
+    if task.of.strands == 1:
+        items = waves_ * spent.seconds + spent.late + spent.ends
+        whole = served.met(items, channels + spent.away)
+        return where(task.partial, _in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
+    engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
+    alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
+    return served.met(maximum(engines, alone) + spent.opening + spent.ends, channels) + spent.apart
 
 
 def _in_parts(spent: Spent, waves_: Any) -> Any:
@@ -365,7 +373,7 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks
     load, there = _loading(task, on, work)
-    rows = ceil_div(task.tiling.rows, task.tiling.cols)
+    rows = served.rows(task.tiling, task.mesh, on.memory.count)
     return Pair(
         product=work.product,
         result=work.result,
@@ -382,13 +390,14 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
         load_values=load(v_bytes),
         channel=channel,
         stored=there + load(2 * rows * o_bytes) - load(0.0 * o_bytes),
+        way=there + load(0.0 * o_bytes),
     )
 
 
 def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any], Any]:
     """Time until blocks of so many bytes have come to as many groups as go together; until what is stored has gone."""
-    tiling, mesh, fabric, memory, counts = task.tiling, task.mesh, on.fabric, on.memory, work.counts
-    columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
+    mesh, fabric, memory = task.mesh, on.fabric, on.memory
+    columns = served.columns(work.counts, task.tiling, mesh, memory.count)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
 
     def load(nbytes: Any) -> Any:
@@ -399,20 +408,18 @@ def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any],
     return load, fabric.post + way
 
 
-def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns]:
-    """Fields `hbm`, `opening`, `channel`, `ends` and `turns` of `Spent`."""
+def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns, Any, Any]:
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late` and `away` of `Spent`."""
     shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, work.counts
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
     numbers = task.numbers
     k_bytes, v_bytes = k_bytes * task.pace, v_bytes * task.pace + numbers
     o_bytes = task.stored if task.of.split else o_bytes
-    # groups that a channel serves at a time: those in a column of groups, or fewer where some have no item
-    columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
-    rows = ceil_div(tiling.rows, tiling.cols)  # of a group, whose queries one tile loads
+    columns, rows = served.columns(counts, tiling, mesh, memory.count), served.rows(tiling, mesh, memory.count)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
     stored = rows * o_bytes * memory.byte
-    # tiles by themselves drift apart until none waits for another; the tiles of a group hold each other back
-    together = where(tiling.rows * tiling.cols > 1, columns, 1.0)
+    # groups drift apart until none waits for another; the tiles of a group that have one channel hold each other back
+    together = where(tiling.rows * tiling.cols > 1, minimum(ceil_div(mesh.cols, memory.count), tiling.cols), 1.0)
 
     def load(keys: Any, queries: Any = 0.0) -> Any:
         """Of as many groups as go together; the first block is served alone, others as they wait."""
@@ -433,16 +440,13 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
 
     turns_ = Turns()
     if task.of.split:
-        full, last = (maximum(columns * tiles * counts.waves / counts.items, 1.0) for tiles in (counts.groups, _left(counts)))
+        full, last = (served.busiest(tiles, tiling, mesh, memory.count) for tiles in (counts.groups, served.left(counts)))
         first = where(counts.waves > 1, full, last) - 1
         opened = first * (q_bytes + (0.0 if shape.latent else k_bytes)) * memory.crowded
         turns_ = Turns(busy(full), busy(last), maximum(last * stored, opened), fabric.post + way)
-    return opening + stored + waited, opening, busy(columns), fabric.post + way + columns * stored, turns_
-
-
-def _left(counts: Cut) -> Any:
-    """Items of the last turn."""
-    return counts.items - (counts.waves - 1) * counts.groups
+    late = where(tiling.rows * tiling.cols > 1, maximum(columns - together, 0.0), 0.0) * (k_bytes + rows * q_bytes)
+    away = fabric.post + way
+    return opening + stored + waited, opening, busy(columns), away + columns * stored, turns_, late * memory.crowded, away
 
 
 def _activity(task: Task) -> Activity:

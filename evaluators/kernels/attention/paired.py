@@ -12,6 +12,7 @@ and come during all of the block before.
 
 from typing import Any, NamedTuple
 
+from dse.evaluators.kernels.attention.served import met
 from dse.space.elementwise import ceil_div, maximum, where
 
 
@@ -28,6 +29,7 @@ class Pair(NamedTuple):
         load_queries, load_keys, load_values: until they have come, queries of both blocks.
         channel: that the busiest channel works for as many items as it serves at a time.
         stored: until outputs of both have gone.
+        way: to memory and back, and of what is stored.
     """
 
     product: Any
@@ -45,12 +47,13 @@ class Pair(NamedTuple):
     load_values: Any
     channel: Any
     stored: Any
+    way: Any
 
 
 PAIRED: dict[str, tuple[str, ...]] = {
     "combined": ("statistics", "outputs"),
     "spread": ("spread_queries", "spread_keys", "spread_values"),
-    "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored"),
+    "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "way"),
     "vector": ("softmax", "scaled", "divided"),
 }
 """What is free where fields of `cost.Spent` are."""
@@ -95,4 +98,5 @@ def seconds(of: Pair, waves: Any, blocks: Any, *, latent: bool) -> Any:
     ends = 2 * of.divided + of.outputs + of.stored
     work = waves * blocks * block + (waves - 1) * between
     vectors = waves * (2 * blocks * of.softmax + 2 * (of.scaled + of.divided))
-    return opening + maximum(maximum(work, vectors), waves * of.channel) + ends
+    # after the last block has come there is half of its work left
+    return met(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + block / 2)
