@@ -1,7 +1,7 @@
 """Bands of rows whose cores never wait for another band's, so that a reader plays whichever comes first.
 
-A round is played everywhere at a time, and has channels before the next one. Where cores wait for blocks before they go on,
-some are rounds ahead of others, and ask for more while those still wait. In bands each is played when its time comes.
+A round is played everywhere at a time, and has channels and links before the next one. Where blocks come from memory, some
+cores are rounds ahead of others, and ask for more while those still wait. In bands each is played when its time comes.
 """
 
 from collections.abc import Iterator
@@ -15,21 +15,20 @@ from dse.evaluators.program.rounds import Cores, Load, Loop, Multicast, Program,
 from dse.evaluators.readers.timing import flat
 from dse.space.elementwise import Array
 
-MOST = 8
-"""Bands; with more, times of attention on 16 x 16 tiles stay within 1 %."""
+MOST = 4
+"""Bands; with eight, times of attention on 8 x 8 and 32 x 32 tiles are the same to 1 %."""
 
 Parts = tuple[Round | Loop, ...]
 
 
 def banded(program: Program) -> list[tuple[slice, Parts]]:
-    """Strands of a program by bands of rows; one band where cores do not wait for blocks of memory."""
+    """Strands of a program by bands of rows; one band where nothing comes from memory."""
     whole = slice(0, program.rows)
     found: list[tuple[slice, Parts]] = []
     for parts in program.strands:
         rounds = list(_rounds(parts))
         loads = any(isinstance(step, Load) for turn in rounds for step in turn.steps)
-        waits = loads and any(turn.wait == "core" for turn in rounds)
-        bands = _bands(rounds, program.rows) if waits else [whole]
+        bands = _bands(rounds, program.rows) if loads else [whole]
         found += [(rows, parts if rows == whole else _of(parts, rows)) for rows in bands]
     return found
 

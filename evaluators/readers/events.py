@@ -3,8 +3,8 @@
 A step starts when the versions that it reads are there, its engine or ramp is free, the links of its route are free when its
 first word comes to them, and the version that it overwrites has been read (`depth` versions back).
 
-Strands share engines and links: the round that is played next is that of the strand which can start first. Where cores wait for
-blocks of memory, bands of rows are strands (`readers.bands`).
+Strands share engines and links: the round that is played next is that of the strand which can start first. Where blocks come
+from memory, bands of rows are strands (`readers.bands`).
 
 Repetition is jumped: when two consecutive bodies of a loop move every time that they touch by the same amount, the remaining
 ones do as well, since times are only ever added and compared; then the rest is a multiplication, exactly. With several strands
