@@ -223,6 +223,8 @@ def of_most(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> 
         load: what comes.
         bounds: what requests have to keep.
     """
+    if len(load.requests.before):  # who has to wait asks later
+        return math.inf
     if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
         return math.inf
     unbound = fastest(pools, taken, tpot=math.inf).rate

@@ -5,7 +5,7 @@ here knows a chip.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +118,7 @@ class Served:
     """What came of a run. Instants are NaN for what did not happen.
 
     Attributes:
-        requests: that were asked.
+        requests: that were asked; turns of sessions with the times at which they have come.
         pools: that served them.
         state: the arrays of the loop, at the end.
         transfer: of caches between two pools.
@@ -215,6 +215,8 @@ def serve(
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
+    if len(requests.before):
+        requests = replace(requests, arrival=state.requests["arrival"].copy())
     return Served(requests, tuple(pools), state, sent, ended == STOPPED, routing=routing)
 
 
@@ -223,6 +225,11 @@ def _asked(requests: Requests, sent: Transfer, *, pooled: bool) -> Array:
     asked["sending"] = sent.seconds(requests.prompt)
     if len(requests.ranks):
         asked["rank"] = requests.ranks
+    asked["then"] = -1
+    if len(requests.before):
+        asked["turn"], asked["think"] = requests.before >= 0, requests.think
+        asked["then"][requests.before[asked["turn"]]] = np.flatnonzero(asked["turn"])
+        asked["arrival"][asked["turn"]] = np.inf  # until it is known
     if len(requests.starts):
         asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
         if not pooled:  # a part of the memory keeps prompts alone

@@ -43,6 +43,8 @@ def refused(pools: Sequence[Pool], requests: Requests) -> str:
         return "requests that come at once have no steady state"
     if any(pool.policy.static for pool in pools):
         return "batches that end together have none; choose another mapping.serving.policy"
+    if len(requests.before):
+        return "turns wait for answers, which is for the loop to say; give workload.sessions=null"
     if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
         return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
     if any(pool.guesses for pool in pools):

@@ -16,18 +16,19 @@ def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
 
 REQUEST = _fields(
     "prompt output target done begun made part room blocks spilled follower instance source left left_paged preempted hit "
-    "queued first_hash hashed span matched spared shared entered rank",
-    "arrival last scheduled first completed ready sending",
-    "parked remote",
+    "queued first_hash hashed span matched spared shared entered rank then",
+    "arrival last scheduled first completed ready sending think",
+    "parked remote turn",
 )
 """Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the iteration
 that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a queue; where
 it is; where its cache still is, and its blocks there, those of the second memory apart; preemptions; tokens reused when first
 scheduled; requests in queues when it came; its hashes, and tokens that these stand for; hash blocks that it could share, and
 blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others; its rank, of which the
-least is served first. Instants: as `measures`
-names them, that of its last token, and when its cache is where it is sent; and how long a channel has it. Whether its cache is
-on the host, or in another instance. [token], [s]"""
+least is served first; the next turn of its session, -1 for none. Instants: as `measures`
+names them, that of its last token, and when its cache is where it is sent; and how long a channel has it, and how long its user
+thinks before. Whether its cache is
+on the host, or in another instance, and whether it waits for an answer before it comes. [token], [s]"""
 
 INSTANCE = _fields(
     "number pool stages first_lane next_lane head queued held most used paged buffers peak cached why",
@@ -63,13 +64,14 @@ how many of a block that is with all that a request has."""
 
 TOTAL = _fields(
     "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work "
-    "late slow guessed",
+    "late slow guessed thinking",
     "system_area queue_area now",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
 sent; iterations kept; requests that have come; work that is left before a pause; requests whose first token, and whose mean
-time per token, was beyond the bounds of `Stop`; tokens made of guesses that were right; request-seconds; the last instant."""
+time per token, was beyond the bounds of `Stop`; tokens made of guesses that were right; turns that users think
+about; request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""
@@ -173,6 +175,7 @@ class State(NamedTuple):
         scratch: room for one number a position of a block.
         holds: whether a request shares each of its hash blocks, shape of `hashes`.
         lasts: the last of each rank in the queue of an instance, -1 for none; shape (instances, ranks).
+        coming: a heap of turns that users think about, by when they come; shape (sessions,), 0 where no request is a turn.
     """
 
     requests: Array
@@ -197,6 +200,7 @@ class State(NamedTuple):
     scratch: Array
     holds: Array
     lasts: Array
+    coming: Array
 
 
 def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
@@ -247,4 +251,5 @@ def fresh(
         np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
         np.zeros(int(pools["block"].max()), np.int64), np.zeros(len(hashes), np.bool_),
         np.full((len(pool_of), int(requests["rank"].max()) + 1), -1, np.int64),
+        np.zeros(int((~requests["turn"]).sum()) if requests["turn"].any() else 0, np.int64),
     )  # fmt: skip

@@ -28,6 +28,8 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 "hashes": hashes, "scheduled": None, "tokens": [], "cached": 0, "goal": int(many.prompt[r]), "memory": [],
                 "steps": 0, "begun": 0, "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
                 "held": [], "offered": 0, "rank": int(many.ranks[r]) if len(many.ranks) else 0,
+                "before": int(many.before[r]) if len(many.before) else -1,
+                "think": float(many.think[r]) if len(many.think) else 0.0,
             }
         )  # fmt: skip
     machines = [machine(number, pool) for number, pool in enumerate(pools) for _ in range(pool.instances)]
@@ -37,11 +39,12 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
         "total": dict.fromkeys(COUNTS, 0),
         "played": [], "blocks taken": 0, "blocks given back": 0, "gaps": [],
     }  # fmt: skip
-    coming, now = list(requests), -inf
+    coming, now = [r for r in requests if r["before"] < 0], -inf
+    world["later"], world["coming"] = [r for r in requests if r["before"] >= 0], coming
     while any(len(r["tokens"]) < r["output"] for r in requests):
         ends = [lane["end"] for m in machines for lane in m["lanes"] if lane["end"] is not None]
         starts = [m["stages"][0] for m in machines if len(m["stages"]) > 1 and m["stages"][0] > now]
-        then = min([r["arrival"] for r in coming[:1]] + ends + starts + [ready for ready, _ in world["travelling"]])
+        then = min([r["arrival"] for r in coming] + ends + starts + [ready for ready, _ in world["travelling"]])
         for m in machines:
             memory = world["pools"][m["pool"]].memory
             used = memory.blocks - available(m) + memory.pages - len(m["pages"])
@@ -57,8 +60,10 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
             if ready <= now:
                 world["travelling"].remove((ready, r))
                 arrive(world, r)
-        while coming and coming[0]["arrival"] <= now:
-            arrival = coming.pop(0)
+        # those that wait for nobody, then turns
+        here = sorted((r for r in coming if r["arrival"] <= now), key=lambda r: (r["before"] >= 0, r["arrival"], r["name"]))
+        for arrival in here:
+            coming.remove(arrival)
             wait(aware(world, arrival) or choose(world, 0), arrival)
         for m in machines:
             send(world, m, now)
@@ -511,6 +516,10 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
             lane["members"].remove(r)
             give_back(world, m, r["memory"], r["buffer"])
             let_go(m, r)
+            for turn in [turn for turn in world["later"] if turn["before"] == r["name"]]:
+                world["later"].remove(turn)
+                turn["arrival"] = now + turn["think"]
+                world["coming"].append(turn)
         elif len(world["pools"]) == 2 and m["pool"] == 0:
             lane["members"].remove(r)
             r["state"], r["left"] = "elsewhere", (m, r["memory"], r["buffer"])

@@ -123,7 +123,7 @@ def test_random_pools_are_near_the_loop(seed: int, share: float) -> None:
 
 @pytest.mark.parametrize("stages", [2, 5])
 def test_full_lanes_do_not_wait_a_pass_for_every_prompt_of_another(stages: int) -> None:
-    """Prompts by themselves that take as long as decodes: what is behind one in the pipeline ends as if it was another decode."""
+    """Prompts by themselves that take as long as decodes: what is behind one ends as if it was another decode."""
     shares, rng = (1 / stages,) * stages, np.random.default_rng(1)
     price = linear(1e-4, prefill_token=1e-4, decode_request=1.25e-3)
     pool = Pool(price, policy("prefill_first"), Memory(1 << 16), shares=shares, batch=8 * stages)
