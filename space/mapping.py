@@ -265,6 +265,10 @@ ROUTING = ("round_robin", "least_loaded", "cache_aware")
 most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
 
 
+TRANSFER = ("whole", "by_layer")
+"""How a cache goes from who prefills to who decodes: whole, when its prompt is done; or layer by layer as these are computed,
+behind the iterations that prefill, so that only the last one is left to send where the link keeps up."""
+
 REUSE = ("part", "pool")
 """Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix` says; or in the blocks that
 running requests do not need, which share those that they have alike."""
@@ -317,6 +321,12 @@ class Serving:
     prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
     snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which instance a request goes to", ROUTING)
+    transfer: Any = word(
+        "how caches go from prefill instances on: whole, or by_layer behind prefill; whole where it is not said",
+        TRANSFER,
+        absent=True,
+        unread={"prefill_instances": (0,)},
+    )
 
 
 PARTITIONS = ("input_only", "mn", "k", "mn_k")
@@ -408,6 +418,12 @@ class TileServing:
     prefix: Number = quantity("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
     snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which pipeline a request goes to", ROUTING)
+    transfer: Any = word(
+        "how caches go from cores that prefill on: whole, or by_layer behind prefill; whole where it is not said",
+        TRANSFER,
+        absent=True,
+        unread={"prefill_cores": (0,)},
+    )
 
 
 @record

@@ -284,7 +284,7 @@ def joined(design: Design, load: Load, pools: Sequence[Pool]) -> Deployment:
     """Pools of a design, and the way of caches between them."""
     service = service_of(design)
     way = service.transfer(design, load) if len(pools) == 2 else None
-    found = deployment(_serving(design), pools, way and (way[0].at(0), float(way[1])))
+    found = deployment(_serving(design), pools, load, way and (way[0].at(0), float(way[1])))
     if found.transfer is not None and hasattr(service, "channels"):
         found = found._replace(transfer=found.transfer._replace(channels=service.channels(design, load)))
     return found

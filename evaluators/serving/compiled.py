@@ -20,7 +20,7 @@ from dse.evaluators.serving.busiest import ended, note, started
 from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
-from dse.evaluators.serving.queues import elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
+from dse.evaluators.serving.queues import behind, elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, may, paged, release, remember, steady, take
 from dse.evaluators.serving.state import BATCH, MEMORY
 from dse.evaluators.serving.turns import answered, asked, next_arrival, unanswered, upcoming
@@ -127,7 +127,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
         for stage in range(here.stages):
             end = max(end, free[stage]) + step * s.shares[here.pool, stage]
             free[stage] = end
-        lane.end = end
+        lane.start, lane.end = t, end
         here.ends = min(here.ends, end)
         here.next_lane = turn
         started(s.at_once[here.pool], lane, f.prompt > 0)
@@ -418,6 +418,8 @@ def _finish(s, lane, transfer, stop, t):
         if q.part > 0:
             more = right(pool, r, q) if q.done == q.target else 0
             if q.done < q.target:
+                if transfer.layers > 0 and pool.hands_over:
+                    behind(q, transfer, lane.start, t)
                 q.done += q.part
                 if q.done == q.target:
                     remember(s, here, pool, q, q.target)
@@ -508,7 +510,7 @@ def _preempt(s, here, pool, lane):
         _move(s, pool, q)
     else:
         total.lost += _held(q)
-        q.done, q.target = 0, q.prompt + q.made
+        q.done, q.target, q.gone = 0, q.prompt + q.made, -np.inf
     requeue(s, here, r)
 
 

@@ -192,6 +192,8 @@ def serve(
         raise DesignError(
             f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
+    if sent.layers < 0:
+        raise DesignError(f"transfer: {sent.layers} layers; give those of the model, or 0 for caches that go whole")
     if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
         raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
     for pool in pools:

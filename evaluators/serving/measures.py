@@ -11,11 +11,11 @@ serve of the same requests when there are always some that wait (a closed loop).
 0.95 or where queues grow by more than chance, else *stable*; requests that come within a few times what the quick ones of them
 take are *too short to say*.
 
-Turns of sessions come when they are asked. Of sessions that begin by themselves, the rate is that of their requests in the long
-run; queues are looked at while sessions begin. A closed population asks no faster than it is answered, and no queue of its
-grows: its load is the users that there are over those from which on they wait for each other, N X1 / X: X1 is the rate of one
-user who is alone, who thinks and is answered in turn, X that of the closed loop, and at X / X1 users the two bounds on the rate meet
-([denning1978]). It is *saturated* above 1, where answers take longer by as much, else *stable*.
+Turns of sessions come when they are asked. Of sessions that begin by themselves, the rate is that of their requests in the
+long run; queues are looked at while sessions begin. A closed population asks no faster than it is answered, and no queue of
+its grows: its load is the users that there are over those from which on they wait for each other, N X1 / X: X1 is the rate
+of one user who is alone, who thinks and is answered in turn, X that of the closed loop, and at X / X1 users the two bounds
+on the rate meet ([denning1978]). It is *saturated* above 1, where answers take longer by as much, else *stable*.
 """
 
 from collections.abc import Sequence

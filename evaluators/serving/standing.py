@@ -141,11 +141,30 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     return found
 
 
-def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float]:
-    """That a channel has a cache, in the mean; the latency; and channels. [s], [s], [1]"""
+def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:
+    """That a channel has a cache, in the mean; the latency; channels; and layers that go by themselves. [s], [s], [1], [1]"""
     if transfer is None:
-        return 0.0, 0.0, 1.0
-    return float((load.weights * transfer.seconds(load.prompts)).sum()), transfer.latency, float(transfer.channels)
+        return 0.0, 0.0, 1.0, 0.0
+    taken = float((load.weights * transfer.seconds(load.prompts)).sum())
+    return taken, transfer.latency, float(transfer.channels), float(transfer.layers)
+
+
+@released
+def exposed(taken, layers, chunks, prefill):
+    """Of the time in which a channel sends a cache, what is left when its prompt is done. [s]
+
+    Args:
+        taken: for all of it. [s]
+        layers: that go each when it is computed; 0 where a cache goes whole.
+        chunks, prefill: of a prompt, and the time from its first to its last. [1], [s]
+
+    >>> exposed(8.0, 0.0, 1.0, 4.0), exposed(8.0, 4.0, 1.0, 4.0), exposed(2.0, 4.0, 1.0, 4.0)
+    (8.0, 5.0, 0.5)
+    """
+    if layers == 0:
+        return taken
+    parts = layers * chunks
+    return max(taken / parts, taken - prefill * (1 - 1 / parts))
 
 
 @released
@@ -203,7 +222,8 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     found.within = kept(bound, services, load.weights, waiting, mean)
     moved = 0.0
     if apart:
-        moved = sent[0] + sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
+        moved = exposed(sent[0], sent[3], found.chunks, balance[0].prefill)
+        moved += sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
         if sent[0] > 0 and load.rate * sent[0] < sent[2]:  # beyond, the last request waits as it is late
             moved += wait(min(load.rate * sent[0] / sent[2], 0.999), sent[2], sent[0], load.gaps, 0.0)
     found.tpot = end.period + moved * load.each

@@ -17,18 +17,18 @@ def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
 REQUEST = _fields(
     "prompt output target done begun made part room blocks spilled follower instance source left left_paged preempted hit "
     "queued first_hash hashed span matched spared shared entered rank then",
-    "arrival last scheduled first completed ready sending think",
+    "arrival last scheduled first completed ready sending think gone",
     "parked remote turn",
 )
-"""Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the iteration
-that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a queue; where
-it is; where its cache still is, and its blocks there, those of the second memory apart; preemptions; tokens reused when first
-scheduled; requests in queues when it came; its hashes, and tokens that these stand for; hash blocks that it could share, and
-blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others; its rank, of which the
-least is served first; the next turn of its session, -1 for none. Instants: as `measures`
-names them, that of its last token, and when its cache is where it is sent; and how long a channel has it, and how long its user
-thinks before. Whether its cache is
-on the host, or in another instance, and whether it waits for an answer before it comes. [token], [s]"""
+"""Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the
+iteration that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a
+queue; where it is; where its cache still is, and its blocks there, those of the second memory apart; preemptions; tokens
+reused when first scheduled; requests in queues when it came; its hashes, and tokens that these stand for; hash blocks that
+it could share, and blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others; its
+rank, of which the least is served first; the next turn of its session, -1 for none. Instants: as `measures` names them, that
+of its last token, and when its cache is where it is sent; how long a channel has it, how long its user thinks before, and
+when a channel that was free before would have sent what is computed of it, layer by layer. Whether its cache is on the host,
+or in another instance, and whether it waits for an answer before it comes. [token], [s]"""
 
 INSTANCE = _fields(
     "number pool stages first_lane next_lane head queued held most used paged buffers peak cached why",
@@ -43,8 +43,8 @@ in which somebody waits for each of these. Whether something has happened."""
 BATCH, MEMORY = 1, 2
 """What the first in a queue is not taken up for, when all lanes have tried: a place in the batch, and memory."""
 
-LANE = _fields("number instance count", "end", "prompts")
-"""How many requests, and when its iteration ends; infinite where it is idle. Whether that one has prompts."""
+LANE = _fields("number instance count", "end start", "prompts")
+"""How many requests, and when its iteration ends and began; infinite where it is idle. Whether that one has prompts."""
 
 POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each pages buffers "
@@ -127,6 +127,9 @@ class Transfer(NamedTuple):
         matched: share of a prompt that must be there for that. [-]
         apart, times: where the most requests of an instance are more than so many above, and more than so many times, the
             fewest of one, the arrival goes to that one. [request], [-]
+        layers: that are sent each as soon as it is computed, behind the iterations that prefill; 0 where a cache goes whole
+            when these are done. What a channel then has to do after the last of them is its last layer, or what it has not
+            caught up with. A cache that finds no room when its prompt is done goes whole, when there is some.
 
     Source:
         [smg2025] cache-aware routing: its three thresholds. Departures: what is matched are the caches themselves, not the
@@ -144,6 +147,7 @@ class Transfer(NamedTuple):
     matched: float = 0.3
     apart: int = 64
     times: float = 1.5
+    layers: int = 0
 
     def seconds(self, positions: Any) -> Any:
         """That a channel has the cache of a request."""
@@ -228,7 +232,7 @@ def fresh(
     """
     for name in ("last", "scheduled", "first", "completed", "ready"):
         requests[name] = np.nan
-    requests["target"] = requests["prompt"]
+    requests["target"], requests["gone"] = requests["prompt"], -np.inf
     pool_of = np.repeat(np.arange(len(pools)), pools["instances"])
     stages = np.array([len(some) for some in shares])
     depth = np.repeat(stages, pools["instances"])

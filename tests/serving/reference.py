@@ -28,6 +28,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 "hashes": hashes, "scheduled": None, "tokens": [], "cached": 0, "goal": int(many.prompt[r]), "memory": [],
                 "steps": 0, "begun": 0, "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
                 "held": [], "offered": 0, "rank": int(many.ranks[r]) if len(many.ranks) else 0,
+                "gone": None,
                 "before": int(many.before[r]) if len(many.before) else -1,
                 "think": float(many.think[r]) if len(many.think) else 0.0,
             }
@@ -179,7 +180,7 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     for stage, share in enumerate(pool.shares):
         end = max(end, m["stages"][stage]) + step * share
         m["stages"][stage] = end
-    lane["end"], lane["prompts"] = end, tokens > 0
+    lane["began"], lane["end"], lane["prompts"] = now, end, tokens > 0
     alike = [other for o in world["machines"] if o["pool"] == m["pool"] for other in o["lanes"] if other["end"] is not None]
     first = sum(other["prompts"] for other in alike)
     played = (m["pool"], tokens > 0, len(decodes), tokens + len(decodes), pairs + positions)
@@ -486,7 +487,7 @@ def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool
         return [r["cached"]]
     r["state"] = "new"
     world["total"]["lost"] += r["cached"]
-    r["cached"], r["goal"] = 0, r["prompt"] + len(r["tokens"])
+    r["cached"], r["goal"], r["gone"] = 0, r["prompt"] + len(r["tokens"]), None
     return []
 
 
@@ -499,6 +500,8 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
         if not n:
             continue
         prompt = r["cached"] < r["goal"]
+        if prompt and len(world["pools"]) == 2 and m["pool"] == 0 and world["transfer"].layers:
+            behind(world["transfer"], r, n, lane["began"], now)
         more = 0 if prompt else accepted(pool, r)
         r["cached"] += n + more
         if pool.pooled:
@@ -560,10 +563,24 @@ def send(world: dict[str, Any], m: dict[str, Any], now: float) -> None:
         m["queue"].pop(0)
         m["expected"] += 1
         channel = world["channels"].index(min(world["channels"]))
-        world["channels"][channel] = max(now, world["channels"][channel]) + sending(world["transfer"], r["prompt"])
+        took = sending(world["transfer"], r["prompt"])
+        if r["gone"] is not None and r["tokens"][-1] == now:
+            world["channels"][channel] = max(world["channels"][channel] + took, r["gone"])
+        else:
+            world["channels"][channel] = max(now, world["channels"][channel]) + took
         world["travelling"].append((world["channels"][channel] + world["transfer"].latency, r))
         world["travelling"].sort(key=lambda entry: entry[0])
         world["total"]["sent"] += r["prompt"]
+
+
+def behind(transfer: Transfer, r: dict[str, Any], tokens: int, start: float, end: float) -> None:
+    """A channel that does nothing else has sent what an iteration has computed, layer after layer."""
+    whole = sending(transfer, r["prompt"])
+    if r["gone"] is None and r["begun"]:
+        r["gone"] = start + whole * (r["begun"] / r["prompt"])
+    part = whole * (tokens / r["prompt"])
+    first = start + (end - start) / transfer.layers
+    r["gone"] = max((first if r["gone"] is None else max(r["gone"], first)) + part, end + part / transfer.layers)
 
 
 def sending(transfer: Transfer, positions: int) -> float:

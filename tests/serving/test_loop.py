@@ -140,6 +140,7 @@ def loads(draw: st.DrawFn) -> Load:
             draw(st.sampled_from([1.0, 1.5])),
         )
         moving = moving._replace(aware=draw(st.booleans()), matched=thresholds[0], apart=thresholds[1], times=thresholds[2])
+    moving = moving._replace(layers=draw(st.sampled_from([0, 0, 1, 4])))
     blocks = draw(st.integers(1, min(pool.instances for pool in many)))
     if draw(st.booleans()):
         moving = moving._replace(fixed=draw(st.sampled_from([0.0, 0.3])), windows=((draw(st.integers(1, 50)), 0.02),))

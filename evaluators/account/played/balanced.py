@@ -58,7 +58,7 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
             pool(serving, part, load, table[row][0], number(part.of.free, row), part.of.room.at(row))
             for part, table in zip(parts, tables, strict=True)
         ]
-        deployments.append(deployment(serving, guessing(pools, load), way and (way[0].at(row), number(way[1], row))))
+        deployments.append(deployment(serving, guessing(pools, load), load, way and (way[0].at(row), number(way[1], row))))
     found = standing(deployments, load.requests, load.ttft)
     worth = _worth(found, load, *service.areas(design))
     made = steady.means(found, load.requests, len(parts))
