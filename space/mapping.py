@@ -314,7 +314,16 @@ class Serving:
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
     )
     preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
-    host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
+    host: Number = quantity(
+        "B/s", "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back", positive=True
+    )
+    host_capacity: Any = quantity(
+        "B",
+        "of the host's memory, of a device, for prefixes that have to leave the pool; none where it is not said",
+        positive=True,
+        absent=True,
+        unread={"reuse": ("part",)},
+    )
     reuse: str = word(
         "where prefixes are kept: in a part of the memory as large as prefix says, or in its pool of blocks", REUSE
     )

@@ -184,6 +184,7 @@ SHIPPED: dict[str, Metric] = {
     "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
     "yielded": Metric("token", "max", "tokens that a decoding request has of an iteration, where some are guessed"),
     "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
+    "prefix_fetched": Metric("1", "max", "share of the prompt tokens that came from prefixes on the host, of those reused"),
     "step_price_error": Metric(
         "1", "min", "of the table of step prices: mean relative error at compositions between its points"
     ),

@@ -374,6 +374,9 @@ def _prefill(s, here, pool, lane, t, room, new):
         if not take(s, pool, here, q, hit + tokens):
             break
         join(s, here, lane, unqueue(s, here))
+        if q.fetch > 0:
+            f.cells += cells(s, pool, q.fetch)
+            s.total[0].fetched += q.fetch
         q.done = q.begun = hit
         remember(s, here, pool, q, hit)
         s.total[0].reused += hit

@@ -40,6 +40,7 @@ class Pool:
         snapshot: likewise a snapshot of states, at which alone a prefix can then be reused; 0 where layers have none.
         every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
         pooled: prefixes stay in blocks that running requests do not need, and requests share them (`prefixes`).
+        hosted: blocks on the host for prefixes that have left the pool; the memory says how long one takes to come back.
         guesses: tokens that are guessed a decoding request in an iteration; the price has rows for them.
         acceptance: chance that a guess is right where those before it are.
         seed: of which guesses are.
@@ -56,6 +57,7 @@ class Pool:
     snapshot: int = 0
     every: int = 0
     pooled: bool = False
+    hosted: int = 0
     guesses: int = 0
     acceptance: float = 0.0
     seed: int = 0
@@ -65,6 +67,8 @@ class Pool:
             raise DesignError(
                 f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
             )
+        if self.hosted < 0 or (self.hosted and not self.pooled):
+            raise DesignError(f"pool: {self.hosted} blocks on the host, for prefixes of one pool of blocks alone")
         if min(self.guesses, self.seed) < 0 or not 0 <= self.acceptance <= 1:
             raise DesignError(
                 f"pool: {self.guesses} guesses, acceptance {self.acceptance}, seed {self.seed}; a share and counts"

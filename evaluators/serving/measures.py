@@ -117,6 +117,7 @@ def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
         "recomputed": served.total["lost"] / max(1, served.total["prefilled"]),
         **guessed(served),
         "prefix_reused": float(served["hit"].sum()) / float(requests.prompt.sum()),
+        **fetched(served),
         "queue_growth": growth(served),
         "offered_load": (load := offered_load(served)),
         "load_verdict": float(VERDICTS.index(verdict(served, load))),
@@ -184,6 +185,13 @@ def _span(served: Served) -> float:
     """From the first arrival to the last token; NaN where nobody is done. [s]"""
     done = served["completed"][~np.isnan(served["completed"])]
     return float(done.max()) - float(served.requests.arrival[0]) if len(done) else float("nan")
+
+
+def fetched(served: Served) -> dict[str, float]:
+    """Share of the prompt tokens that came back from the host, where prefixes go there; those computed again count again."""
+    if not any(pool.hosted for pool in served.pools):
+        return {}
+    return {"prefix_fetched": served.total["fetched"] / float(served.requests.prompt.sum())}
 
 
 def guessed(served: Served) -> dict[str, float]:

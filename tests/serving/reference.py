@@ -9,7 +9,7 @@ from dse.evaluators.serving.loop import Pool
 from dse.evaluators.serving.state import Transfer
 from dse.space.requests import Requests
 
-COUNTS = ("iterations", "prefilled", "decoded", "guessed", "reused", "lost", "preempted", "swapped", "sent")
+COUNTS = ("iterations", "prefilled", "decoded", "guessed", "reused", "lost", "preempted", "swapped", "sent", "fetched")
 
 FAR = "in the second memory"
 
@@ -85,7 +85,8 @@ def machine(number: int, pool: Pool) -> dict[str, Any]:
         "pool": number, "queue": [], "lanes": [{"members": [], "end": None} for _ in range(pool.stages)], "next": 0,
         "free": set(range(pool.memory.blocks)), "buffers": set(range(pool.memory.buffers)), "stages": [0.0] * pool.stages,
         "pages": {f"{FAR} {number}" for number in range(pool.memory.pages)},
-        "prefixes": OrderedDict(), "shared": {}, "old": OrderedDict(), "expected": 0, "area": 0.0, "busy": 0.0,
+        "prefixes": OrderedDict(), "shared": {}, "old": OrderedDict(), "host": OrderedDict(),
+        "expected": 0, "area": 0.0, "busy": 0.0,
         "why": "", "by_batch": 0.0, "by_memory": 0.0,
     }  # fmt: skip
 
@@ -129,7 +130,7 @@ def why(world: dict[str, Any], m: dict[str, Any]) -> str:
     r = m["queue"][0]
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
     shares = pool.pooled and r["state"] == "new"
-    match = [m["shared"][h] for h, _ in matching(world, m, pool, r)] if shares else []
+    match = [m["shared"][h] for h, _ in matching(world, m, pool, r) if h in m["shared"]] if shares else []
     computed = (hit_of(world, m, pool, r) if shares else 0) + 1 if r["state"] != "on the host" else r["cached"]
     if not fits(m, pool, r, computed, sum(len(entry["blocks"]) for entry in match if entry["users"])):
         return "by_memory"
@@ -156,7 +157,7 @@ def hit_of(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, An
 def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
     """Forms an iteration and starts it."""
     pool = world["pools"][m["pool"]]
-    moved = cells = 0
+    moved = cells = m["fetched"] = 0
     together = load(m) + len(m["queue"])
     room = min(ceil(pool.batch / pool.stages), ceil(together / pool.stages))
     plan: list[tuple[dict[str, Any], int]] = []
@@ -175,7 +176,7 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     far = sum(min(far_of(pool, r), r["cached"] + (n == 0)) for r, n in plan)
     c = [float(x) for x in pool.price.linear]
     step = c[0] + c[1] * tokens + c[2] * pairs + c[3] * len(decodes) + c[4] * positions + c[5] * far
-    step += cells * pool.memory.host
+    step += (cells + cells_of(pool, m["fetched"])) * pool.memory.host
     end = now
     for stage, share in enumerate(pool.shares):
         end = max(end, m["stages"][stage]) + step * share
@@ -282,6 +283,9 @@ def prompts(
         m["queue"].pop(0)
         join(lane, r)
         r["begun"] = r["cached"] = hit
+        fetched = r.pop("fetched", 0)
+        world["total"]["fetched"] += fetched
+        m["fetched"] += fetched
         remember(world, m, pool, r, hit)
         r["state"] = "running"
         world["total"]["reused"] += hit
@@ -317,7 +321,7 @@ def matching(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, 
     """Leading hash blocks of a request that are there, each with the positions up to its end, which leave one to compute."""
     found: list[tuple[int, int]] = []
     for place, h in enumerate(r["hashes"]):
-        entry = m["shared"].get(h)
+        entry = m["shared"].get(h) or m["host"].get(h)
         end = place * world["block"] + (entry["positions"] if entry else 0)
         if not entry or end > r["goal"] - 1:
             break
@@ -339,6 +343,7 @@ def offer(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any
         h = r["hashes"][place]
         if h not in m["shared"]:
             own = [r["memory"].pop() for _ in range(tokens // block * pool.memory.each)]
+            m["host"].pop(h, None)
             m["shared"][h] = {"blocks": own, "users": 1, "positions": tokens}
             r["held"].append((place, h))
 
@@ -355,7 +360,12 @@ def let_go(m: dict[str, Any], r: dict[str, Any]) -> None:
 def evict(world: dict[str, Any], m: dict[str, Any]) -> None:
     """The oldest hash block is forgotten."""
     h, _ = m["old"].popitem(last=False)
-    blocks = m["shared"].pop(h)["blocks"]
+    left = m["shared"].pop(h)
+    blocks, pool = left["blocks"], world["pools"][m["pool"]]
+    if pool.hosted:
+        m["host"][h] = {"blocks": len(blocks), "positions": left["positions"]}
+        while sum(of["blocks"] for of in m["host"].values()) > pool.hosted:
+            m["host"].popitem(last=False)
     assert not m["free"] & set(blocks)
     m["free"] |= set(blocks)
     world["blocks given back"] += len(blocks)
@@ -432,16 +442,22 @@ def take(
     world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int = 0, *, shares: bool = False
 ) -> bool:
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
-    match = [m["shared"][h] for h, _ in matching(world, m, pool, r)] if shares else []
+    names = [h for h, _ in matching(world, m, pool, r)] if shares else []
+    match = [m["shared"][h] for h in names if h in m["shared"]]
     if not fits(m, pool, r, computed, sum(len(entry["blocks"]) for entry in match if entry["users"])):
         return False
     r["steps"] = wanted(pool, r, m["hands over"], computed)
     if shares:
-        r["held"] = [(place, h) for place, (h, _) in enumerate(matching(world, m, pool, r))]
-        r["offered"] = len(match)
+        r["held"], r["offered"] = list(enumerate(names)), len(names)
+        back = {h: m["host"].pop(h) for h in names if h in m["host"]}
+        r["fetched"] = sum(of["positions"] for of in back.values())
         for entry in match:
             entry["users"] += 1
         m["old"] = OrderedDict((h, None) for h in m["old"] if not m["shared"][h]["users"])
+        for h, of in back.items():
+            blocks = [block_of(world, m) for _ in range(of["blocks"])]
+            m["shared"][h] = {"blocks": blocks, "users": 1, "positions": of["positions"]}
+        match = [m["shared"][h] for h in names]
     for _ in range(blocks_of(pool, r["steps"]) - sum(len(entry["blocks"]) for entry in match)):
         r["memory"].append(block_of(world, m))
     if pool.memory.buffers:

@@ -122,6 +122,7 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
         batch=draw(st.sampled_from([1, 3, 12])), prefix=0 if pooled else draw(st.sampled_from([0, 2, 5])),
         entry=draw(st.sampled_from([1, 1, 0])), snapshot=draw(st.sampled_from([0, 0, 1, 2, 9])),
         every=draw(st.sampled_from([0, 1, 2])), pooled=pooled,
+        hosted=draw(st.sampled_from([0, 2, 7, 100])) if pooled else 0,
         guesses=guesses,
         acceptance=draw(st.sampled_from([0.0, 0.3, 0.7, 1.0])), seed=draw(st.integers(0, 2**31)),
     )  # fmt: skip
@@ -258,7 +259,7 @@ def test_pages_do_what_a_ring_does_where_neither_runs_out(asked: Requests, data:
     memory = replace(
         one.memory, blocks=data.draw(st.integers(0, 40)), spare=0.0, host=0.0, pages=0, buffers=10**4, buffer=longest
     )
-    ring = replace(one, policy=rule, memory=memory, pooled=False)
+    ring = replace(one, policy=rule, memory=memory, pooled=False, hosted=0)
     pages = replace(ring, memory=replace(memory, pages=10**6, buffers=0, buffer=0))
     found = [serve(asked, (pool,)) for pool in (ring, pages)]
     for name in ("scheduled", "first", "completed"):

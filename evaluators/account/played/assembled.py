@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dse.evaluators.account.played.served import longest
 from dse.evaluators.account.services import Instance
-from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes
+from dse.evaluators.serving.kvcache import Memory, Room, hosted, paged, prefixes
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.policy import Policy, policies
 from dse.evaluators.serving.price import Price
@@ -51,6 +51,7 @@ def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, 
         group.batch,
         **known._asdict(),
         pooled=serving.reuse == "pool",
+        hosted=hosted(float(serving.host_capacity), room, block=int(serving.block)) if serving.host_capacity else 0,
     )
 
 
