@@ -256,6 +256,16 @@ class DiesPlan(SplitPlan):
 class PooledPlan(SplitPlan):
     """The mapping of one phase on many dies with a cache each."""
 
+    attention_dies: Any = whole(
+        "dies of a stage that have attention, router, embedding and head alone; the ep dies that share out experts, shared "
+        "ones and FFNs are others. Where it is not said each die has both",
+        absent=True,
+        apart=True,
+    )
+    pingpong: Any = whole(
+        "micro-batches that attention dies and those of FFNs have in turn; 3 where it is not said", absent=True, apart=True
+    )
+
 
 PREEMPTION = ("recompute", "swap")
 """What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
