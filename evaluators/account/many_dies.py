@@ -249,16 +249,7 @@ def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Do
 def _apart(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Done:
     """A unit of which attention and FFN are on dies of their own, of all micro-batches between them.
 
-    A micro-batch takes a on attention dies, with exchanges among them, f on those of FFNs, and c and r on its way there and
-    back. Each of the four has one micro-batch at a time, and micro-batches follow one another from layer to layer and from
-    iteration to iteration, so that m of them take
-
-        max(m max(a, f, c, r), a + f + c + r)
-
-    With one nothing is beside anything else. What is without an FFN follows one after the other on attention dies.
-
-    Source:
-        [zhu2025megascale] section 4.1, equations 1 to 5: there a = f and c <= a, and three micro-batches hide all exchanges.
+    What is without an FFN follows one after the other on attention dies.
     """
     activity, parts, taken = Activity(), list[Timed](), {True: 0.0, False: 0.0}
     mine: Any = ran.seconds
@@ -277,16 +268,40 @@ def _apart(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> D
         mean = ran.activity * (of.attention / of.group) + activity
         return Done(unit.name, unit.times, of.halves * mine, mean, ran.flop * of.attention / of.group, parts)
     theirs = ran.beyond
-    each = (mine, theirs.seconds, *taken.values())
-    slowest = each[0]
-    for other in each[1:]:
-        slowest = maximum(slowest, other)
-    seconds = maximum(of.halves * slowest, sum(each))
+    seconds = to_and_fro(of.halves, (mine, *taken.values(), theirs.seconds))
     near, far = of.attention / of.group, of.ep / of.group
     mean = ran.activity * near + theirs.activity * far + activity
     flop = ran.flop * near + theirs.flop * far
     beyond = tuple(step for step in theirs.steps if isinstance(step, Timed))
     return Done(unit.name, unit.times, seconds, mean, flop, parts, beyond)
+
+
+def to_and_fro(micro: int, each: Sequence[Any]) -> Any:
+    """Time of a layer for all micro-batches that go to and fro between dies of attention and of FFNs. [s]
+
+    A micro-batch takes a on attention dies, with exchanges among them, f on those of FFNs, and c and r on its way there and
+    back. Each of the four has one micro-batch at a time, and micro-batches follow one another from layer to layer and from
+    iteration to iteration, so that m of them take
+
+        max(m max(a, c, f, r), a + c + f + r)
+
+    With one nothing is beside anything else.
+
+    Args:
+        micro: m, at least 1. [1]
+        each: a, c, f and r. [s]
+
+    Source:
+        [zhu2025megascale] section 4.1, equations 1 to 5: there a = f, and three micro-batches hide exchanges of half of it.
+
+    >>> to_and_fro(1, (4.0, 1.0, 4.0, 1.0)), to_and_fro(2, (4.0, 1.0, 4.0, 1.0)), to_and_fro(3, (4.0, 1.0, 4.0, 1.0))
+    (10.0, 10.0, 12.0)
+    """
+    slowest = each[0]
+    for other in each[1:]:
+        slowest = maximum(slowest, other)
+    found = maximum(micro * slowest, sum(each))
+    return float(found) if np.ndim(found) == 0 else found
 
 
 def _crossed(of: Crossing, part: str, where: Between, reader: Reader) -> list[Timed]:

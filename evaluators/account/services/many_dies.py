@@ -209,8 +209,8 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
         blocks = tuple(_through(block, split) for block in in_detail([one], once))
         flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
         phase = Phase(it.phase, kind.KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
-        many = (split.attention or split.group) * split.pp
-        phase = phase._replace(dies=many, asked=_asked(asked) / flop if flop else 1.0)
+        # blocks are those of all stages: each is on the dies of one
+        phase = phase._replace(dies=split.attention or split.group, asked=_asked(asked) / flop if flop else 1.0)
         rows = kind.rows(phase, fidelity)
         beyond = [
             block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
@@ -218,7 +218,7 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
             for block in unit.beyond
         ]
         if beyond:
-            rows += kind.rows(phase._replace(timed=tuple(beyond), dies=split.ep * split.pp), fidelity)
+            rows += kind.rows(phase._replace(timed=tuple(beyond), dies=split.ep), fidelity)
         gap = _seconds(one, split) - sum(row.seconds for row in rows)
         if abs(gap) > 1e-9 * run.seconds:
             name = BESIDE if split.attention else HIDDEN
