@@ -145,13 +145,14 @@ def test_words_that_nothing_reads_are_refused() -> None:
 
 def test_capacity_looks_at_them_where_it_is_asked() -> None:
     said = (
-        *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=8", "apart=false", "workload.prompt=64", "workload.output=8",
-        "workload.ttft='2 s'", "workload.tpot='50 ms'", "workload.requests=60", "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
-        "space.mapping.both.ep='choice(4)'", "space.mapping.serving.batch='choice(512)'",
+        *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "apart=false", "workload.prompt=1000", "workload.output=100",
+        "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
+        "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
+        "space.mapping.both.ep='choice(8)'", "space.mapping.serving.batch='choice(512)'",
     )  # fmt: skip
     (beside,), (apart,) = capacity(said), capacity((*said, "ffn=apart"))
-    kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.found} for side in (beside, apart)]
-    assert kinds == [{None}, {None, 2, 4}]
+    kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.candidates} for side in (beside, apart)]
+    assert kinds == [{None}, {None, 4, 8}]
     with pytest.raises(DesignError, match="is of boxes of dies"):
         capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=apart"))
     with pytest.raises(DesignError, match="valid: beside, apart"):
