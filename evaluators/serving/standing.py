@@ -8,14 +8,16 @@ prompts alone. Approximate where the loop is exact; it costs some hundred prices
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import released
+from dse.evaluators.machine.compile_cache import inlined, released
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, gapped, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
+from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer, records
 from dse.evaluators.serving.waits import delayed, kept, quantile, wait
 from dse.space.elementwise import Array
@@ -52,6 +54,7 @@ def refused(pools: Sequence[Pool], requests: Requests) -> str:
     return ""
 
 
+@lru_cache(maxsize=8)
 def mix(requests: Requests) -> Mix:
     """What the steady state counts of requests.
 
@@ -88,13 +91,18 @@ def _last(arrival: Array, prompt: Array, further: Array) -> Array:
     return np.array(found)
 
 
+@lru_cache(maxsize=8)
+def _lengths(requests: Requests) -> tuple[float, float, float]:
+    """Of the mean request: all of it, its prompt and its output. [token]"""
+    return float(requests.total.mean()), float(requests.prompt.mean()), float(requests.output.mean())
+
+
 def station(pool: Pool, requests: Requests, *, prefills: bool, decodes: bool) -> Array:
     """A pool as a record of `balance.STATION`; of the mean request, as far as memory goes."""
     memory, rule = pool.memory, pool.policy
-    whole = float(requests.total.mean()) - 1
-    positions = (
-        whole if rule.lifetime else float(requests.prompt.mean()) + (float(requests.output.mean()) / 2 if decodes else 0)
-    )
+    total, prompt, output = _lengths(requests)
+    whole = total - 1
+    positions = whole if rule.lifetime else prompt + (output / 2 if decodes else 0)
     need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
     room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
     near = memory.blocks / need if memory.pages or memory.buffers else math.inf
@@ -120,25 +128,38 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    for one in of:
+    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
+    known: dict[tuple[Any, ...], Array] = {}
+
+    def stood(pool: Pool, *, prefills: bool, decodes: bool) -> Array:
+        kind = pool.memory, pool.policy, pool.instances, pool.shares, pool.batch, prefills, decodes
+        if kind not in known:
+            known[kind] = station(pool, requests, prefills=prefills, decodes=decodes)
+        return known[kind]
+
+    for place, one in enumerate(of):
         if why := refused(one.pools, requests):
             raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
-    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
-    for place, one in enumerate(of):
-        groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:4]), []).append(place)
+        groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:3]), []).append(place)
     for places in groups.values():
-        some = [of[place] for place in places]
-        first = np.concatenate([station(one.pools[0], requests, prefills=True, decodes=len(one.pools) == 1) for one in some])
-        last = np.concatenate([station(one.pools[-1], requests, prefills=len(one.pools) == 1, decodes=True) for one in some])
+        some, apart = [of[place] for place in places], len(of[places[0]].pools) == 2
+        first = np.concatenate([stood(one.pools[0], prefills=True, decodes=not apart) for one in some])
+        last = np.concatenate([stood(one.pools[-1], prefills=False, decodes=True) for one in some]) if apart else first
         sent = np.array([sending(one.transfer, load) for one in some])
-        here, room = (
-            records(STANDING, len(some)),
-            (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))),
-        )
-        apart = len(some[0].pools) == 2
-        solve(some[0].pools[0].price, some[0].pools[-1].price, apart, first, last, sent, load, bound, room, here)
+        here = records(STANDING, len(some))
+        room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
+        tables = tuple(_tables([one.pools[end].price.table for one in some]) for end in (0, -1))
+        solve(some[0].pools[0].price, some[0].pools[-1].price, tables, apart, first, last, sent, load, bound, room, here)
         found[places] = here
     return found
+
+
+def _tables(several: Sequence[Array]) -> tuple[Array, Array]:
+    """Tables that differ, shape (tables, points), and which of them each one is."""
+    places: dict[int, int] = {}
+    which = np.array([places.setdefault(id(table), len(places)) for table in several])
+    distinct = dict(zip(map(id, several), several, strict=True))
+    return np.stack(list(distinct.values())), which
 
 
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:
@@ -168,10 +189,21 @@ def exposed(taken, layers, chunks, prefill):
 
 
 @released
-def solve(price, later, apart, first, last, sent, load, bound, room, found):
-    """Pools that have the same prices, one after the other: `found` for each record of `first`, `last` and `sent`."""
+def solve(linear, far, tables, apart, first, last, sent, load, bound, room, found):
+    """Pools whose prices have the same linear part and the same points, one after the other.
+
+    Args:
+        linear, far: prices of the first pool and of the last one, whose tables do not count.
+        tables: of each of these two: those that differ, and which of them each pool has.
+        apart, load, bound: as they are.
+        first, last, sent: a record, or a row, of each.
+        room: to work in.
+        found: what is found, a record of each.
+    """
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
     for row in range(len(found)):
+        price = _priced(linear, tables[0], row)
+        later = _priced(far, tables[1], row)
         of = first[row]
         prompts = prefilling(price, of, load, taken)
         balanced(price, of, load, prompts, 0.0, full[0])
@@ -191,6 +223,12 @@ def solve(price, later, apart, first, last, sent, load, bound, room, found):
         _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, balance, found[row])
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
         found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
+
+
+@inlined
+def _priced(price, tables, row):
+    """A price with the table of a pool."""
+    return Price(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)
 
 
 @released
