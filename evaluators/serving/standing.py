@@ -129,13 +129,18 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
         DesignError: what `refused` says of one of them.
     """
     load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
-    known: dict[tuple[Any, ...], Array] = {}
+    known: dict[tuple[Any, ...], int] = {}
+    kinds = list[Array]()
 
-    def stood(pool: Pool, *, prefills: bool, decodes: bool) -> Array:
-        kind = pool.memory, pool.policy, pool.instances, pool.shares, pool.batch, prefills, decodes
-        if kind not in known:
-            known[kind] = station(pool, requests, prefills=prefills, decodes=decodes)
-        return known[kind]
+    def stood(pools: Sequence[Pool], *, prefills: bool, decodes: bool) -> Array:
+        which = []
+        for pool in pools:
+            kind = pool.memory, pool.policy, pool.instances, pool.shares, pool.batch, prefills, decodes
+            if kind not in known:
+                known[kind] = len(kinds)
+                kinds.append(station(pool, requests, prefills=prefills, decodes=decodes))
+            which.append(known[kind])
+        return np.asarray(np.concatenate(kinds)[which])
 
     for place, one in enumerate(of):
         if why := refused(one.pools, requests):
@@ -143,8 +148,8 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
         groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:3]), []).append(place)
     for places in groups.values():
         some, apart = [of[place] for place in places], len(of[places[0]].pools) == 2
-        first = np.concatenate([stood(one.pools[0], prefills=True, decodes=not apart) for one in some])
-        last = np.concatenate([stood(one.pools[-1], prefills=False, decodes=True) for one in some]) if apart else first
+        first = stood([one.pools[0] for one in some], prefills=True, decodes=not apart)
+        last = stood([one.pools[-1] for one in some], prefills=False, decodes=True) if apart else first
         sent = np.array([sending(one.transfer, load) for one in some])
         here = records(STANDING, len(some))
         room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
