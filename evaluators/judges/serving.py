@@ -23,9 +23,7 @@ from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import Done, several
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served
-from dse.evaluators.serving.measures import OfClass, OfTurns
-from dse.evaluators.serving.measures import by_class as by_class_of
-from dse.evaluators.serving.measures import by_turn as by_turn_of
+from dse.evaluators.serving.measures import OfClass, OfTurns, grouped
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
@@ -146,7 +144,7 @@ def by_group(design: Design, load: Load, fidelity: str) -> tuple[list[OfClass], 
     """What requests of each class got, and turns by their places in sessions, of a load that has some."""
     played = getattr(service_of(design), "played", _played)
     run: Served | None = played(design, load, fidelity)
-    return (by_class_of(run, load.classes), by_turn_of(run)) if run is not None else ([], [])
+    return grouped(run, load.classes) if run is not None else ([], [])
 
 
 def held(design: Design, load: Load) -> tuple[Held, ...]:

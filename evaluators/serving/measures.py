@@ -171,6 +171,11 @@ def by_turn(served: Served) -> list[OfTurns]:
     return found
 
 
+def grouped(served: Served, classes: Sequence[Class]) -> tuple[list[OfClass], list[OfTurns]]:
+    """What the requests of each class got, and turns by their places."""
+    return by_class(served, classes), by_turn(served)
+
+
 def _kept(served: Served, slo: Slo) -> tuple[Array, Array, Array, Array]:
     """Who is done, and has two tokens or more; the time per output token; and who is done within bounds. Shape (requests,)."""
     requests = served.requests
