@@ -166,7 +166,10 @@ class _Rows:
 
     def add(self, number: int, row: dict[str, Any]) -> None:
         """A line: a request, or a session of several."""
-        if not self.of.turns or self.of.turns[0] not in row:
+        if not self.of.turns:
+            self._one(number, row)
+            return
+        if self.of.turns[0] not in row:
             if self._one(number, row):
                 self._turn(-1, 0.0, 0)
             return
