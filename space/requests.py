@@ -125,11 +125,11 @@ class Requests:
     def rate(self) -> float:
         """Requests over the time in which they come; infinite where they come at once. [1/s]
 
-        Of turns, as many as sessions begin in the time in which these do, times the turns of one; 0 of a closed population,
-        which asks as fast as it is answered.
+        Of turns, as many as sessions begin in the time in which these do, times the turns of one; infinite of a closed
+        population too, which asks as fast as it is answered.
         """
         if self.population:
-            return 0.0 if self.users else float("inf")
+            return float("inf")
         begins = self.begins
         window = float(begins[-1] - begins[0])
         return (len(begins) - 1) / window * (len(self) / len(begins)) if window > 0 else float("inf")
