@@ -101,6 +101,9 @@ def of_load(metrics: Mapping[str, float], design: Design) -> str:
         return ""
     if metrics["load_verdict"] == 3:
         return "requests come in little more time than one of them takes; play more (workload.requests)"
+    if metrics["load_verdict"] == 4:
+        most = f"{metrics['offered_load']:.3g} times the users from which on they wait for each other"
+        return f"{most}; answers take longer by as much, and nothing piles up: fewer workload.users, or more that serves"
     serving: Any = design.mapping.serving
     prefill, decode = metrics["prefill_busy"], metrics["decode_busy"]
     tiles = hasattr(serving, "prefill_cores")

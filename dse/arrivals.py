@@ -8,6 +8,7 @@ from dse.records import parsed
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.units import show
+from dse.turns import CLOSED, populations
 
 LARGEST = "largest"
 """The rate of requests, or the scale of a trace's, that is looked for."""
@@ -24,6 +25,10 @@ def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[st
     Returns:
         Each in words, with times, and the rate of its process; 0 where times are a trace's. [1/s]
     """
+    if spec["arrivals"] == CLOSED:
+        return [(label, some, 0.0) for label, some in populations(served, spec)]
+    if spec.get("users") is not None:
+        raise DesignError(f"workload.users: of arrivals={CLOSED} only; say so, or leave it out")
     of_trace = spec["arrivals"] == "trace"
     key, unit = ("scale", "1") if of_trace else ("rate", "Hz")
     said = spec.get(key, 1.0 if of_trace else None)
@@ -44,7 +49,8 @@ def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[st
         at = "the largest rate that keeps its bounds" if one == LARGEST else f"{some.rate:.3g} a second"
         if several:
             at = f"{number:g} times its rate, {at}" if of_trace else f"{show(number, unit)}, drawn {at}"
-        found.append((f"{len(some):,} requests at {at}", some, 0.0 if of_trace else number))
+        turns = f" in {len(some.begins):,} sessions" if len(some.before) else ""
+        found.append((f"{len(some):,} requests{turns} at {at}", some, 0.0 if of_trace else number))
     return found
 
 

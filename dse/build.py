@@ -91,6 +91,7 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
         _refuse_pooled(base.mapping, asked_for)
+        _refuse_apart(base.mapping, asked_for)
     return Question(base, asked_for, space, tuple(sources), defined)
 
 
@@ -100,6 +101,21 @@ def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
     models = [case.model for case in cases.cases if isinstance(case, Load)]
     if said and not any(fixed_bytes(model, 1.0) for model in models):
         raise DesignError(f"mapping.serving.snapshot: {models[0].name} has no recurrent states to keep; leave it out")
+
+
+def _refuse_apart(mapping: Mapping, cases: Workload) -> None:
+    """Refuses dies of attention alone beside batches, and micro-batches between them and FFNs where there are none."""
+    for phase in ("prefill", "decode"):
+        plan, served = getattr(mapping, phase), isinstance(cases.cases[0], Load)
+        apart = getattr(plan, "attention_dies", None)
+        if apart and not served:
+            raise DesignError(
+                f"mapping.{phase}.attention_dies: of requests that are served; say workload=serving, or leave it out"
+            )
+        if getattr(plan, "pingpong", None) and not apart:
+            raise DesignError(
+                f"mapping.{phase}.pingpong: nothing reads it where each die has attention and FFNs; say attention_dies"
+            )
 
 
 def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:

@@ -29,11 +29,11 @@ from dse.race import COARSE, Tried, beside, curve, play, raced, threads
 from dse.records import parsed as number
 from dse.space.errors import DesignError
 from dse.space.knobs import Space
-from dse.space.software import SERVED_PIPELINES, software_of
+from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.units import show
 from dse.space.workload import Load
 
-WORDS = ("devices", "rate", "percentile", "apart", "by")
+WORDS = ("devices", "rate", "percentile", "apart", "ffn", "by")
 """What is said of the question itself; all else is an override."""
 
 ORDERS = ("devices", "dollars")
@@ -114,6 +114,7 @@ class Asked:
         rate: to be served; 0 where the largest is asked for. [1/s]
         apart: whether instances that only prefill are looked at.
         by: a word of `ORDERS`; "" for none.
+        ffn: whether instances whose attention and FFNs are on dies of their own are looked at, too.
     """
 
     chips: tuple[str, ...]
@@ -123,6 +124,7 @@ class Asked:
     share: float
     apart: bool
     by: str = ""
+    ffn: bool = False
 
 
 def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
@@ -187,9 +189,12 @@ def parsed(words: Sequence[str]) -> Asked:
     share = number(said.get("percentile", "90"), "1", "percentile") / 100
     if said.get("apart", "true") not in ("true", "false"):
         raise DesignError(f"apart: {said['apart']!r}; valid: true, false")
+    if said.get("ffn", "beside") not in ("beside", "apart"):
+        raise DesignError(f"ffn: {said['ffn']!r}; valid: beside, apart")
     if said.get("by", ORDERS[0]) not in ORDERS:
         raise DesignError(f"by: {said['by']!r}; valid: {', '.join(ORDERS)}")
-    return Asked(tuple(names), others, devices, rate, share, said.get("apart", "true") == "true", said.get("by", ""))
+    apart, ffn = said.get("apart", "true") == "true", said.get("ffn") == "apart"
+    return Asked(tuple(names), others, devices, rate, share, apart, said.get("by", ""), ffn)
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
@@ -310,7 +315,9 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
     bounds = bounds_of(load, asked.share)
-    return Kinds(usual, load), bounds, _space(config, usual, words)
+    if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
+        raise DesignError("ffn: attention apart from FFNs is of boxes of dies, as chip=h800_ep or chip=h100_ep; leave it out")
+    return Kinds(usual, load, ffn=asked.ffn), bounds, _space(config, usual, words)
 
 
 def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:

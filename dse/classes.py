@@ -58,6 +58,7 @@ def divided(requests: Requests, of: tuple[Class, ...], spec: Mapping[str, Any], 
         kinds = requests.kinds
     else:
         kinds = np.random.default_rng((seed, DRAW)).choice(len(of), len(requests), p=_shares(shares)).astype(np.int32)
+        kinds = kinds[requests.sessions] if len(requests.before) else kinds  # all turns of a session are of one
     ranks = np.unique([one.priority for one in of], return_inverse=True)[1][kinds]
     return replace(requests, kinds=kinds, ranks=ranks.astype(np.int32) if ranks.any() else requests.ranks)
 

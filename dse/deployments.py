@@ -46,6 +46,9 @@ TP = ("mapping.prefill.tp", "mapping.decode.tp")
 SPLIT = ("tp", "pp", "ep")
 """Of many dies, what divides a copy of the model."""
 
+ATTENTION = ("mapping.prefill.attention_dies", "mapping.decode.attention_dies")
+"""Of many dies, those of a stage that have attention alone."""
+
 CORES = "mapping.serving.prefill_cores"
 """Of a chip whose pipelines are the instances, those that only prefill."""
 
@@ -137,9 +140,9 @@ class Candidate:
 class Kinds:
     """Kinds of instances, each looked at once, however many instances of it a deployment has."""
 
-    def __init__(self, usual: Question, load: Load) -> None:
-        """Of a question without knobs, and what is served."""
-        self.usual, self.load = usual, load
+    def __init__(self, usual: Question, load: Load, *, ffn: bool = False) -> None:
+        """Of a question without knobs, and what is served; `ffn` asks for those with FFNs on dies of their own, too."""
+        self.usual, self.load, self.ffn = usual, load, ffn
         self._limits: dict[str, str] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
 
@@ -195,7 +198,7 @@ def candidates(
     """
     found: dict[int, Candidate] = {}
     refused: dict[str, int] = {}
-    load, plans = kinds.load, list(_plans(kinds.usual, knobs, devices, apart=apart))
+    load, plans = kinds.load, list(_plans(kinds.usual, knobs, devices, apart=apart, ffn=kinds.ffn))
     # a table of prices has the points of those of smaller iterations: the largest are looked at first
     for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
         values, divided = plans[place]
@@ -223,6 +226,8 @@ def of_most(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> 
         load: what comes.
         bounds: what requests have to keep.
     """
+    if len(load.requests.before):  # who has to wait asks later
+        return math.inf
     if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
         return math.inf
     unbound = fastest(pools, taken, tpot=math.inf).rate
@@ -291,10 +296,14 @@ def _balanced(found: Sequence[Candidate]) -> list[Candidate]:
     return [one for one in found if not one.apart or id(one) in kept]
 
 
-def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+def _plans(
+    usual: Question, knobs: Space, devices: int, *, apart: bool, ffn: bool = False
+) -> Iterator[tuple[dict[str, Any], bool]]:
     """Leaves of each deployment on so many devices at most, and whether phases are apart."""
     base = usual.base
     rows = [_leaves(knobs, values) for values in _rows(knobs)]
+    if ffn:
+        rows = [one for row in rows for one in _with_ffns_apart(base, row)]
     if software_of(base.mapping) == SERVED_PIPELINES:
         cores = [int(row.get(CORES, at(base, CORES))) for row in rows]
         yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
@@ -308,7 +317,10 @@ def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Itera
     if not apart:
         return
     policy = "mapping.serving.policy"
-    pools = [{a: v for a, v in row.items() if not a.startswith("mapping.serving.") or a.endswith("batch")} for row in rows]
+    pools = [
+        {a: v for a, v in row.items() if (not a.startswith("mapping.serving.") or a.endswith("batch")) and a not in ATTENTION}
+        for row in rows
+    ]
     decodes = [{a: v for a, v in row.items() if a.startswith(PHASE[1]) and _divides(a)} for row in rows]
     # decode instances have no prompts to mix
     rule = {policy: "prefill_first"} if policy in knobs.targets else {}
@@ -318,6 +330,15 @@ def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Itera
             if many := _left(base, devices, prefill * each[0]) // each[1]:
                 sizes = (prefill * each[0], many * each[1])
                 yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
+
+
+def _with_ffns_apart(base: Design, leaves: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A deployment, and those of its split with half, as many and twice as many dies of attention as of FFNs."""
+    yield leaves
+    tp, ep = (int(leaves.get(PHASE[1] + name, at(base, PHASE[1] + name))) for name in ("tp", "ep"))
+    for attention in (ep // 2, ep, 2 * ep):
+        if attention and attention % tp == 0:
+            yield leaves | dict.fromkeys(ATTENTION, attention)
 
 
 def _distinct(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -346,7 +367,16 @@ def _each(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
     """Devices of an instance, of a phase."""
     software = software_of(base.mapping)
     said = {name: int(leaves.get(phase + name, at(base, phase + name))) for name in _splits(software)}
-    return max(said.get("tp", 1), said.get("ep", 1)) * said.get("pp", 1)
+    attention = _attention(base, leaves, phase)
+    group = attention + said["ep"] if attention else max(said.get("tp", 1), said.get("ep", 1))
+    return group * said.get("pp", 1)
+
+
+def _attention(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
+    """Dies of a stage that have attention alone; 0 where each has FFNs too."""
+    if software_of(base.mapping) != SERVED_POOLED_DIES:
+        return 0
+    return int(leaves.get(phase + "attention_dies", at(base, phase + "attention_dies")) or 0)
 
 
 def _splits(software: str) -> tuple[str, ...]:
@@ -356,7 +386,7 @@ def _splits(software: str) -> tuple[str, ...]:
 
 def _divides(address: str) -> bool:
     """Whether a leaf of a mapping is one of these."""
-    return address.startswith(PHASE) and address.rpartition(".")[2] in SPLIT
+    return address.startswith(PHASE) and (address.rpartition(".")[2] in SPLIT or address in ATTENTION)
 
 
 def _left(base: Design, devices: int, taken: int) -> int:
@@ -384,6 +414,8 @@ def _split(design: Design, phase: str) -> str:
     """Of an instance, in words."""
     said = {name: int(at(design, phase + name)) for name in _splits(software_of(design.mapping))}
     found = [f"{name.upper()} {many}" for name, many in said.items() if many > 1 or name == "tp"]
+    if attention := _attention(design, {}, phase):
+        found.append(f"{attention} attention dies apart")
     return f" of {' x '.join(found)}" if found else ""
 
 

@@ -72,6 +72,9 @@ def refuse_together(base: Design, knobs: tuple[Knob, ...]) -> None:
 
 HOST, PREEMPTION = "mapping.serving.host", "mapping.serving.preemption"
 
+HOST_CAPACITY = "mapping.serving.host_capacity"
+"""For prefixes that go to the host, where they have a pool."""
+
 BY_HOST = (SERVED_REGIONS, SERVED_WHOLE_CHIP)
 """Software whose prefill instances send caches on by way of the host: chips without links to others."""
 
@@ -88,7 +91,7 @@ def refuse_host(base: Design, knobs: tuple[Knob, ...]) -> None:
     """
     by_address = {knob.address: knob for knob in knobs}
     knob, serving = by_address.get(HOST), base.mapping.serving
-    if knob is None:
+    if knob is None or getattr(serving, "host_capacity", None) or HOST_CAPACITY in by_address:
         return
     kinds = _values(by_address.get(PREEMPTION), serving.preemption)
     sent = software_of(base.mapping) in BY_HOST

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dse.evaluators.evaluation import by_class, held, unloaded
+from dse.evaluators.evaluation import by_group, held, unloaded
 from dse.space.design import Design
 from dse.space.units import show
 from dse.space.workload import Load
 
 if TYPE_CHECKING:
     from dse.evaluators.judges.serving import Held  # which compiles loops
-    from dse.evaluators.serving.measures import OfClass
+    from dse.evaluators.serving.measures import OfClass, OfTurns
 
 
 class Beside(NamedTuple):
@@ -20,11 +20,13 @@ class Beside(NamedTuple):
         held: KV memory of an instance of each pool, where its blocks are given.
         alone: time to first token and a token of requests that meet no other, where no rate keeps the bounds; else None. [s]
         classes: what requests of each class got.
+        turns: what turns of sessions got, by their places.
     """
 
     held: "tuple[Held, ...]" = ()
     alone: tuple[float, float] | None = None
     classes: "tuple[OfClass, ...]" = ()
+    turns: "tuple[OfTurns, ...]" = ()
 
 
 def beside(design: Design, load: Load, fidelity: str, rate: float | None) -> Beside:
@@ -36,8 +38,9 @@ def beside(design: Design, load: Load, fidelity: str, rate: float | None) -> Bes
         rate: the largest that keeps the bounds, where it was looked for.
     """
     none = bool(load.largest) and rate == 0
-    classes = tuple(by_class(design, load, fidelity)) if load.classes else ()
-    return Beside(held(design, load), unloaded(design, load, fidelity) if none else None, classes)
+    classes, turns = by_group(design, load, fidelity) if load.classes or len(load.requests.turns) else ([], [])
+    alone = unloaded(design, load, fidelity) if none else None
+    return Beside(held(design, load), alone, tuple(classes), tuple(turns))
 
 
 def said(loads: Sequence[Load], found: Sequence[Beside]) -> list[tuple[str, str]]:
@@ -45,6 +48,7 @@ def said(loads: Sequence[Load], found: Sequence[Beside]) -> list[tuple[str, str]
     rows = [("KV memory", _memory(of)) for one in found for of in one.held]
     rows += [("max rate", _none(load, *one.alone)) for load, one in zip(loads, found, strict=True) if one.alone]
     rows += [("class", _class(of)) for one in found for of in one.classes]
+    rows += [("turn", _turns(of)) for one in found for of in one.turns]
     return list(dict.fromkeys(rows))
 
 
@@ -61,7 +65,12 @@ def record(of: Beside) -> dict[str, Any]:
         | {"ttft_s": one.ttft, "ttft_p90_s": one.ttft_p90, "tpot_s": one.tpot}
         for one in of.classes
     ]
-    return {"kv_memory": memory, "unloaded": alone, "classes": classes}
+    turns = [
+        {"turn": one.name, "requests": one.requests, "prompt_tokens": one.prompt, "prefix_reused": one.reused}
+        | {"ttft_s": one.ttft, "ttft_p90_s": one.ttft_p90, "tpot_s": one.tpot, "latency_s": one.latency}
+        for one in of.turns
+    ]
+    return {"kv_memory": memory, "unloaded": alone, "classes": classes} | ({"turns": turns} if turns else {})
 
 
 def _memory(of: "Held") -> str:
@@ -75,6 +84,13 @@ def _class(of: "OfClass") -> str:
     return (
         f"{of.name}: {of.attainment:.1%} of {of.requests:,} requests within its bounds, {show(of.goodput, 'Hz')}; TTFT "
         f"{show(of.ttft, 's')}, p90 {show(of.ttft_p90, 's')}, TPOT {show(of.tpot, 's')}"
+    )
+
+
+def _turns(of: "OfTurns") -> str:
+    return (
+        f"{of.name}: {of.requests:,} requests of {of.prompt:,.0f} prompt tokens, {of.reused:.1%} reused; TTFT "
+        f"{show(of.ttft, 's')}, p90 {show(of.ttft_p90, 's')}, TPOT {show(of.tpot, 's')}, answered in {show(of.latency, 's')}"
     )
 
 

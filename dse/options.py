@@ -159,6 +159,7 @@ words that say how:
   devices=16                    how many there are; or rate='10 Hz' for the fewest that serve it
   percentile=90                 share of the requests that keep each bound, in %
   apart=false                   no instances that only prefill
+  ffn=apart                     of boxes of dies, attention and FFNs on dies of their own, too
   by=dollars                    chips in the order of what their best costs: all devices with rate=, a token with devices=;
                                 or by=devices
 overrides that count:

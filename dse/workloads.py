@@ -44,6 +44,7 @@ from dse.space.workload import (
     Workload,
     grouped,
 )
+from dse.turns import talks
 
 MODEL_NOTES = {"source", "published_parameters", "note"}
 
@@ -192,6 +193,7 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
 def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     of_trace = "trace skip characters ticks shuffle clip scale"
     where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation classes class_column".split()
+    where += ["sessions", "users"]
     refuse_others(spec, where, "workload: served requests have ")
     share = share_kept(spec)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
@@ -199,6 +201,9 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     some = classes(spec, ttft, tpot)
     if spec.get("trace") is not None:
         from dse.evaluators.serving.traces import Sorts, read
+
+        if spec.get("sessions") is not None:
+            raise DesignError("workload.sessions: a trace has its own requests; leave one of trace and sessions out")
 
         skip, most = str(spec.get("skip", "none")), 0 if spec.get("shuffle") else count or 0
         characters = 0.0 if spec.get("characters") is None else parsed(spec["characters"], "1", "workload.characters")
@@ -213,7 +218,12 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
         for name, usual in (("skip", "none"), ("characters", None), ("class_column", None)):
             if spec.get(name, usual) != usual:
                 raise DesignError(f"workload.{name}: of a trace only; say workload.trace, or leave it out")
-        served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
+        if spec.get("sessions") is not None:
+            served = talks(spec, count or 1000, given.seed)
+            if spec.get("clip") is None:
+                _refuse_long(served, given, "workload.sessions", "fewer turns, workload.clip={most}, which shortens prompts")
+        else:
+            served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
     served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
     served = divided(served, some, spec, given.seed)
     guessed, seed, each = spec.get("speculation", "none"), given.seed, arriving(served, spec, given.seed)
@@ -231,9 +241,10 @@ def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
         if len(beyond):
             worst = beyond[served.total[beyond].argmax()]
             more = f", and {len(beyond) - 1:,} more rows are too long" if len(beyond) > 1 else ""
+            row = served.rows[worst] if len(served.rows) else worst + 1
             length = f"{served.prompt[worst]:,} prompt and {served.output[worst]:,} output tokens"
             raise DesignError(
-                f"{where}, row {served.rows[worst]}: {length}{more}; {model.name} was made for {model.max_position:,}: "
+                f"{where}, row {row}: {length}{more}; {model.name} was made for {model.max_position:,}: "
                 f"use {do.format(most=model.max_position)}, a model for longer ones, leave such rows out, or say that it was "
                 f"extended: model.max_position={served.total[worst]}"
             )

@@ -52,7 +52,7 @@ from dse.space.workload import Asked, Attention, Case, Collective, Load, Mixture
 
 if TYPE_CHECKING:
     from dse.evaluators.judges.serving import Held
-    from dse.evaluators.serving.measures import OfClass
+    from dse.evaluators.serving.measures import OfClass, OfTurns
 
 PHYSICS = 19
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -233,9 +233,9 @@ def held(design: Design, load: Load) -> "tuple[Held, ...]":
     return found
 
 
-def by_class(design: Design, load: Load, fidelity: str) -> "list[OfClass]":
-    """What requests of each class got, of a load that has some; it is played for that."""
-    found: list[OfClass] = _judge(design, load).by_class(design, load, fidelity)
+def by_group(design: Design, load: Load, fidelity: str) -> "tuple[list[OfClass], list[OfTurns]]":
+    """What requests of each class got, and turns of sessions by their places; the load is played for that."""
+    found: tuple[list[OfClass], list[OfTurns]] = _judge(design, load).by_group(design, load, fidelity)
     return found
 
 

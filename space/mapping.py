@@ -256,6 +256,16 @@ class DiesPlan(SplitPlan):
 class PooledPlan(SplitPlan):
     """The mapping of one phase on many dies with a cache each."""
 
+    attention_dies: Any = whole(
+        "dies of a stage that have attention, router, embedding and head alone; the ep dies that share out experts, shared "
+        "ones and FFNs are others. Where it is not said each die has both",
+        absent=True,
+        apart=True,
+    )
+    pingpong: Any = whole(
+        "micro-batches that attention dies and those of FFNs have in turn; 3 where it is not said", absent=True, apart=True
+    )
+
 
 PREEMPTION = ("recompute", "swap")
 """What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
@@ -264,6 +274,10 @@ ROUTING = ("round_robin", "least_loaded", "cache_aware")
 """Which instance a request goes to: the next in turn; the one that holds the fewest, running and queued; or the one that has
 most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
 
+
+TRANSFER = ("whole", "by_layer")
+"""How a cache goes from who prefills to who decodes: whole, when its prompt is done; or layer by layer as these are computed,
+behind the iterations that prefill, so that only the last one is left to send where the link keeps up."""
 
 REUSE = ("part", "pool")
 """Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix` says; or in the blocks that
@@ -310,13 +324,28 @@ class Serving:
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
     )
     preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
-    host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
+    host: Number = quantity(
+        "B/s", "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back", positive=True
+    )
+    host_capacity: Any = quantity(
+        "B",
+        "of the host's memory, of a device, for prefixes that have to leave the pool; none where it is not said",
+        positive=True,
+        absent=True,
+        unread={"reuse": ("part",)},
+    )
     reuse: str = word(
         "where prefixes are kept: in a part of the memory as large as prefix says, or in its pool of blocks", REUSE
     )
     prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
     snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which instance a request goes to", ROUTING)
+    transfer: Any = word(
+        "how caches go from prefill instances on: whole, or by_layer behind prefill; whole where it is not said",
+        TRANSFER,
+        absent=True,
+        unread={"prefill_instances": (0,)},
+    )
 
 
 PARTITIONS = ("input_only", "mn", "k", "mn_k")
@@ -408,6 +437,12 @@ class TileServing:
     prefix: Number = quantity("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
     snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which pipeline a request goes to", ROUTING)
+    transfer: Any = word(
+        "how caches go from cores that prefill on: whole, or by_layer behind prefill; whole where it is not said",
+        TRANSFER,
+        absent=True,
+        unread={"prefill_cores": (0,)},
+    )
 
 
 @record

@@ -15,7 +15,7 @@ def _none() -> Array:
     return np.zeros(0, np.int32)
 
 
-BESIDE = ("rows", "kinds", "ranks")
+BESIDE = ("rows", "kinds", "ranks", "think", "turns")
 """Columns of requests that may be absent."""
 
 
@@ -34,6 +34,13 @@ class Requests:
         skipped: rows of the file that were passed over.
         kinds: class of each by number; shape (requests,), or empty where all are of one.
         ranks: of each, 0 first: who waits is served by rank, then by arrival; shape (requests,), or empty where all are alike.
+        before: of a turn, the row of the request whose answer it waits for, which stands above it; -1 for none. A turn comes
+            when that has its last token and `think` has passed; `arrival` is then the earliest that can be, where answers
+            take no time. Shape (requests,), or empty where all come by themselves.
+        think: before a turn is asked; shape of `before`. [s]
+        turns: places in a session, from 0; shape of `before`.
+        users: of a closed population: so many ask at a time, each its next session when the last has ended; 0 where sessions
+            begin by themselves.
     """
 
     arrival: Array
@@ -46,6 +53,10 @@ class Requests:
     skipped: int = 0
     kinds: Array = field(default_factory=_none)
     ranks: Array = field(default_factory=_none)
+    before: Array = field(default_factory=_none)
+    think: Array = field(default_factory=lambda: np.zeros(0))
+    turns: Array = field(default_factory=_none)
+    users: int = 0
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -57,7 +68,7 @@ class Requests:
         found = hashlib.sha256(str(self.block).encode())
         for part in parts:
             found.update(np.ascontiguousarray(part, float).tobytes())
-        for name in ("kinds", "ranks"):
+        for name in ("kinds", "ranks", "before", "think"):
             if len(column := getattr(self, name)):
                 found.update(name.encode() + np.ascontiguousarray(column, float).tobytes())
         return found.hexdigest()[:32]
@@ -112,21 +123,47 @@ class Requests:
 
     @property
     def rate(self) -> float:
-        """Requests over the time in which they come; infinite where they come at once. [1/s]"""
-        window = float(self.arrival[-1] - self.arrival[0])
-        return (len(self) - 1) / window if window > 0 else float("inf")
+        """Requests over the time in which they come; infinite where they come at once. [1/s]
+
+        Of turns, as many as sessions begin in the time in which these do, times the turns of one; infinite of a closed
+        population too, which asks as fast as it is answered.
+        """
+        if self.population:
+            return float("inf")
+        begins = self.begins
+        window = float(begins[-1] - begins[0])
+        return (len(begins) - 1) / window * (len(self) / len(begins)) if window > 0 else float("inf")
+
+    @property
+    def population(self) -> int:
+        """Who asks at a time where nobody else comes: users, or sessions that begin at once; 0 where others come."""
+        if self.users or not len(self.before):
+            return self.users
+        return len(self.begins) if self.begins[-1] == self.begins[0] else 0
+
+    @property
+    def begins(self) -> Array:
+        """Arrivals of those that wait for no answer. [s]"""
+        return np.asarray(self.arrival[self.before < 0]) if len(self.before) else self.arrival
 
     def first(self, count: int) -> "Requests":
         """The first so many."""
         return self._rows(np.arange(min(count, len(self))), self.arrival[:count])
 
     def shuffled(self, seed: int) -> "Requests":
-        """Requests in another order; the times of arrival stay where they are."""
+        """Requests in another order; the times of arrival stay where they are.
+
+        Raises:
+            DesignError: turns, which have one.
+        """
+        if len(self.before):
+            raise DesignError("workload.shuffle: turns of sessions have an order; leave it out")
         return self._rows(np.random.default_rng(seed).permutation(len(self)), self.arrival)
 
     def drawn(self, count: int, seed: int) -> "Requests":
-        """So many, with replacement, without times."""
-        return self._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
+        """So many, with replacement, without times; of turns, each by itself."""
+        some = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)
+        return some._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
     def clipped(self, total: int) -> "Requests":
         """Prompt and output together at most `total`: the prompt gives way first, down to one token. [token]
@@ -150,7 +187,7 @@ class Requests:
         """The same requests, `factor` times as fast."""
         if not factor > 0 or not np.isfinite(factor):
             raise DesignError(f"rate scale: {factor!r} is not a number above 0")
-        return replace(self, arrival=self.arrival / factor)
+        return self.begun(self.begins / factor) if len(self.before) else replace(self, arrival=self.arrival / factor)
 
     def arriving(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":
         """The same requests with other times of arrival, the first at 0.
@@ -165,11 +202,64 @@ class Requests:
         for name, value in (("rate", rate), ("cv", cv)):
             if not value > 0 or not np.isfinite(value):
                 raise DesignError(f"arrival {name}: {value!r} is not a number above 0")
-        between = gaps(np.random.default_rng(seed), len(self) - 1, 1 / rate, cv)
-        return replace(self, arrival=np.concatenate([[0.0], np.cumsum(between)]))
+        first = int((self.before < 0).sum()) if len(self.before) else len(self)
+        between = gaps(np.random.default_rng(seed), first - 1, len(self) / first / rate, cv)
+        times = np.concatenate([[0.0], np.cumsum(between)])
+        return self.begun(times) if len(self.before) else replace(self, arrival=times)
+
+    def begun(self, times: Array) -> "Requests":
+        """Turns whose sessions begin at other times, in their order; shape (sessions,). [s]"""
+        first = self.before < 0
+        if not first.any() or len(times) != first.sum():
+            raise DesignError(f"sessions: {len(times)} times for {int(first.sum())} that begin by themselves")
+        arrival = np.empty(len(self))
+        arrival[first] = times
+        for row in np.flatnonzero(~first):  # whom it waits for stands above it
+            arrival[row] = arrival[self.before[row]] + self.think[row]
+        order = np.argsort(arrival, kind="stable")
+        return self._rows(order, arrival[order])
+
+    def closed(self, users: int) -> "Requests":
+        """The same sessions asked by a closed population: each user begins the next when the last has ended, and thinks before.
+
+        Sessions are shared out in turn, and the first of each user comes when that has thought.
+        """
+        if not len(self.before) or not users >= 1:
+            raise DesignError(f"users: {users} of requests in sessions; give sessions, and at least 1")
+        first, last = np.flatnonzero(self.turns == 0), np.arange(len(self))
+        of = self.sessions
+        for row in range(len(self)):
+            last[of[row]] = row  # the last of its session
+        before = self.before.copy()
+        before[first] = [last[first[place - users]] if place >= users else -1 for place in range(len(first))]
+        # whom a session waits for has to stand above it: users in turn, session after session
+        chain = {int(row): place for place, row in enumerate(first)}
+        turn = np.array([chain[int(row)] // users for row in of])
+        order = np.lexsort((np.arange(len(self)), turn))
+        some = replace(self, before=before, users=min(users, len(first)))._rows(order, np.zeros(len(self)))
+        return some.begun(some.think[some.before < 0])
+
+    def at_once(self) -> "Requests":
+        """All at once, and turns as soon as the one before is answered: what keeps instances as busy as they can be."""
+        if not len(self.before):
+            return replace(self, arrival=np.zeros(len(self)))
+        before = np.where(self.turns == 0, -1, self.before)
+        return replace(self, before=before, think=np.zeros(len(self)), arrival=np.zeros(len(self)), users=0)
+
+    @property
+    def sessions(self) -> Array:
+        """The row of each request's first turn."""
+        found = np.arange(len(self))
+        for row in np.flatnonzero(self.turns > 0):
+            found[row] = found[self.before[row]]
+        return found
 
     def _rows(self, rows: Array, arrival: Array) -> "Requests":
         beside = {name: column[rows] for name in BESIDE if len(column := getattr(self, name))}
+        if len(self.before):
+            place = np.full(len(self) + 1, -1)  # the last one is of those that wait for nobody
+            place[rows] = np.arange(len(rows))
+            beside["before"] = place[self.before[rows]]
         some = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows], **beside)
         if not len(self.starts):
             return some

@@ -26,6 +26,19 @@ OF_CLASS = closed(
     }
 )
 
+OF_TURN = closed(
+    {
+        "turn": text("places in a session, from 1: 1, 2, 3-4, 5-8 and so on"),
+        "requests": whole("of them"),
+        "prompt_tokens": number("the mean; all that was said before, and what is new"),
+        "prefix_reused": number("share of these that was taken from caches"),
+        "ttft_s": maybe(number("s; mean time to first token")),
+        "ttft_p90_s": maybe(number("s; that 90 % of them keep")),
+        "tpot_s": maybe(number("s; mean over requests; null where none has two tokens")),
+        "latency_s": maybe(number("s; from when a turn is asked to its last token, the mean")),
+    }
+)
+
 UNLOADED = closed(
     {"ttft_s": maybe(number("s; to the first token")), "tpot_s": maybe(number("s; a token; null where no request has two"))},
     "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
@@ -40,8 +53,9 @@ CASE = closed(
         "kv_memory": each(HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"),
         "unloaded": maybe(UNLOADED),
         "classes": each(OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"),
+        "turns": each(OF_TURN, "of a served load of sessions: what turns got, by their places; absent of other cases"),
     },
-    optional=["rows_skipped", "kv_memory", "unloaded", "classes"],
+    optional=["rows_skipped", "kv_memory", "unloaded", "classes", "turns"],
 )
 
 MODEL = closed(

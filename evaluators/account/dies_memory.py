@@ -37,7 +37,10 @@ def caches(mixes: str, model: Model, cached: Any, sequences: float, of: Split, s
 
 
 def weights(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
-    """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]"""
+    """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]
+
+    Where attention and FFN are on dies of their own, those on one of attention.
+    """
     usual = sizes.weights
     table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
     if unit in (EMBEDDING, HEAD):
@@ -47,10 +50,31 @@ def weights(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: S
     for layer in found.mixings:
         total += (attention_parameters(layer.of) / of.tp * sizes.attention + h) if layer.name == mixes else 0.0
     for layer in (one for one in found.ffns if one.name == feeds):
+        if of.attention:  # the norm, and what chooses experts
+            total += h + (_around(layer.of, sizes) if feeds.startswith(MOE) else 0.0)
+            continue
         dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual
         total += (_sparse(layer.of, of, sizes) if feeds.startswith(MOE) else dense) + h
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
     return float(total + (2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
+
+
+def fed_weights(names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
+    """Bytes of a unit's FFN, whole, or of its experts, on one die of FFNs alone. [B]"""
+    total = 0.0
+    for layer in (one for one in layers(model).ffns if one.name == names[1]):
+        if layer.name.startswith(MOE):
+            total += _sparse(layer.of, of, sizes) - _around(layer.of, sizes)
+        else:
+            total += ffn_parameters(layer.of, layer.of.ffn_intermediate) * sizes.weights
+    return float(total)
+
+
+def _around(model: Model, sizes: Sizes) -> float:
+    """Bytes of a layer's router and what is around its experts. [B]"""
+    experts = model.experts
+    assert experts is not None
+    return float((experts.count + 2 * experts.latent) * model.hidden * sizes.weights)
 
 
 def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
@@ -59,6 +83,6 @@ def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
     assert experts is not None
     one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
     shared = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
-    around = (experts.count + 2 * experts.latent) * model.hidden * sizes.weights
+    around = _around(model, sizes)
     stored = ceil_div(experts.count + of.redundant, of.ep) * one
-    return float(stored + shared + around if of.ep > 1 else (stored + shared) / of.tp + around)
+    return float(stored + shared + around if of.ep > 1 or of.attention else (stored + shared) / of.tp + around)

@@ -66,12 +66,16 @@ SMALLER = ""
 
 
 class Ran(NamedTuple):
-    """What one die does of a unit by itself: its blocks on the timeline, with exchanges between them, and their sums."""
+    """What one die does of a unit by itself: its blocks on the timeline, with exchanges between them, and their sums.
+
+    `beyond` is what one of FFNs does, where these are on dies of their own.
+    """
 
     steps: tuple[Timed | Crossing, ...]
     seconds: Any
     activity: Activity
     flop: float
+    beyond: "Ran | None" = None
 
 
 Sums = Callable[[list[Timed]], tuple[Any, Activity, float]]
@@ -98,7 +102,11 @@ class Kind(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A unit of a pass: how many there are, and what one is on one die; `timed` are its blocks and exchanges."""
+    """A unit of a pass: how many there are, and what one is on one die; `timed` are its blocks and exchanges.
+
+    Where FFNs are on dies of their own, activity and useful operations are the mean over all dies of a stage, `timed` is of
+    a die of attention, with exchanges, and `beyond` of one of FFNs.
+    """
 
     name: str
     times: int
@@ -106,6 +114,7 @@ class Done(NamedTuple):
     activity: Activity
     flop: float
     timed: list[Timed]
+    beyond: tuple[Timed, ...] = ()
 
 
 class Played(NamedTuple):
@@ -178,6 +187,7 @@ def played(
         library=None if mapping.stack is None else mapping.stack.dispatch,
         rows=rows,
         sums=(plan.sums, int(plan.ktree_k)),
+        attention=of.attention,
     )  # fmt: skip
     own, slices = kind.own(design, asked, of._replace(dp=1, batches=1), fidelity)  # the same, however many there are
     for one, ran in own:
@@ -207,17 +217,21 @@ def alone(some: Sequence[Pass], machine: Machine, reader: Reader, sums: Sums) ->
     for one in some:
         units = []
         for unit in one.units:
-            known.update({id(step): step for step in unit.steps if isinstance(step, Block)})
+            known.update({id(step): step for step in (*unit.steps, *unit.beyond) if isinstance(step, Block)})
             steps = [step if isinstance(step, Crossing) else run(id(step)) for step in unit.steps]
             blocks = [step for step in steps if isinstance(step, Timed)]
-            units.append(Ran(tuple(steps), *sums(blocks)))
-            parts += blocks
+            beyond = [run(id(step)) for step in unit.beyond]
+            there = Ran(tuple(beyond), *sums(beyond)) if beyond else None
+            units.append(Ran(tuple(steps), *sums(blocks), there))
+            parts += blocks + beyond
         found.append((one, tuple(units)))
     return tuple(found), parts
 
 
 def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Done:
     """A unit with its exchanges; of two halves one computes while the other exchanges, whichever takes longer."""
+    if of.attention:
+        return _apart(unit, ran, of, where, reader)
     activity, parts = ran.activity, []
     exchanged: Any = 0.0
     for step in ran.steps:
@@ -230,6 +244,64 @@ def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Do
         activity = activity + (crossed.costs[0].activity or Activity())
     seconds = ran.seconds + exchanged if of.halves == 1 else of.halves * maximum(ran.seconds, exchanged)
     return Done(unit.name, unit.times, seconds, activity, ran.flop, parts)
+
+
+def _apart(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Done:
+    """A unit of which attention and FFN are on dies of their own, of all micro-batches between them.
+
+    What is without an FFN follows one after the other on attention dies.
+    """
+    activity, parts, taken = Activity(), list[Timed](), {True: 0.0, False: 0.0}
+    mine: Any = ran.seconds
+    for step in ran.steps:
+        if isinstance(step, Timed):
+            parts.append(step)
+            continue
+        (crossed,) = _crossed(step, unit.name, where, reader)
+        parts.append(crossed)
+        activity = activity + (crossed.costs[0].activity or Activity())
+        if step.pattern == "all_to_all":
+            taken[step.back] = taken[step.back] + crossed.seconds
+        else:
+            mine = mine + crossed.seconds
+    if ran.beyond is None:
+        mean = ran.activity * (of.attention / of.group) + activity
+        return Done(unit.name, unit.times, of.halves * mine, mean, ran.flop * of.attention / of.group, parts)
+    theirs = ran.beyond
+    seconds = to_and_fro(of.halves, (mine, *taken.values(), theirs.seconds))
+    near, far = of.attention / of.group, of.ep / of.group
+    mean = ran.activity * near + theirs.activity * far + activity
+    flop = ran.flop * near + theirs.flop * far
+    beyond = tuple(step for step in theirs.steps if isinstance(step, Timed))
+    return Done(unit.name, unit.times, seconds, mean, flop, parts, beyond)
+
+
+def to_and_fro(micro: int, each: Sequence[Any]) -> Any:
+    """Time of a layer for all micro-batches that go to and fro between dies of attention and of FFNs. [s]
+
+    A micro-batch takes a on attention dies, with exchanges among them, f on those of FFNs, and c and r on its way there and
+    back. Each of the four has one micro-batch at a time, and micro-batches follow one another from layer to layer and from
+    iteration to iteration, so that m of them take
+
+        max(m max(a, c, f, r), a + c + f + r)
+
+    With one nothing is beside anything else.
+
+    Args:
+        micro: m, at least 1. [1]
+        each: a, c, f and r. [s]
+
+    Source:
+        [zhu2025megascale] section 4.1, equations 1 to 5: there a = f, and three micro-batches hide exchanges of half of it.
+
+    >>> to_and_fro(1, (4.0, 1.0, 4.0, 1.0)), to_and_fro(2, (4.0, 1.0, 4.0, 1.0)), to_and_fro(3, (4.0, 1.0, 4.0, 1.0))
+    (10.0, 10.0, 12.0)
+    """
+    slowest = each[0]
+    for other in each[1:]:
+        slowest = maximum(slowest, other)
+    found = maximum(micro * slowest, sum(each))
+    return float(found) if np.ndim(found) == 0 else found
 
 
 def _crossed(of: Crossing, part: str, where: Between, reader: Reader) -> list[Timed]:
@@ -365,7 +437,9 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
     chip, model, where = _chip(design), case.model, f"mapping.{phase}"
     of = said or split(design, case, phase)
     routed = 1 if model.experts is None else model.experts.count + of.redundant
+    routed = of.ep if of.attention and model.experts is None else routed
     whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
+    whole = of.ep if of.attention else whole
     rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
     blocks = _plan(design, phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
     size = 1 if chip.boxes is None else int(chip.boxes.size)
@@ -380,13 +454,25 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
         Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
+        *_apart_limits(_plan(design, phase), of, where),
         *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
+    ]
+
+
+def _apart_limits(plan: SplitPlan, of: Split, where: str) -> list[Limit]:
+    """That dies of attention are whole copies of it, and that tokens go between them and FFNs in the one way that there is."""
+    if not of.attention:
+        return []
+    others = {"exchange": plan.exchange == "by_node", "overlap": plan.overlap != "none", "sums": plan.sums == "two_level"}
+    return [
+        Limit(f"{where}.attention_dies", _multiple(of.attention, of.tp), of.attention * 1.0, "1"),
+        *(Limit(f"{where}.{name}", 2.0, 1.0, "layout") for name, said in others.items() if said),
     ]
 
 
 def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) -> list[Limit]:
     """That sums of two levels have nodes of as many dies each, where somebody asks for them."""
-    if plan.sums != "two_level" or of.tp == 1:
+    if plan.sums != "two_level" or of.tp == 1 or of.attention:
         return []
     alike = uncut or of.ranks > count(chip) or of.group % of.tp or node(chip, _at(chip, plan, of), of.tp)
     return [Limit(where, 1.0 if alike else 2.0, 1.0, "layout")]
@@ -399,7 +485,7 @@ def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
 
 def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
     """Whether tokens can go as a plan says: by boxes only where groups have as many dies in each, one after the other."""
-    if plan.exchange != "by_node" or of.ranks > count(chip):
+    if plan.exchange != "by_node" or of.ranks > count(chip) or of.attention:
         return True
     if chip.boxes is None:
         return False
@@ -452,6 +538,9 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
     """In words, what would do."""
     chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")
+    apart = phase in ("prefill", "decode") and split(design, case, phase).attention
+    if apart and field in WITH_APART:
+        return f"dies of attention and of FFNs are apart: {WITH_APART[field]}"
     if address == "workload.batch":
         slots = max(_places(design, case, name) for name in ("prefill", "decode"))
         near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
@@ -496,8 +585,19 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
     return ""
 
 
+WITH_APART = {
+    "attention_dies": "mapping.both.attention_dies in whole copies of tp",
+    "exchange": "tokens go to them directly, mapping.both.exchange=direct",
+    "overlap": "micro-batches go to and fro between them, mapping.both.overlap=none",
+    "sums": "mapping.both.sums=ring or ktree",
+}
+"""What would do beside dies of attention alone, by fields of a plan."""
+
+
 def _nearest(design: Design, case: Case, phase: str) -> str:
     """In overrides, the nearest splits that can be laid out."""
+    if (of := split(design, case, phase)).attention:
+        return f"a stage has attention_dies and ep dies, {of.attention} and {of.ep}: smaller ones, or fewer stages"
     plan = _plan(design, phase)
     return advice(split(design, case, phase), int(plan.dp), bounds(plan, _chip(design).dies, case))
 

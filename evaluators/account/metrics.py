@@ -156,12 +156,17 @@ SHIPPED: dict[str, Metric] = {
         "1",
         "min",
         "0 stable; 1 backlogged: load above 0.95, or queues grow by more than chance; 2 overloaded: load above 1; "
-        "3 too short to say: requests come within three times what the quickest tenth takes",
+        "3 too short to say: requests come within three times what the quickest tenth takes, or users ask fewer than three; "
+        "4 saturated: a closed population of users who wait for each other",
         "max",
-        ("stable", "backlogged", "overloaded", "too short to say"),
+        ("stable", "backlogged", "overloaded", "too short to say", "saturated"),
     ),
     "offered_load": Metric(
-        "1", "min", "rate of requests over what is served of them in a closed loop, or below 0.5 over the steady state's", "max"
+        "1",
+        "min",
+        "rate of requests over what is served of them in a closed loop, or below 0.5 over the steady state's; of a closed "
+        "population, users over those from which on they wait for each other",
+        "max",
     ),
     "queue_growth": Metric(
         "1", "min", "requests left in queues over those that came, in the second half of the arrivals", "max"
@@ -179,6 +184,7 @@ SHIPPED: dict[str, Metric] = {
     "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
     "yielded": Metric("token", "max", "tokens that a decoding request has of an iteration, where some are guessed"),
     "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
+    "prefix_fetched": Metric("1", "max", "share of the prompt tokens that came from prefixes on the host, of those reused"),
     "step_price_error": Metric(
         "1", "min", "of the table of step prices: mean relative error at compositions between its points"
     ),

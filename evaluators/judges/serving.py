@@ -23,8 +23,7 @@ from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import Done, several
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served
-from dse.evaluators.serving.measures import OfClass
-from dse.evaluators.serving.measures import by_class as by_class_of
+from dse.evaluators.serving.measures import OfClass, OfTurns, grouped
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
@@ -141,11 +140,11 @@ def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
     return served.unloaded(lambda requests: made, load)
 
 
-def by_class(design: Design, load: Load, fidelity: str) -> list[OfClass]:
-    """What requests of each class got, of a load that has some."""
+def by_group(design: Design, load: Load, fidelity: str) -> tuple[list[OfClass], list[OfTurns]]:
+    """What requests of each class got, and turns by their places in sessions, of a load that has some."""
     played = getattr(service_of(design), "played", _played)
     run: Served | None = played(design, load, fidelity)
-    return by_class_of(run, load.classes) if run is not None else []
+    return grouped(run, load.classes) if run is not None else ([], [])
 
 
 def held(design: Design, load: Load) -> tuple[Held, ...]:
@@ -283,7 +282,7 @@ def joined(design: Design, load: Load, pools: Sequence[Pool]) -> Deployment:
     """Pools of a design, and the way of caches between them."""
     service = service_of(design)
     way = service.transfer(design, load) if len(pools) == 2 else None
-    found = deployment(_serving(design), pools, way and (way[0].at(0), float(way[1])))
+    found = deployment(_serving(design), pools, load, way and (way[0].at(0), float(way[1])))
     if found.transfer is not None and hasattr(service, "channels"):
         found = found._replace(transfer=found.transfer._replace(channels=service.channels(design, load)))
     return found

@@ -14,7 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.graph.experts import busiest, spread
-from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur, useful
+from dse.evaluators.graph.operators import (
+    FEEDING,
+    MIXING,
+    Attention,
+    Dim,
+    Elementwise,
+    Index,
+    MatMul,
+    Operator,
+    Part,
+    Recur,
+    useful,
+)
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -30,6 +42,10 @@ from dse.space.model import Model
 from dse.space.parameters import drafting, routed_width
 from dse.space.workload import Case
 
+PINGPONG = 3
+"""Micro-batches between attention and FFN dies, where nobody says how many: with three, both always have one and the third is
+on its way ([zhu2025megascale], [step3])."""
+
 
 class Split(NamedTuple):
     """How a phase is divided; whole numbers.
@@ -39,7 +55,9 @@ class Split(NamedTuple):
         group: dies of a stage.
         redundant: copies of experts beside the routed ones.
         batches: micro-batches in flight.
-        halves: parts of a micro-batch that take turns: two where one is computed while the other exchanges.
+        halves: parts of a micro-batch that take turns: two where one is computed while the other exchanges; where attention
+            and FFN are apart, as many as go to and fro between them.
+        attention: dies of a stage that have attention alone, the first ones; those of `ep` have FFNs. 0 where all have both.
     """
 
     tp: int
@@ -50,11 +68,12 @@ class Split(NamedTuple):
     redundant: int
     batches: int
     halves: int = 1
+    attention: int = 0
 
     @property
     def copies(self) -> int:
         """Of attention, in a group."""
-        return self.group // self.tp
+        return (self.attention or self.group) // self.tp
 
     @property
     def ranks(self) -> int:
@@ -76,12 +95,15 @@ def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
             decode, where a copy of attention has a micro-batch for each stage.
     """
     tp, pp, ep = int(plan.tp), int(plan.pp), int(plan.ep)
-    group = max(tp, ep)
+    attention = int(getattr(plan, "attention_dies", None) or 0)
+    group = attention + ep if attention else max(tp, ep)
     room = int(dies.rows) * int(dies.cols) // (pp * group)
     dp, redundant = int(plan.dp) or max(room, 1), int(plan.experts.redundant)
     halves = 2 if plan.overlap == "halves" else 1
+    if attention:
+        halves = int(getattr(plan, "pingpong", None) or PINGPONG)
     batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp) * halves)) if prompts else pp)
-    return Split(tp, pp, ep, dp, group, redundant, batches, halves)
+    return Split(tp, pp, ep, dp, group, redundant, batches, halves, attention)
 
 
 def fullest(case: Case, slots: int) -> Case:
@@ -127,11 +149,18 @@ Steps = list[Block | Crossing]
 
 
 class Unit(NamedTuple):
-    """What a stage has whole; `times` of them follow one another."""
+    """What a stage has whole; `times` of them follow one another.
+
+    Attributes:
+        name, times: as they are.
+        steps: on a die; on one of attention where FFNs are on others, dispatch and combine among them.
+        beyond: of these, on one of FFNs, between dispatch and combine; () where each die has both.
+    """
 
     name: str
     steps: Steps
     times: int
+    beyond: tuple[Block, ...] = ()
 
 
 class Pass(NamedTuple):
@@ -143,6 +172,7 @@ class Pass(NamedTuple):
         onward: bytes that each die hands to the next stage. [B]
         held: activations in memory: what operators of a part leave for one another, and what comes in and goes out. [B]
         received: of tokens at the busiest die's experts, and their results. [B]
+        beyond: as `held`, on a die of FFNs alone. [B]
     """
 
     times: float
@@ -150,6 +180,7 @@ class Pass(NamedTuple):
     onward: float
     held: float
     received: float
+    beyond: float = 0.0
 
 
 Cover = Callable[[Part, Attend], Block]
@@ -190,9 +221,14 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
     asked = {(part.name, one.name): useful(one) / of.tp for part in graph for one in part.operators}
     parts = {part.name: _divided(on.whole(model, part), of.tp) for part in graph}
     rows = 0.0
-    for name in parts if model.experts is not None and of.ep > 1 else ():
+    for name in parts if model.experts is not None and of.ep > 1 and not of.attention else ():
         if name.startswith(MOE):
             parts[name], rows = _experts(on, turn, of, name)
+    across: dict[str, Apart] = {}
+    for part in graph if of.attention else ():
+        if part.kind == FEEDING:
+            across[part.name] = fed_apart(on, turn, of, part, asked)
+            rows = max(rows, across[part.name].rows)
 
     @cache  # layers of two kinds may have the same attention
     def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
@@ -209,6 +245,8 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
 
     @cache
     def layer(mixes: str, feeds: str) -> Steps:
+        if feeds and of.attention:
+            return (one(mixes) if mixes else []) + across[feeds].steps
         found = one(mixes) if mixes else []
         routed = feeds.startswith(MOE) and of.ep > 1
         if mixes and not routed and not (parts[mixes].joined and feeds):
@@ -217,21 +255,115 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
             return found + _routed(parts[feeds], block, turn, on, of)
         return found + one(feeds) + summed(f"{feeds} sums") if feeds else found
 
+    def beyond(feeds: str) -> tuple[Block, ...]:
+        return across[feeds].beyond if feeds in across else ()
+
     units = [Unit(EMBEDDING, one("embedding"), 1)]
-    units += [Unit(named(model, *names), layer(*names), times) for names, times in runs(model)]
+    units += [Unit(named(model, *names), layer(*names), times, beyond(names[1])) for names, times in runs(model)]
     head = one("head") + _chosen(at, of)
     if at.guesses:
         drafted = layer(*(part.name for part in drafting(model)))
-        units.append(Unit(DRAFT, drafted + one("mtp") + _chosen(at, of), at.guesses))
+        steps = drafted + one("mtp") + _chosen(at, of)
+        units.append(Unit(DRAFT, steps, at.guesses, beyond(drafting(model)[1].name)))
     units.append(Unit(HEAD, head, 1))
-    left = max(_left(part) + 2.0 * part.rows * model.hidden for part in parts.values())
+    mine = [part for part in parts.values() if part.name not in across]
+    left = max(_left(part) + 2.0 * part.rows * model.hidden for part in mine)
     return Pass(
         turn.times,
         tuple(units),
         at.tokens * nbytes,
         left * on.itemsize,
         rows * (on.itemsize + on.returned) * routed_width(model),
+        max((of_part.held for of_part in across.values()), default=0.0) * on.itemsize,
     )
+
+
+class Apart(NamedTuple):
+    """A feeding part on two kinds of dies.
+
+    Attributes:
+        steps: on one of attention, from the sums of attention on.
+        beyond: on the one of FFNs that has most.
+        rows: of experts there.
+        held: values that it leaves there, those of experts apart. [1]
+    """
+
+    steps: Steps
+    beyond: tuple[Block, ...]
+    rows: float
+    held: float
+
+
+def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, str], Any]) -> Apart:
+    """A part whose norm and router stay with attention, and whose experts, shared experts and FFN are on dies of their own.
+
+    Each of these has some experts whole, and all of shared ones and of FFNs that are not routed, for an even share of all
+    tokens. A token goes to each of its experts, and once more where something else takes it.
+
+    Args:
+        on, turn, of: as they are.
+        part: of one copy of attention.
+        asked: useful operations of each operator of a copy, a die of attention.
+
+    Source:
+        [zhu2025megascale] sections 3 and 4.1: experts on nodes of their own, and micro-batches between them and attention;
+        [step3]: FFNs that are not routed on these as well.
+    """
+    model, at, ep = on.model, turn.at, of.ep
+    every = turn.tokens * of.copies
+    near, there = (
+        on.whole(model, next(one for one in transformer(model, replace(at, tokens=tokens)) if one.name == part.name))
+        for tokens in (float(ceil_div(at.tokens, of.tp)), float(ceil_div(every, ep)))
+    )
+    routed = model.experts is not None and part.name.startswith(MOE)
+    before, _, after = _cut(near) if routed else (near.operators[:1], (), near.operators[1:])
+    stay = tuple(one for one in after if routed and not one.name.startswith("shared_"))
+    rows, placed = 0.0, list[Operator]()
+    here = {one.name for one in (*before, *stay)}
+    for operator in there.operators:
+        if operator.name in here:
+            continue
+        if operator.name.startswith("experts_") and model.experts is not None:
+            most, read = busiest(model.experts, every, ep, of.redundant)
+            rows, stored = float(ceil_div(most, 1)), float(ceil_div(model.experts.count + of.redundant, ep))
+            if isinstance(operator, MatMul):
+                operator = replace(operator, m=rows, copies=min(float(read), rows), stored=stored)
+            elif isinstance(operator, Elementwise):
+                operator = replace(operator, rows=rows)
+        placed.append(operator)
+    far = replace(there, times=1, operators=tuple(placed))
+
+    def block(of_part: Part, share: float) -> Block:
+        covered = on.cover(of_part, nobody)
+        flop = (sum(share * asked.get((part.name, one), 0.0) for one in call.operators) for call in covered.calls)
+        return covered._replace(calls=tuple(call._replace(flop=n) for call, n in zip(covered.calls, flop, strict=True)))
+
+    once = float(len(placed) > len([one for one in placed if one.name.startswith("experts_")]))
+    copies = model.experts.top_k * routed_width(model) if routed and model.experts is not None else 0.0
+    tokens = at.tokens / of.tp
+    forth, taken = _across(turn, of, copies, once * model.hidden, model)
+    nbytes = at.tokens * model.hidden * on.itemsize
+    found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
+    found.append(block(replace(near, times=1, operators=before), 1.0))
+    found.append(Crossing("dispatch", "all_to_all", tokens * forth * on.itemsize, taken))
+    found.append(Crossing("combine", "all_to_all", tokens * forth * on.returned, taken.swapaxes(0, 1), True))
+    found += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
+    found += [Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else []
+    share = of.tp * every / at.tokens / ep  # of all that a group asks
+    return Apart(found, (block(far, share),), rows, _left(far) + 2.0 * far.rows * model.hidden)
+
+
+def _across(turn: Turn, of: Split, copies: float, once: float, model: Model) -> tuple[float, Any]:
+    """Values of a token that leave a die of attention, and which part of the fullest one's goes from each die to each."""
+    even, whole = np.full(of.ep, 1 / of.ep), copies + once
+    shares = None
+    if copies and model.experts is not None:
+        shares = spread(model.experts, turn.tokens * of.copies, of.ep, of.redundant)
+    taken = (copies * (even if shares is None else shares) + once * even) / whole
+    sends = np.repeat(turn.sent, of.tp) if turn.sent else np.ones(of.attention)
+    found = np.zeros((of.group, of.group))
+    found[: of.attention, of.attention :] = sends[:, None] * taken[None, :]
+    return whole, found
 
 
 def _left(part: Part) -> float:

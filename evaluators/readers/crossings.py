@@ -57,6 +57,7 @@ class Between(NamedTuple):
         routed: links as tokens to experts find them, and results; None for as all else does.
         library: of these.
         sums: who adds up what dies of a copy of attention have.
+        attention: members of a group that have attention, the first ones; 0 for all.
     """
 
     on: Level
@@ -67,6 +68,7 @@ class Between(NamedTuple):
     routed: tuple[Level, Level] | None = None
     library: Dispatch | None = None
     sums: Sums = Sums()
+    attention: int = 0
 
     def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False) -> Job:
         """An exchange of all groups."""
@@ -76,6 +78,7 @@ class Between(NamedTuple):
                 return Job(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back)
             ended = self.library.combine_start if back else self.library.dispatch_start
             return Job(pattern, self.routed[back], groups, None, nbytes, ranks, shares, self.boxed, back, ended)
+        groups = groups[:, : self.attention or None]
         if pattern != "hand_over":
             return Job(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks, sums=self.sums)
         each = groups.reshape(-1, self.stages, groups.shape[1])
@@ -95,6 +98,7 @@ def between(
     library: Dispatch | None = None,
     rows: tuple[int, int] | None = None,
     sums: tuple[str, int] = ("ring", 0),
+    attention: int = 0,
 ) -> Between:
     """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
 
@@ -105,6 +109,7 @@ def between(
         copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
         rows: of dies, first and how many, that groups are on; None for all.
         sums: who adds up, and phases of a tree.
+        attention: as of `Between`.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
     cols = int(chip.dies.cols)
@@ -115,7 +120,7 @@ def between(
     boxed = None if copies is None or not each or each == members else (each, copies(members // each))
     routed = None if library is None else (level(chip, library.dispatch), level(chip, library.combine))
     by = Sums(sums[0], node(chip, at, tp) if sums[0] == "two_level" else 0, sums[1] if sums[0] == "ktree" else 0)
-    return Between(on, at, tp, stages, boxed, routed, library, by)
+    return Between(on, at, tp, stages, boxed, routed, library, by, attention)
 
 
 def node(chip: Chip, at: Array, tp: int) -> int:

@@ -207,14 +207,19 @@ def iterated(price, of, load, prompts, lane, period, full, found):
     decoding = busy / (busy + prefill) if prefill > 0 else 1.0
     here = max(1.0, held * decoding) if full else min(1 + others(held * lanes, lanes) * decoding, of.batch)
     share = spilled(of, max(held, here))
-    # lanes of a pipeline go round together: where any of them has a chunk, all wait for it
     own = min(lane * count * period, chunks_at_once(of, here)) if of.prefills else 0.0
-    any_of = max(own, 1 - math.exp(-of.stages * own))
     crowd = max(1.0, of.share * min(of.stages, held * of.stages))
     found.decodes, found.prefill, found.held = here, prefill, held
-    step = crowd * decoded(price, of, load, here, share)
-    if any_of > 0:
-        step += any_of * beside(price, of, load, prompts, here, share)
+    step = decode = crowd * decoded(price, of, load, here, share)
+    if own > 0:
+        chunk = beside(price, of, load, prompts, here, share)
+        if of.mixed:
+            # lanes of a pipeline go round together: where any of them has a chunk, all are as long as that
+            step += max(own, 1 - math.exp(-of.stages * own)) * chunk
+        else:
+            # a lane has its own prompts beside its decodes; those behind another's pass with it, and end when it does
+            behind = 1 - math.exp(-(of.stages - 1) * own)
+            step += max(crowd * own * chunk, own * chunk + behind * max(0.0, chunk - decode))
     return step
 
 

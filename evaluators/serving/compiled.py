@@ -20,9 +20,10 @@ from dse.evaluators.serving.busiest import ended, note, started
 from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
-from dse.evaluators.serving.queues import elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
+from dse.evaluators.serving.queues import behind, elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, may, paged, release, remember, steady, take
 from dse.evaluators.serving.state import BATCH, MEMORY
+from dse.evaluators.serving.turns import answered, asked, next_arrival, unanswered, upcoming
 
 PER_OCTAVE, OCTAVES = 512, 80
 """Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
@@ -45,7 +46,8 @@ def play(s, prices, transfer, stop):
             total.now, total.coming = now, coming
             return PAUSED
         total.work -= len(s.lanes)
-        t = _next(s, s.requests[coming].arrival if coming < n else np.inf, now)
+        coming = upcoming(s, coming)
+        t = _next(s, next_arrival(s, coming), now)
         if t == np.inf:
             return STUCK
         if t > stop.seconds or total.queued > stop.waiting or max(total.late, total.slow) > stop.misses:
@@ -64,10 +66,10 @@ def play(s, prices, transfer, stop):
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
             receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
-            total.in_system += 1
-            queue(s, coming, placed(s, s.requests[coming], transfer))
-            s.requests[coming].queued = total.queued
-            coming += 1
+            _arrive(s, coming, transfer)
+            coming = upcoming(s, coming + 1)
+        while total.thinking > 0 and s.requests[s.coming[0]].arrival <= t:
+            _arrive(s, asked(s), transfer)
         for i in range(len(s.instances)):
             here = s.instances[i]
             # who has tried all lanes waits for something to happen; who had to stop, for the first stage
@@ -79,6 +81,14 @@ def play(s, prices, transfer, stop):
                 send(s, here, transfer, t)
                 here.why = _why(s, here)
     return ENDED
+
+
+@piece
+def _arrive(s, r, transfer):
+    """A request comes, and waits where it goes."""
+    s.total[0].in_system += 1
+    queue(s, r, placed(s, s.requests[r], transfer))
+    s.requests[r].queued = s.total[0].queued
 
 
 @piece
@@ -117,7 +127,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
         for stage in range(here.stages):
             end = max(end, free[stage]) + step * s.shares[here.pool, stage]
             free[stage] = end
-        lane.end = end
+        lane.start, lane.end = t, end
         here.ends = min(here.ends, end)
         here.next_lane = turn
         started(s.at_once[here.pool], lane, f.prompt > 0)
@@ -162,9 +172,9 @@ def _closed(s, here, pool, lane):
 @piece
 def _horizon(s, here, transfer, stop, coming, t):
     """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
-    if s.instances[0].pool == here.pool:
+    if s.instances[0].pool == here.pool and len(s.coming) == 0:
         coming += elsewhere(s, s.pools[here.pool], here, transfer)
-    until = min(s.requests[coming].arrival if coming < len(s.requests) else np.inf, stop.seconds)
+    until = unanswered(s, here, min(next_arrival(s, coming), stop.seconds), t)
     if s.instances[0].pool == here.pool:
         return until
     if s.total[0].remote > 0 or s.transit[0] >= 0:
@@ -364,6 +374,9 @@ def _prefill(s, here, pool, lane, t, room, new):
         if not take(s, pool, here, q, hit + tokens):
             break
         join(s, here, lane, unqueue(s, here))
+        if q.fetch > 0:
+            f.cells += cells(s, pool, q.fetch)
+            s.total[0].fetched += q.fetch
         q.done = q.begun = hit
         remember(s, here, pool, q, hit)
         s.total[0].reused += hit
@@ -408,6 +421,8 @@ def _finish(s, lane, transfer, stop, t):
         if q.part > 0:
             more = right(pool, r, q) if q.done == q.target else 0
             if q.done < q.target:
+                if transfer.layers > 0 and pool.hands_over:
+                    behind(q, transfer, lane.start, t)
                 q.done += q.part
                 if q.done == q.target:
                     remember(s, here, pool, q, q.target)
@@ -455,6 +470,7 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
         s.total[0].served += 1
         s.total[0].in_system -= 1
         release(s, pool, here, q)
+        answered(s, q, t)
         return
     q.source, q.left, q.left_paged = here.number, q.blocks, paged(pool, q)
     q.blocks = q.spilled = q.room = q.entered = 0
@@ -497,7 +513,7 @@ def _preempt(s, here, pool, lane):
         _move(s, pool, q)
     else:
         total.lost += _held(q)
-        q.done, q.target = 0, q.prompt + q.made
+        q.done, q.target, q.gone = 0, q.prompt + q.made, -np.inf
     requeue(s, here, r)
 
 

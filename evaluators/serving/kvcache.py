@@ -187,6 +187,15 @@ def paged(
     return replace(one, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
 
 
+def hosted(capacity: float, room: Room, *, block: int = 16) -> int:
+    """Blocks of prefixes, as those of `paged`, that the memory of a host has room for.
+
+    >>> hosted(1e6, Room(1e3), block=16)
+    62
+    """
+    return int(capacity // _sized(room, block)[0])
+
+
 def two_level(sram: float, hbm: float, room: Room, *, longest: int, block: int = 16) -> Memory:
     """Blocks in SRAM, and a ring of buffers in HBM, each for a request of `longest` tokens.
 

@@ -5,7 +5,7 @@ here knows a chip.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ class Pool:
         snapshot: likewise a snapshot of states, at which alone a prefix can then be reused; 0 where layers have none.
         every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
         pooled: prefixes stay in blocks that running requests do not need, and requests share them (`prefixes`).
+        hosted: blocks on the host for prefixes that have left the pool; the memory says how long one takes to come back.
         guesses: tokens that are guessed a decoding request in an iteration; the price has rows for them.
         acceptance: chance that a guess is right where those before it are.
         seed: of which guesses are.
@@ -56,6 +57,7 @@ class Pool:
     snapshot: int = 0
     every: int = 0
     pooled: bool = False
+    hosted: int = 0
     guesses: int = 0
     acceptance: float = 0.0
     seed: int = 0
@@ -65,6 +67,8 @@ class Pool:
             raise DesignError(
                 f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
             )
+        if self.hosted < 0 or (self.hosted and not self.pooled):
+            raise DesignError(f"pool: {self.hosted} blocks on the host, for prefixes of one pool of blocks alone")
         if min(self.guesses, self.seed) < 0 or not 0 <= self.acceptance <= 1:
             raise DesignError(
                 f"pool: {self.guesses} guesses, acceptance {self.acceptance}, seed {self.seed}; a share and counts"
@@ -118,7 +122,7 @@ class Served:
     """What came of a run. Instants are NaN for what did not happen.
 
     Attributes:
-        requests: that were asked.
+        requests: that were asked; turns of sessions with the times at which they have come.
         pools: that served them.
         state: the arrays of the loop, at the end.
         transfer: of caches between two pools.
@@ -192,6 +196,8 @@ def serve(
         raise DesignError(
             f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
+    if sent.layers < 0:
+        raise DesignError(f"transfer: {sent.layers} layers; give those of the model, or 0 for caches that go whole")
     if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
         raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
     for pool in pools:
@@ -215,6 +221,8 @@ def serve(
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
+    if len(requests.before):
+        requests = replace(requests, arrival=state.requests["arrival"].copy())
     return Served(requests, tuple(pools), state, sent, ended == STOPPED, routing=routing)
 
 
@@ -223,6 +231,11 @@ def _asked(requests: Requests, sent: Transfer, *, pooled: bool) -> Array:
     asked["sending"] = sent.seconds(requests.prompt)
     if len(requests.ranks):
         asked["rank"] = requests.ranks
+    asked["then"] = -1
+    if len(requests.before):
+        asked["turn"], asked["think"] = requests.before >= 0, requests.think
+        asked["then"][requests.before[asked["turn"]]] = np.flatnonzero(asked["turn"])
+        asked["arrival"][asked["turn"]] = np.inf  # until it is known
     if len(requests.starts):
         asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
         if not pooled:  # a part of the memory keeps prompts alone

@@ -10,10 +10,16 @@ Time is counted from the first arrival to the last completion. A load is the rat
 serve of the same requests when there are always some that wait (a closed loop). It is *overloaded* above 1, *backlogged* above
 0.95 or where queues grow by more than chance, else *stable*; requests that come within a few times what the quick ones of them
 take are *too short to say*.
+
+Turns of sessions come when they are asked. Of sessions that begin by themselves, the rate is that of their requests in the
+long run; queues are looked at while sessions begin. A closed population asks no faster than it is answered, and no queue of
+its grows: its load is the users that there are over those from which on they wait for each other, N X1 / X: X1 is the rate
+of one user who is alone, who thinks and is answered in turn, X that of the closed loop, and at X / X1 users the two bounds
+on the rate meet ([denning1978]). It is *saturated* above 1, where answers take longer by as much, else *stable*.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +30,7 @@ from dse.space.elementwise import Array
 from dse.space.requests import Requests
 from dse.space.workload import Class
 
-VERDICTS = ("stable", "backlogged", "overloaded", "too short to say")
+VERDICTS = ("stable", "backlogged", "overloaded", "too short to say", "saturated")
 NEAR = 0.95
 """Load above which waiting grows with every further request."""
 
@@ -70,6 +76,27 @@ class OfClass(NamedTuple):
     tpot: float
 
 
+class OfTurns(NamedTuple):
+    """What turns of sessions got, of some places in them.
+
+    Attributes:
+        name: of the places, from 1: "1", "2", "3-4", "5-8" and so on.
+        requests: of them.
+        prompt: tokens, the mean. [token]
+        reused: share of these that was taken from caches.
+        ttft, ttft_p90, tpot, latency: as the metrics of these names; NaN where no request tells. [s]
+    """
+
+    name: str
+    requests: int
+    prompt: float
+    reused: float
+    ttft: float
+    ttft_p90: float
+    tpot: float
+    latency: float
+
+
 def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
     """Metrics by name, as `evaluators.account.metrics` defines them; NaN where no request tells."""
     requests = served.requests
@@ -90,6 +117,7 @@ def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
         "recomputed": served.total["lost"] / max(1, served.total["prefilled"]),
         **guessed(served),
         "prefix_reused": float(served["hit"].sum()) / float(requests.prompt.sum()),
+        **fetched(served),
         "queue_growth": growth(served),
         "offered_load": (load := offered_load(served)),
         "load_verdict": float(VERDICTS.index(verdict(served, load))),
@@ -120,6 +148,34 @@ def by_class(served: Served, classes: Sequence[Class]) -> list[OfClass]:
     return found
 
 
+def by_turn(served: Served) -> list[OfTurns]:
+    """What turns got, by their places in sessions; nothing of requests that are none."""
+    requests = served.requests
+    if not len(requests.turns):
+        return []
+    done, several, tpot, _ = _kept(served, Slo())
+    found, first, last = list[OfTurns](), 1, 1
+    while first <= int(requests.turns.max()) + 1:
+        mine = (requests.turns + 1 >= first) & (requests.turns + 1 <= last)
+        if mine.any():
+            ttft, ends = (served[name] - requests.arrival for name in ("first", "completed"))
+            spread, prompts = _spread("ttft", ttft[done & mine]), requests.prompt[mine].astype(float)
+            found.append(
+                OfTurns(
+                    f"{first}" if first == last else f"{first}-{last}", int(mine.sum()), float(prompts.mean()),
+                    float(served["hit"][mine].sum()) / float(prompts.sum()), spread["ttft"], spread["ttft_p90"],
+                    _mean(tpot[several & mine]), _mean(ends[done & mine]),
+                )
+            )  # fmt: skip
+        first, last = last + 1, 2 * last
+    return found
+
+
+def grouped(served: Served, classes: Sequence[Class]) -> tuple[list[OfClass], list[OfTurns]]:
+    """What the requests of each class got, and turns by their places."""
+    return by_class(served, classes), by_turn(served)
+
+
 def _kept(served: Served, slo: Slo) -> tuple[Array, Array, Array, Array]:
     """Who is done, and has two tokens or more; the time per output token; and who is done within bounds. Shape (requests,)."""
     requests = served.requests
@@ -134,6 +190,13 @@ def _span(served: Served) -> float:
     """From the first arrival to the last token; NaN where nobody is done. [s]"""
     done = served["completed"][~np.isnan(served["completed"])]
     return float(done.max()) - float(served.requests.arrival[0]) if len(done) else float("nan")
+
+
+def fetched(served: Served) -> dict[str, float]:
+    """Share of the prompt tokens that came back from the host, where prefixes go there; those computed again count again."""
+    if not any(pool.hosted for pool in served.pools):
+        return {}
+    return {"prefix_fetched": served.total["fetched"] / float(served.requests.prompt.sum())}
 
 
 def guessed(served: Served) -> dict[str, float]:
@@ -151,17 +214,22 @@ def verdict(served: Served, load: float | None = None) -> str:
         served: a run.
         load: of it, where it is known.
     """
-    arrival = served.requests.arrival
+    requests, arrival = served.requests, served.requests.begins
     if served.never or served.stopped:
         return "overloaded"
+    if requests.population:
+        load = offered_load(served) if load is None else load
+        return "too short to say" if len(requests) < SHORT * requests.population else "saturated" if load > 1 else "stable"
     done = ~np.isnan(served["completed"])
-    waited, ran = (served["scheduled"] - arrival)[done], (served["completed"] - served["scheduled"])[done]
+    waited, ran = (served["scheduled"] - requests.arrival)[done], (served["completed"] - served["scheduled"])[done]
+    if len(requests.before):  # all of a session
+        ran = _lives(served)
     if arrival[-1] == arrival[0]:  # no rate: only whether some wait longer than they run
         return "backlogged" if waited.mean() > ran.mean() else "stable"
     load = offered_load(served) if load is None else load
     if load < CLEAR and not growth(served):
         return "stable"
-    if load > 1 and len(arrival) >= FEW:  # whatever comes after
+    if load > 1 and len(requests) >= FEW:  # whatever comes after
         return "overloaded"
     if arrival[-1] - arrival[0] < SHORT * np.quantile(ran, 0.1):
         return "too short to say"
@@ -170,12 +238,27 @@ def verdict(served: Served, load: float | None = None) -> str:
     return "backlogged" if load > NEAR or growth(served) > GROWTH else "stable"
 
 
+def _lives(served: Served) -> Array:
+    """From the begin of each session to its last token, where that is made. [s]"""
+    requests = served.requests
+    first, ends = requests.sessions, np.full(len(requests), -np.inf)
+    np.maximum.at(ends, first, np.where(np.isnan(served["completed"]), np.inf, served["completed"]))
+    begins = np.flatnonzero(requests.turns == 0)
+    lives = ends[begins] - requests.arrival[begins]
+    return np.asarray(lives[np.isfinite(lives)])
+
+
 def offered_load(served: Served) -> float:
     """The rate of requests over what the instances serve of the same in a closed loop; infinite where they come at once.
 
-    Where it is clearly low by the steady state's estimate, that estimate is taken.
+    Where it is clearly low by the steady state's estimate, that estimate is taken. Of a closed population, users over those
+    from which on they wait for each other.
     """
     requests = served.requests
+    if requests.population and not served.never:
+        alone = served.deployment.serve(requests.closed(1))
+        span = float(np.nanmax(alone["completed"]))
+        return requests.population * len(requests) / span / saturated(served.deployment, requests)
     if served.never or not np.isfinite(requests.rate):
         return float("inf")
     of = served.deployment
@@ -187,7 +270,7 @@ def offered_load(served: Served) -> float:
 
 def saturated(of: Deployment, requests: Requests) -> float:
     """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]"""
-    completed = np.sort(of.serve(replace(requests, arrival=np.zeros(len(requests))))["completed"])
+    completed = np.sort(of.serve(requests.at_once())["completed"])
     count = len(completed)
     first, last = (count // 10, count - 1 - count // 10) if count >= FEW else (0, count - 1)
     begin = float(completed[first]) if count >= FEW else 0.0
@@ -208,6 +291,12 @@ def growth(served: Served) -> float:
     if served.never:
         return 1.0
     arrival, queued = served.requests.arrival, served["queued"]
+    if len(served.requests.before):
+        if served.requests.population:
+            return 0.0
+        order = np.argsort(arrival, kind="stable")  # while sessions begin
+        order = order[arrival[order] <= served.requests.begins[-1]]
+        arrival, queued = arrival[order], queued[order]
     half = int(np.searchsorted(arrival, (arrival[0] + arrival[-1]) / 2))
     coming = len(arrival) - half
     if arrival[-1] == arrival[0] or coming < 2:

@@ -1,8 +1,10 @@
 """Prefixes in the blocks of running requests, compiled: hash blocks that requests share, and those that nobody needs, by age.
 
 One pool has both: a hash block that requests hold is as much in use as their own blocks; one that none holds any more stays
-until its blocks are needed, the one released longest ago first ([kwon2023]; vLLM's prefix caching). It has the whole steps of
-the tokens that its hash stands for, and is shared whole or not at all.
+until its blocks are needed, the one released longest ago first ([kwon2023]; vLLM's prefix caching). It has the whole steps
+of the tokens that its hash stands for, and is shared whole or not at all. Where there is room on the host, what has to leave
+the pool goes there, beside iterations and in none of their time, and the one that came longest ago leaves the host; who
+shares it brings it back into the pool, before its iteration.
 
 Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
 """
@@ -19,14 +21,16 @@ def match(s, here, pool, q):
     What it would share is noted in the request: hash blocks, and the blocks of those that others hold.
     """
     ring, positions = s.cache[here.number], 0
-    q.matched = q.spared = 0
+    q.matched = q.spared = q.fetch = 0
     while q.matched < q.hashed:
         entry = ring[s.hashes[q.first_hash + q.matched]]
         reach = positions + entry.steps * pool.block
-        if not entry.there or reach >= q.target:
+        if not (entry.there or entry.host) or reach >= q.target:
             break
         positions = reach
         q.matched += 1
+        if entry.host:
+            q.fetch += entry.steps * pool.block
         if entry.held > 0:
             q.spared += entry.steps * pool.each
         if entry.steps * pool.block < pool.prefix_block:
@@ -40,7 +44,11 @@ def share(s, here, pool, q):
     ring = s.cache[here.number]
     for k in range(q.first_hash, q.first_hash + q.matched):
         entry = ring[s.hashes[k]]
-        if entry.held == 0:
+        if entry.host:
+            _bring(ring, pool, here, entry)
+            entry.there = True
+            here.used += entry.steps * pool.each
+        elif entry.held == 0:
             _unlink(ring, pool, here, entry)
             here.used += entry.steps * pool.each
         entry.held += 1
@@ -68,6 +76,8 @@ def enter(s, here, pool, q, computed):
         k = q.first_hash + q.entered
         entry = ring[s.hashes[k]]
         if not entry.there:
+            if entry.host:
+                _bring(ring, pool, here, entry)
             entry.there = True
             entry.held = 1
             entry.steps = (ahead(pool, q) - q.entered * pool.prefix_block) // pool.block
@@ -97,8 +107,34 @@ def evict(s, here, pool):
     ring = s.cache[here.number]
     while here.used + here.cached > pool.blocks:
         entry = ring[ring[len(ring) - 1].newer]
+        number = ring[len(ring) - 1].newer
         _unlink(ring, pool, here, entry)
         entry.there = False
+        if pool.hosted > 0:
+            _send(ring, pool, here, number)
+
+
+@piece
+def _send(ring, pool, here, number):
+    """A hash block that has left the pool is the newest on the host, which the oldest leave."""
+    last = len(ring) - 2
+    entry, end = ring[number], ring[last]
+    entry.host = True
+    here.hosted += entry.steps * pool.each
+    entry.older, entry.newer = end.older, last
+    ring[end.older].newer = number
+    end.older = number
+    while here.hosted > pool.hosted:
+        _bring(ring, pool, here, ring[end.newer])
+
+
+@piece
+def _bring(ring, pool, here, entry):
+    """A hash block leaves the host."""
+    entry.host = False
+    here.hosted -= entry.steps * pool.each
+    ring[entry.older].newer = entry.newer
+    ring[entry.newer].older = entry.older
 
 
 @piece

@@ -114,13 +114,24 @@ def stored(values: Array, axes: Sequence[Array], *, least: float = np.finfo(floa
     Raises:
         DesignError: a composition below it.
     """
+    (found,) = several(np.asarray(values, float)[..., None], axes, least=least)
+    return found
+
+
+def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> list[Price]:
+    """As `stored`, of several prices with the same axes, the last dimension; they share all but their tables."""
     sizes = np.array([len(some) for some in axes])
     idle = np.zeros(sizes, bool)
     idle[np.asarray(axes[0]) == 0, :, np.asarray(axes[2]) == 0] = True
-    idle, table = idle.ravel(), np.broadcast_to(np.asarray(values, float), sizes).flatten()
+    many = values.shape[-1]
+    whole = np.broadcast_to(values, (*sizes, many)).reshape(-1, many)
+    idle, tables = idle.ravel(), np.ascontiguousarray(whole.T)
+    tables = tables.copy() if np.shares_memory(tables, values) else tables
     # an iteration of nothing is never asked for, but stands at a corner of cells that are
-    table[idle & ~np.isfinite(table)] = 0.0
-    if not (np.isfinite(table).all() and (table[~idle] >= least).all()):
+    tables[:, idle] = np.where(np.isfinite(tables[:, idle]), tables[:, idle], 0.0)
+    wrong = ~np.isfinite(tables) | ((tables < least) & ~idle)
+    if wrong.any():
+        table = tables[int(np.argmax(wrong.any(axis=1)))]
         bad = int(np.argmax(~np.isfinite(table) | ((table < least) & ~idle)))
         place = np.unravel_index(bad, sizes)
         where = ", ".join(f"{name} {some[at]:g}" for name, some, at in zip(AXES, axes, place, strict=True))
@@ -128,7 +139,8 @@ def stored(values: Array, axes: Sequence[Array], *, least: float = np.finfo(floa
     grid = np.zeros((len(AXES), sizes.max()))
     for row, some in zip(grid, axes, strict=True):
         row[: len(some)] = some
-    return _price(np.zeros(6), grid, sizes, table)
+    one = _price(np.zeros(6), grid, sizes, tables[0])
+    return [one._replace(table=table) for table in tables]
 
 
 COUNTS, CONTEXTS = 2**0.5, 2.0

@@ -142,6 +142,8 @@ def send(s, here, transfer, t):
         here.held += 1
         channel = np.argmin(s.channels)
         gone = max(t, s.channels[channel]) + q.sending
+        if transfer.layers > 0 and q.last == t:  # there was room for what has been computed
+            gone = max(s.channels[channel] + q.sending, q.gone)
         s.channels[channel] = gone
         q.ready = gone + transfer.latency
         s.total[0].sent += q.prompt
@@ -153,6 +155,24 @@ def send(s, here, transfer, t):
             s.transit[0] = r
         else:
             s.requests[before].follower = r
+
+
+@piece
+def behind(q, transfer, start, t):
+    """What an iteration has computed of a prompt is sent layer by layer behind it, by a channel that is free.
+
+    A layer's part can go when the layer is done, and layers take equal times; parts follow one another. With G when all of
+    before has gone, n parts of S / n and an iteration from b to e, that is
+
+        G' = max(max(G, b + (e - b) / n) + S, e + S / n)
+
+    since of a channel that waits for parts that come evenly, either the first one or the last one decides. What was reused is
+    there before. A channel that has something else to do until c has sent all at max(c + all of S, G).
+    """
+    if q.gone < 0 and q.begun > 0:
+        q.gone = start + q.sending * (q.begun / q.prompt)
+    part = q.sending * (q.part / q.prompt)
+    q.gone = max(max(q.gone, start + (t - start) / transfer.layers) + part, t + part / transfer.layers)
 
 
 @piece

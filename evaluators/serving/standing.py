@@ -8,14 +8,16 @@ prompts alone. Approximate where the loop is exact; it costs some hundred prices
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import released
+from dse.evaluators.machine.compile_cache import inlined, released
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, gapped, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
+from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer, records
 from dse.evaluators.serving.waits import delayed, kept, quantile, wait
 from dse.space.elementwise import Array
@@ -43,6 +45,8 @@ def refused(pools: Sequence[Pool], requests: Requests) -> str:
         return "requests that come at once have no steady state"
     if any(pool.policy.static for pool in pools):
         return "batches that end together have none; choose another mapping.serving.policy"
+    if len(requests.before):
+        return "turns wait for answers, which is for the loop to say; give workload.sessions=null"
     if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
         return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
     if any(pool.guesses for pool in pools):
@@ -50,6 +54,7 @@ def refused(pools: Sequence[Pool], requests: Requests) -> str:
     return ""
 
 
+@lru_cache(maxsize=8)
 def mix(requests: Requests) -> Mix:
     """What the steady state counts of requests.
 
@@ -86,13 +91,18 @@ def _last(arrival: Array, prompt: Array, further: Array) -> Array:
     return np.array(found)
 
 
+@lru_cache(maxsize=8)
+def _lengths(requests: Requests) -> tuple[float, float, float]:
+    """Of the mean request: all of it, its prompt and its output. [token]"""
+    return float(requests.total.mean()), float(requests.prompt.mean()), float(requests.output.mean())
+
+
 def station(pool: Pool, requests: Requests, *, prefills: bool, decodes: bool) -> Array:
     """A pool as a record of `balance.STATION`; of the mean request, as far as memory goes."""
     memory, rule = pool.memory, pool.policy
-    whole = float(requests.total.mean()) - 1
-    positions = (
-        whole if rule.lifetime else float(requests.prompt.mean()) + (float(requests.output.mean()) / 2 if decodes else 0)
-    )
+    total, prompt, output = _lengths(requests)
+    whole = total - 1
+    positions = whole if rule.lifetime else prompt + (output / 2 if decodes else 0)
     need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
     room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
     near = memory.blocks / need if memory.pages or memory.buffers else math.inf
@@ -118,39 +128,87 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    for one in of:
+    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
+    known: dict[tuple[Any, ...], int] = {}
+    kinds = list[Array]()
+
+    def stood(pools: Sequence[Pool], *, prefills: bool, decodes: bool) -> Array:
+        which = []
+        for pool in pools:
+            kind = pool.memory, pool.policy, pool.instances, pool.shares, pool.batch, prefills, decodes
+            if kind not in known:
+                known[kind] = len(kinds)
+                kinds.append(station(pool, requests, prefills=prefills, decodes=decodes))
+            which.append(known[kind])
+        return np.asarray(np.concatenate(kinds)[which])
+
+    for place, one in enumerate(of):
         if why := refused(one.pools, requests):
             raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
-    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
-    for place, one in enumerate(of):
-        groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:4]), []).append(place)
+        groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:3]), []).append(place)
     for places in groups.values():
-        some = [of[place] for place in places]
-        first = np.concatenate([station(one.pools[0], requests, prefills=True, decodes=len(one.pools) == 1) for one in some])
-        last = np.concatenate([station(one.pools[-1], requests, prefills=len(one.pools) == 1, decodes=True) for one in some])
+        some, apart = [of[place] for place in places], len(of[places[0]].pools) == 2
+        first = stood([one.pools[0] for one in some], prefills=True, decodes=not apart)
+        last = stood([one.pools[-1] for one in some], prefills=False, decodes=True) if apart else first
         sent = np.array([sending(one.transfer, load) for one in some])
-        here, room = (
-            records(STANDING, len(some)),
-            (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))),
-        )
-        apart = len(some[0].pools) == 2
-        solve(some[0].pools[0].price, some[0].pools[-1].price, apart, first, last, sent, load, bound, room, here)
+        here = records(STANDING, len(some))
+        room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
+        tables = tuple(_tables([one.pools[end].price.table for one in some]) for end in (0, -1))
+        solve(some[0].pools[0].price, some[0].pools[-1].price, tables, apart, first, last, sent, load, bound, room, here)
         found[places] = here
     return found
 
 
-def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float]:
-    """That a channel has a cache, in the mean; the latency; and channels. [s], [s], [1]"""
+def _tables(several: Sequence[Array]) -> tuple[Array, Array]:
+    """Tables that differ, shape (tables, points), and which of them each one is."""
+    places: dict[int, int] = {}
+    which = np.array([places.setdefault(id(table), len(places)) for table in several])
+    distinct = dict(zip(map(id, several), several, strict=True))
+    return np.stack(list(distinct.values())), which
+
+
+def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:
+    """That a channel has a cache, in the mean; the latency; channels; and layers that go by themselves. [s], [s], [1], [1]"""
     if transfer is None:
-        return 0.0, 0.0, 1.0
-    return float((load.weights * transfer.seconds(load.prompts)).sum()), transfer.latency, float(transfer.channels)
+        return 0.0, 0.0, 1.0, 0.0
+    taken = float((load.weights * transfer.seconds(load.prompts)).sum())
+    return taken, transfer.latency, float(transfer.channels), float(transfer.layers)
 
 
 @released
-def solve(price, later, apart, first, last, sent, load, bound, room, found):
-    """Pools that have the same prices, one after the other: `found` for each record of `first`, `last` and `sent`."""
+def exposed(taken, layers, chunks, prefill):
+    """Of the time in which a channel sends a cache, what is left when its prompt is done. [s]
+
+    Args:
+        taken: for all of it. [s]
+        layers: that go each when it is computed; 0 where a cache goes whole.
+        chunks, prefill: of a prompt, and the time from its first to its last. [1], [s]
+
+    >>> exposed(8.0, 0.0, 1.0, 4.0), exposed(8.0, 4.0, 1.0, 4.0), exposed(2.0, 4.0, 1.0, 4.0)
+    (8.0, 5.0, 0.5)
+    """
+    if layers == 0:
+        return taken
+    parts = layers * chunks
+    return max(taken / parts, taken - prefill * (1 - 1 / parts))
+
+
+@released
+def solve(linear, far, tables, apart, first, last, sent, load, bound, room, found):
+    """Pools whose prices have the same linear part and the same points, one after the other.
+
+    Args:
+        linear, far: prices of the first pool and of the last one, whose tables do not count.
+        tables: of each of these two: those that differ, and which of them each pool has.
+        apart, load, bound: as they are.
+        first, last, sent: a record, or a row, of each.
+        room: to work in.
+        found: what is found, a record of each.
+    """
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
     for row in range(len(found)):
+        price = _priced(linear, tables[0], row)
+        later = _priced(far, tables[1], row)
         of = first[row]
         prompts = prefilling(price, of, load, taken)
         balanced(price, of, load, prompts, 0.0, full[0])
@@ -170,6 +228,12 @@ def solve(price, later, apart, first, last, sent, load, bound, room, found):
         _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, balance, found[row])
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
         found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
+
+
+@inlined
+def _priced(price, tables, row):
+    """A price with the table of a pool."""
+    return Price(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)
 
 
 @released
@@ -201,7 +265,8 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     found.within = kept(bound, services, load.weights, waiting, mean)
     moved = 0.0
     if apart:
-        moved = sent[0] + sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
+        moved = exposed(sent[0], sent[3], found.chunks, balance[0].prefill)
+        moved += sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
         if sent[0] > 0 and load.rate * sent[0] < sent[2]:  # beyond, the last request waits as it is late
             moved += wait(min(load.rate * sent[0] / sent[2], 0.999), sent[2], sent[0], load.gaps, 0.0)
     found.tpot = end.period + moved * load.each

@@ -16,38 +16,41 @@ def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
 
 REQUEST = _fields(
     "prompt output target done begun made part room blocks spilled follower instance source left left_paged preempted hit "
-    "queued first_hash hashed span matched spared shared entered rank",
-    "arrival last scheduled first completed ready sending",
-    "parked remote",
+    "queued first_hash hashed span matched spared shared entered rank then fetch",
+    "arrival last scheduled first completed ready sending think gone",
+    "parked remote turn",
 )
-"""Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the iteration
-that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a queue; where
-it is; where its cache still is, and its blocks there, those of the second memory apart; preemptions; tokens reused when first
-scheduled; requests in queues when it came; its hashes, and tokens that these stand for; hash blocks that it could share, and
-blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others; its rank, of which the
-least is served first. Instants: as `measures`
-names them, that of its last token, and when its cache is where it is sent; and how long a channel has it. Whether its cache is
-on the host, or in another instance. [token], [s]"""
+"""Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the
+iteration that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a
+queue; where it is; where its cache still is, and its blocks there, those of the second memory apart; preemptions; tokens
+reused when first scheduled; requests in queues when it came; its hashes, and tokens that these stand for; hash blocks that
+it could share, and blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others; its
+rank, of which the least is served first; the next turn of its session, -1 for none; positions that it could share, or
+shares, from the host. Instants: as `measures` names them, that of its last token, and when its cache is where it is sent;
+how long a channel has it, how long its user thinks before, and when a channel that was free before would have sent what is
+computed of it, layer by layer. Whether its cache is on the host, or in another instance, and whether it waits for an answer
+before it comes. [token], [s]"""
 
 INSTANCE = _fields(
-    "number pool stages first_lane next_lane head queued held most used paged buffers peak cached why",
+    "number pool stages first_lane next_lane head queued held most used paged buffers peak cached hosted why",
     "area busy since ends by_batch by_memory",
     "due",
 )
-"""Its queue; requests held, and the most at a time; blocks used, those of the second memory apart, and buffers; the most blocks
-of both; hash blocks cached, or blocks of those that nobody holds where they are in the same pool; why the first in its queue
-was not taken up (0, or as `BATCH` says). Block-seconds, up to when, busy seconds, when the first of its lanes ends, and seconds
-in which somebody waits for each of these. Whether something has happened."""
+"""Its queue; requests held, and the most at a time; blocks used, those of the second memory apart, and buffers; the most
+blocks of both; hash blocks cached, or blocks of those that nobody holds where they are in the same pool; blocks of those
+that are on the host; why the first in its queue was not taken up (0, or as `BATCH` says). Block-seconds, up to when, busy
+seconds, when the first of its lanes ends, and seconds in which somebody waits for each of these. Whether something has
+happened."""
 
 BATCH, MEMORY = 1, 2
 """What the first in a queue is not taken up for, when all lanes have tried: a place in the batch, and memory."""
 
-LANE = _fields("number instance count", "end", "prompts")
-"""How many requests, and when its iteration ends; infinite where it is idle. Whether that one has prompts."""
+LANE = _fields("number instance count", "end start", "prompts")
+"""How many requests, and when its iteration ends and began; infinite where it is idle. Whether that one has prompts."""
 
 POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each pages buffers "
-    "prefix prefix_block entry snapshot every guesses seed",
+    "prefix prefix_block entry snapshot every hosted guesses seed",
     "host acceptance",
     "mixed chunked static lifetime swap by_chunk gated hands_over pooled",
 )
@@ -63,13 +66,14 @@ how many of a block that is with all that a request has."""
 
 TOTAL = _fields(
     "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work "
-    "late slow guessed",
+    "late slow guessed thinking fetched",
     "system_area queue_area now",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
 sent; iterations kept; requests that have come; work that is left before a pause; requests whose first token, and whose mean
-time per token, was beyond the bounds of `Stop`; tokens made of guesses that were right; request-seconds; the last instant."""
+time per token, was beyond the bounds of `Stop`; tokens made of guesses that were right; turns that users think about;
+positions of prefixes that came back from the host; request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""
@@ -82,9 +86,9 @@ AT_ONCE = _fields("prompts decodes most_prompts most_decodes most")
 
 LOG = _fields("instance lane prompt requests positions queued pairs past far", "start end step")
 GAP = _fields("count", "seconds")
-CACHED = _fields("older newer held steps", flags="there state")
-"""A ring by age round a last entry that is no block; how many requests hold it, in one pool, and its steps; whether a snapshot
-of states is there, too."""
+CACHED = _fields("older newer held steps", flags="there state host")
+"""A ring by age round a last entry that is no block, and one round the last but one of those on the host; how many requests
+hold it, in one pool, and its steps; whether it is there, with a snapshot of states, too, or on the host."""
 
 
 SLICE = 1 << 20
@@ -125,6 +129,9 @@ class Transfer(NamedTuple):
         matched: share of a prompt that must be there for that. [-]
         apart, times: where the most requests of an instance are more than so many above, and more than so many times, the
             fewest of one, the arrival goes to that one. [request], [-]
+        layers: that are sent each as soon as it is computed, behind the iterations that prefill; 0 where a cache goes whole
+            when these are done. What a channel then has to do after the last of them is its last layer, or what it has not
+            caught up with. A cache that finds no room when its prompt is done goes whole, when there is some.
 
     Source:
         [smg2025] cache-aware routing: its three thresholds. Departures: what is matched are the caches themselves, not the
@@ -142,6 +149,7 @@ class Transfer(NamedTuple):
     matched: float = 0.3
     apart: int = 64
     times: float = 1.5
+    layers: int = 0
 
     def seconds(self, positions: Any) -> Any:
         """That a channel has the cache of a request."""
@@ -162,7 +170,7 @@ class State(NamedTuple):
         work: of each instance, in iterations without prompts and in those with; shape (instances, 2).
         busiest: iterations that `busiest.note` keeps, records of `STEP`; shape (pools, 2, BUSIEST).
         at_once: records of `AT_ONCE`, one a pool.
-        cache: of prefix blocks, shape (instances, hashes + 1).
+        cache: of prefix blocks, shape (instances, hashes + 2).
         log: the first iterations.
         hashes: of all prompts.
         running: of each lane, by rank, and of one rank in the order of admission; shape (lanes, most requests).
@@ -173,6 +181,7 @@ class State(NamedTuple):
         scratch: room for one number a position of a block.
         holds: whether a request shares each of its hash blocks, shape of `hashes`.
         lasts: the last of each rank in the queue of an instance, -1 for none; shape (instances, ranks).
+        coming: a heap of turns that users think about, by when they come; shape (sessions,), 0 where no request is a turn.
     """
 
     requests: Array
@@ -197,6 +206,7 @@ class State(NamedTuple):
     scratch: Array
     holds: Array
     lasts: Array
+    coming: Array
 
 
 def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
@@ -224,7 +234,7 @@ def fresh(
     """
     for name in ("last", "scheduled", "first", "completed", "ready"):
         requests[name] = np.nan
-    requests["target"] = requests["prompt"]
+    requests["target"], requests["gone"] = requests["prompt"], -np.inf
     pool_of = np.repeat(np.arange(len(pools)), pools["instances"])
     stages = np.array([len(some) for some in shares])
     depth = np.repeat(stages, pools["instances"])
@@ -234,8 +244,9 @@ def fresh(
     of_lane = np.repeat(numbers, depth)
     lanes = records(LANE, len(of_lane), number=np.arange(len(of_lane)), instance=of_lane, end=np.inf)
     blocks = int(hashes.max()) + 1 if len(hashes) and (pools["prefix"] + pools["pooled"]).any() else 0
-    cache = np.zeros((len(pool_of), blocks + 1), CACHED)
-    cache["older"][:, -1] = cache["newer"][:, -1] = blocks
+    cache = np.zeros((len(pool_of), blocks + 2), CACHED)
+    for end in (blocks, blocks + 1):
+        cache["older"][:, end] = cache["newer"][:, end] = end
     of_stage = np.zeros((len(pools), int(stages.max())))
     for row, some in zip(of_stage, shares, strict=True):
         row[: len(some)] = some
@@ -247,4 +258,5 @@ def fresh(
         np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
         np.zeros(int(pools["block"].max()), np.int64), np.zeros(len(hashes), np.bool_),
         np.full((len(pool_of), int(requests["rank"].max()) + 1), -1, np.int64),
+        np.zeros(int((~requests["turn"]).sum()) if requests["turn"].any() else 0, np.int64),
     )  # fmt: skip

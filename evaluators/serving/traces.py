@@ -41,6 +41,8 @@ class Format(NamedTuple):
         hashes: column of block hashes; empty where there is none.
         ticks: whether the clock is coarse, so that requests may come at the same time.
         tokens: columns of the tokens themselves, of the prompt and of the output; empty where there are none.
+        turns: of lines that are sessions, the column with a list of their requests, and in these that of the time from the end
+            of one to the next; empty where no line can be one.
     """
 
     lines: str
@@ -51,12 +53,21 @@ class Format(NamedTuple):
     hashes: str = ""
     ticks: bool = False
     tokens: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
 
 
 FORMATS = {
     "mooncake": Format("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
     "llmservingsim": Format(
-        "jsonl", "arrival_time_ns", "input_toks", "output_toks", 1e-9, "", True, ("input_tok_ids", "output_tok_ids")
+        "jsonl",
+        "arrival_time_ns",
+        "input_toks",
+        "output_toks",
+        1e-9,
+        "",
+        True,
+        ("input_tok_ids", "output_tok_ids"),
+        ("sub_requests", "tool_duration_ns"),
     ),
     "azure": Format("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0, ticks=True),
     "burstgpt": Format("csv", "Timestamp", "Request tokens", "Response tokens", ticks=True),
@@ -142,17 +153,60 @@ class _Rows:
     before: int = 0
     start: tuple[int, float] | None = None
     last: float = float("-inf")
+    waits: Any = field(default_factory=lambda: array("q"))
+    thinks: Any = field(default_factory=lambda: array("d"))
+    turns: Any = field(default_factory=lambda: array("i"))
+    within: str = ""
 
     def fault(self, row: int, what: str) -> None:
         if len(self.bad) < NAMED:
-            self.bad.append(f"row {row + self.before}, {what}")
+            self.bad.append(f"row {row + self.before}, {self.within}{what}")
         else:
             self.more += 1
 
     def add(self, number: int, row: dict[str, Any]) -> None:
+        """A line: a request, or a session of several."""
+        if not self.of.turns:
+            self._one(number, row)
+            return
+        if self.of.turns[0] not in row:
+            if self._one(number, row):
+                self._turn(-1, 0.0, 0)
+            return
+        column, pause = self.of.turns
+        some = row[column]
+        if not isinstance(some, list) or not some or not all(isinstance(one, dict) for one in some):
+            self.fault(number, f"column {column}: {_shown(some)} is not a list of requests")
+            return
+        before, think, turn = -1, 0.0, 0
+        for place, one in enumerate(some):
+            self.within = f"request {place + 1} of its session, "
+            if self._one(number, {**row, **one, self.of.arrival: row.get(self.of.arrival)}):
+                self._turn(before, think, turn)
+                before, think, turn = len(self.prompt) - 1, 0.0, turn + 1
+            think += self._pause(number, one.get(pause, 0), pause) if place + 1 < len(some) else 0.0
+        self.within = ""
+
+    def _turn(self, before: int, think: float, turn: int) -> None:
+        self.waits.append(before)
+        self.thinks.append(think)
+        self.turns.append(turn)
+
+    def _pause(self, number: int, value: Any, column: str) -> float:
+        try:
+            seconds = float("nan") if isinstance(value, bool) else float(value) * self.of.unit
+        except (TypeError, ValueError, OverflowError):
+            seconds = float("nan")
+        if not 0 <= seconds <= LATEST:
+            self.fault(number, f"column {column}: {_shown(value)} is not a time of 0 or more")
+            return 0.0
+        return seconds
+
+    def _one(self, number: int, row: dict[str, Any]) -> bool:
+        """A request. Returns whether it was kept."""
         if any(_zero(row.get(getattr(self.of, name))) for name in self.skip):
             self.skipped += 1
-            return
+            return False
         prompt = self._whole(number, row, self.of.prompt)
         output = self._whole(number, row, self.of.output)
         arrival = self._time(number, row) if self.of.arrival else float("nan")
@@ -168,6 +222,8 @@ class _Rows:
             self.output.append(output)
             self.arrival.append(arrival)
             self.lines.append(number + self.before)
+            return True
+        return False
 
     def _sort(self, number: int, row: dict[str, Any]) -> int | None:
         column, names = self.sorts
@@ -269,10 +325,18 @@ class _Rows:
         if self.sorts.column:
             found = replace(found, kinds=np.frombuffer(self.kinds, np.int32))
         if not self.hashes:
-            return found
+            return self._in_turns(found)
         numbers = np.unique(np.frombuffer(self.hashes, np.int64), return_inverse=True)[1].astype(np.int32)
         found = replace(found, starts=np.frombuffer(self.counts, np.int64), hashes=numbers)
-        return replace(found, block=BLOCK) if self.of.tokens else found
+        return self._in_turns(replace(found, block=BLOCK) if self.of.tokens else found)
+
+    def _in_turns(self, found: Requests) -> Requests:
+        """Requests that know whose answer they wait for, where some do."""
+        if not any(self.turns):
+            return found
+        before, turns = np.frombuffer(self.waits, np.int64), np.frombuffer(self.turns, np.int32)
+        some = replace(found, before=before, think=np.frombuffer(self.thinks, float), turns=turns)
+        return some.begun(some.begins)
 
 
 def _zero(value: Any) -> bool:
@@ -291,7 +355,8 @@ def _requests(
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
     columns = _object(first) if lines == "jsonl" else _header(path, before, first)
     of = chosen(FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
-    missing = [name for name in (of.arrival, of.prompt, of.output) if name and name not in (columns or ())]
+    wanted = (of.arrival,) if of.turns and of.turns[0] in (columns or ()) else (of.arrival, of.prompt, of.output)
+    missing = [name for name in wanted if name and name not in (columns or ())]
     if lines != of.lines or missing:
         raise DesignError(
             f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has; there are {_names(columns)}"
@@ -348,7 +413,8 @@ def _seen(path: Path, lines: str, columns: Any) -> Format:
     found = [of for of in FORMATS.values() if of.lines == lines]
     names = {name: {of.arrival, of.prompt, of.output} - {""} for name, of in FORMATS.items() if of.lines == lines}
     for (_, wanted), of in zip(names.items(), found, strict=True):
-        if columns is not None and wanted <= set(columns):
+        sessions = {of.arrival, of.turns[0]} if of.turns else wanted
+        if columns is not None and (wanted <= set(columns) or sessions <= set(columns)):
             return of
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
     raise DesignError(f"{path}: row 1: no known columns; there are {_names(columns)}; known are {known}")

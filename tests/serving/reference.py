@@ -9,7 +9,7 @@ from dse.evaluators.serving.loop import Pool
 from dse.evaluators.serving.state import Transfer
 from dse.space.requests import Requests
 
-COUNTS = ("iterations", "prefilled", "decoded", "guessed", "reused", "lost", "preempted", "swapped", "sent")
+COUNTS = ("iterations", "prefilled", "decoded", "guessed", "reused", "lost", "preempted", "swapped", "sent", "fetched")
 
 FAR = "in the second memory"
 
@@ -28,6 +28,9 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 "hashes": hashes, "scheduled": None, "tokens": [], "cached": 0, "goal": int(many.prompt[r]), "memory": [],
                 "steps": 0, "begun": 0, "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
                 "held": [], "offered": 0, "rank": int(many.ranks[r]) if len(many.ranks) else 0,
+                "gone": None,
+                "before": int(many.before[r]) if len(many.before) else -1,
+                "think": float(many.think[r]) if len(many.think) else 0.0,
             }
         )  # fmt: skip
     machines = [machine(number, pool) for number, pool in enumerate(pools) for _ in range(pool.instances)]
@@ -37,11 +40,12 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
         "total": dict.fromkeys(COUNTS, 0),
         "played": [], "blocks taken": 0, "blocks given back": 0, "gaps": [],
     }  # fmt: skip
-    coming, now = list(requests), -inf
+    coming, now = [r for r in requests if r["before"] < 0], -inf
+    world["later"], world["coming"] = [r for r in requests if r["before"] >= 0], coming
     while any(len(r["tokens"]) < r["output"] for r in requests):
         ends = [lane["end"] for m in machines for lane in m["lanes"] if lane["end"] is not None]
         starts = [m["stages"][0] for m in machines if len(m["stages"]) > 1 and m["stages"][0] > now]
-        then = min([r["arrival"] for r in coming[:1]] + ends + starts + [ready for ready, _ in world["travelling"]])
+        then = min([r["arrival"] for r in coming] + ends + starts + [ready for ready, _ in world["travelling"]])
         for m in machines:
             memory = world["pools"][m["pool"]].memory
             used = memory.blocks - available(m) + memory.pages - len(m["pages"])
@@ -57,8 +61,10 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
             if ready <= now:
                 world["travelling"].remove((ready, r))
                 arrive(world, r)
-        while coming and coming[0]["arrival"] <= now:
-            arrival = coming.pop(0)
+        # those that wait for nobody, then turns
+        here = sorted((r for r in coming if r["arrival"] <= now), key=lambda r: (r["before"] >= 0, r["arrival"], r["name"]))
+        for arrival in here:
+            coming.remove(arrival)
             wait(aware(world, arrival) or choose(world, 0), arrival)
         for m in machines:
             send(world, m, now)
@@ -79,7 +85,8 @@ def machine(number: int, pool: Pool) -> dict[str, Any]:
         "pool": number, "queue": [], "lanes": [{"members": [], "end": None} for _ in range(pool.stages)], "next": 0,
         "free": set(range(pool.memory.blocks)), "buffers": set(range(pool.memory.buffers)), "stages": [0.0] * pool.stages,
         "pages": {f"{FAR} {number}" for number in range(pool.memory.pages)},
-        "prefixes": OrderedDict(), "shared": {}, "old": OrderedDict(), "expected": 0, "area": 0.0, "busy": 0.0,
+        "prefixes": OrderedDict(), "shared": {}, "old": OrderedDict(), "host": OrderedDict(),
+        "expected": 0, "area": 0.0, "busy": 0.0,
         "why": "", "by_batch": 0.0, "by_memory": 0.0,
     }  # fmt: skip
 
@@ -123,7 +130,7 @@ def why(world: dict[str, Any], m: dict[str, Any]) -> str:
     r = m["queue"][0]
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
     shares = pool.pooled and r["state"] == "new"
-    match = [m["shared"][h] for h, _ in matching(world, m, pool, r)] if shares else []
+    match = [m["shared"][h] for h, _ in matching(world, m, pool, r) if h in m["shared"]] if shares else []
     computed = (hit_of(world, m, pool, r) if shares else 0) + 1 if r["state"] != "on the host" else r["cached"]
     if not fits(m, pool, r, computed, sum(len(entry["blocks"]) for entry in match if entry["users"])):
         return "by_memory"
@@ -150,7 +157,7 @@ def hit_of(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, An
 def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
     """Forms an iteration and starts it."""
     pool = world["pools"][m["pool"]]
-    moved = cells = 0
+    moved = cells = m["fetched"] = 0
     together = load(m) + len(m["queue"])
     room = min(ceil(pool.batch / pool.stages), ceil(together / pool.stages))
     plan: list[tuple[dict[str, Any], int]] = []
@@ -169,12 +176,12 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     far = sum(min(far_of(pool, r), r["cached"] + (n == 0)) for r, n in plan)
     c = [float(x) for x in pool.price.linear]
     step = c[0] + c[1] * tokens + c[2] * pairs + c[3] * len(decodes) + c[4] * positions + c[5] * far
-    step += cells * pool.memory.host
+    step += (cells + cells_of(pool, m["fetched"])) * pool.memory.host
     end = now
     for stage, share in enumerate(pool.shares):
         end = max(end, m["stages"][stage]) + step * share
         m["stages"][stage] = end
-    lane["end"], lane["prompts"] = end, tokens > 0
+    lane["began"], lane["end"], lane["prompts"] = now, end, tokens > 0
     alike = [other for o in world["machines"] if o["pool"] == m["pool"] for other in o["lanes"] if other["end"] is not None]
     first = sum(other["prompts"] for other in alike)
     played = (m["pool"], tokens > 0, len(decodes), tokens + len(decodes), pairs + positions)
@@ -276,6 +283,9 @@ def prompts(
         m["queue"].pop(0)
         join(lane, r)
         r["begun"] = r["cached"] = hit
+        fetched = r.pop("fetched", 0)
+        world["total"]["fetched"] += fetched
+        m["fetched"] += fetched
         remember(world, m, pool, r, hit)
         r["state"] = "running"
         world["total"]["reused"] += hit
@@ -311,7 +321,7 @@ def matching(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, 
     """Leading hash blocks of a request that are there, each with the positions up to its end, which leave one to compute."""
     found: list[tuple[int, int]] = []
     for place, h in enumerate(r["hashes"]):
-        entry = m["shared"].get(h)
+        entry = m["shared"].get(h) or m["host"].get(h)
         end = place * world["block"] + (entry["positions"] if entry else 0)
         if not entry or end > r["goal"] - 1:
             break
@@ -333,6 +343,7 @@ def offer(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any
         h = r["hashes"][place]
         if h not in m["shared"]:
             own = [r["memory"].pop() for _ in range(tokens // block * pool.memory.each)]
+            m["host"].pop(h, None)
             m["shared"][h] = {"blocks": own, "users": 1, "positions": tokens}
             r["held"].append((place, h))
 
@@ -349,7 +360,12 @@ def let_go(m: dict[str, Any], r: dict[str, Any]) -> None:
 def evict(world: dict[str, Any], m: dict[str, Any]) -> None:
     """The oldest hash block is forgotten."""
     h, _ = m["old"].popitem(last=False)
-    blocks = m["shared"].pop(h)["blocks"]
+    left = m["shared"].pop(h)
+    blocks, pool = left["blocks"], world["pools"][m["pool"]]
+    if pool.hosted:
+        m["host"][h] = {"blocks": len(blocks), "positions": left["positions"]}
+        while sum(of["blocks"] for of in m["host"].values()) > pool.hosted:
+            m["host"].popitem(last=False)
     assert not m["free"] & set(blocks)
     m["free"] |= set(blocks)
     world["blocks given back"] += len(blocks)
@@ -426,16 +442,22 @@ def take(
     world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int = 0, *, shares: bool = False
 ) -> bool:
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
-    match = [m["shared"][h] for h, _ in matching(world, m, pool, r)] if shares else []
+    names = [h for h, _ in matching(world, m, pool, r)] if shares else []
+    match = [m["shared"][h] for h in names if h in m["shared"]]
     if not fits(m, pool, r, computed, sum(len(entry["blocks"]) for entry in match if entry["users"])):
         return False
     r["steps"] = wanted(pool, r, m["hands over"], computed)
     if shares:
-        r["held"] = [(place, h) for place, (h, _) in enumerate(matching(world, m, pool, r))]
-        r["offered"] = len(match)
+        r["held"], r["offered"] = list(enumerate(names)), len(names)
+        back = {h: m["host"].pop(h) for h in names if h in m["host"]}
+        r["fetched"] = sum(of["positions"] for of in back.values())
         for entry in match:
             entry["users"] += 1
         m["old"] = OrderedDict((h, None) for h in m["old"] if not m["shared"][h]["users"])
+        for h, of in back.items():
+            blocks = [block_of(world, m) for _ in range(of["blocks"])]
+            m["shared"][h] = {"blocks": blocks, "users": 1, "positions": of["positions"]}
+        match = [m["shared"][h] for h in names]
     for _ in range(blocks_of(pool, r["steps"]) - sum(len(entry["blocks"]) for entry in match)):
         r["memory"].append(block_of(world, m))
     if pool.memory.buffers:
@@ -481,7 +503,7 @@ def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool
         return [r["cached"]]
     r["state"] = "new"
     world["total"]["lost"] += r["cached"]
-    r["cached"], r["goal"] = 0, r["prompt"] + len(r["tokens"])
+    r["cached"], r["goal"], r["gone"] = 0, r["prompt"] + len(r["tokens"]), None
     return []
 
 
@@ -494,6 +516,8 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
         if not n:
             continue
         prompt = r["cached"] < r["goal"]
+        if prompt and len(world["pools"]) == 2 and m["pool"] == 0 and world["transfer"].layers:
+            behind(world["transfer"], r, n, lane["began"], now)
         more = 0 if prompt else accepted(pool, r)
         r["cached"] += n + more
         if pool.pooled:
@@ -511,6 +535,10 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
             lane["members"].remove(r)
             give_back(world, m, r["memory"], r["buffer"])
             let_go(m, r)
+            for turn in [turn for turn in world["later"] if turn["before"] == r["name"]]:
+                world["later"].remove(turn)
+                turn["arrival"] = now + turn["think"]
+                world["coming"].append(turn)
         elif len(world["pools"]) == 2 and m["pool"] == 0:
             lane["members"].remove(r)
             r["state"], r["left"] = "elsewhere", (m, r["memory"], r["buffer"])
@@ -551,10 +579,24 @@ def send(world: dict[str, Any], m: dict[str, Any], now: float) -> None:
         m["queue"].pop(0)
         m["expected"] += 1
         channel = world["channels"].index(min(world["channels"]))
-        world["channels"][channel] = max(now, world["channels"][channel]) + sending(world["transfer"], r["prompt"])
+        took = sending(world["transfer"], r["prompt"])
+        if r["gone"] is not None and r["tokens"][-1] == now:
+            world["channels"][channel] = max(world["channels"][channel] + took, r["gone"])
+        else:
+            world["channels"][channel] = max(now, world["channels"][channel]) + took
         world["travelling"].append((world["channels"][channel] + world["transfer"].latency, r))
         world["travelling"].sort(key=lambda entry: entry[0])
         world["total"]["sent"] += r["prompt"]
+
+
+def behind(transfer: Transfer, r: dict[str, Any], tokens: int, start: float, end: float) -> None:
+    """A channel that does nothing else has sent what an iteration has computed, layer after layer."""
+    whole = sending(transfer, r["prompt"])
+    if r["gone"] is None and r["begun"]:
+        r["gone"] = start + whole * (r["begun"] / r["prompt"])
+    part = whole * (tokens / r["prompt"])
+    first = start + (end - start) / transfer.layers
+    r["gone"] = max((first if r["gone"] is None else max(r["gone"], first)) + part, end + part / transfer.layers)
 
 
 def sending(transfer: Transfer, positions: int) -> float:

@@ -29,6 +29,19 @@ class Load:
         return serve(self.requests, self.pools, transfer=self.transfer, routing=routing, stop=stop)
 
 
+def in_turns(draw: st.DrawFn, many: Requests) -> Requests:
+    """Some requests wait for the answer to one above, which nobody else waits for."""
+    free, before = list(range(len(many))), np.full(len(many), -1)
+    for row in range(1, len(many)):
+        above = [other for other in free if other < row]
+        if above and draw(st.booleans()):
+            before[row] = draw(st.sampled_from(above))
+            free.remove(int(before[row]))
+    think = draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.25, 3.0]), min_size=len(many), max_size=len(many)))
+    some = replace(many, before=before, think=np.array(think), turns=(before >= 0).astype(np.int32))
+    return some.begun(some.arrival[before < 0])
+
+
 @st.composite
 def streams(draw: st.DrawFn) -> Requests:
     count = draw(st.integers(1, 25))
@@ -36,11 +49,14 @@ def streams(draw: st.DrawFn) -> Requests:
     gaps = draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.5, 2.0, 40.0]), min_size=count, max_size=count))
     many = requests(lengths, np.cumsum(gaps))
     if draw(st.booleans()):
+        many = in_turns(draw, many)
+    if draw(st.booleans()):
         many = replace(many, ranks=np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))))
     if not draw(st.booleans()):
         return many
     # leading blocks of the prompt, all of them, or whole ones beyond it; what has one name may be of several lengths
-    counts = [draw(st.sampled_from([-(-prompt // 8), prompt // 8, (prompt + output) // 8])) for prompt, output in lengths]
+    pairs = list(zip(many.prompt.tolist(), many.output.tolist(), strict=True))
+    counts = [draw(st.sampled_from([-(-prompt // 8), prompt // 8, (prompt + output) // 8])) for prompt, output in pairs]
     hashes = [draw(st.lists(st.integers(0, 5), max_size=some, min_size=some)) for some in counts]
     starts = np.cumsum([0, *(len(some) for some in hashes)])
     return replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
@@ -106,6 +122,7 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
         batch=draw(st.sampled_from([1, 3, 12])), prefix=0 if pooled else draw(st.sampled_from([0, 2, 5])),
         entry=draw(st.sampled_from([1, 1, 0])), snapshot=draw(st.sampled_from([0, 0, 1, 2, 9])),
         every=draw(st.sampled_from([0, 1, 2])), pooled=pooled,
+        hosted=draw(st.sampled_from([0, 2, 7, 100])) if pooled else 0,
         guesses=guesses,
         acceptance=draw(st.sampled_from([0.0, 0.3, 0.7, 1.0])), seed=draw(st.integers(0, 2**31)),
     )  # fmt: skip
@@ -124,6 +141,7 @@ def loads(draw: st.DrawFn) -> Load:
             draw(st.sampled_from([1.0, 1.5])),
         )
         moving = moving._replace(aware=draw(st.booleans()), matched=thresholds[0], apart=thresholds[1], times=thresholds[2])
+    moving = moving._replace(layers=draw(st.sampled_from([0, 0, 1, 4])))
     blocks = draw(st.integers(1, min(pool.instances for pool in many)))
     if draw(st.booleans()):
         moving = moving._replace(fixed=draw(st.sampled_from([0.0, 0.3])), windows=((draw(st.integers(1, 50)), 0.02),))
@@ -198,7 +216,12 @@ def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
 def test_everything_asked_is_made_once_and_nothing_before_its_time(load: Load) -> None:
     found, asked = load.served(), load.requests
     assert (found["made"] == asked.output).all()
-    assert (found["scheduled"] >= asked.arrival).all()
+    assert (found["scheduled"] >= found.requests.arrival).all()
+    assert (found.requests.arrival >= asked.arrival).all()
+    if len(asked.before):
+        turn = asked.before >= 0
+        waited = found["completed"][asked.before[turn]] + asked.think[turn]
+        assert (found.requests.arrival[turn] == waited).all()
     assert (found["first"] > found["scheduled"]).all()
     assert (found["completed"] >= found["first"]).all()
     total = found.total
@@ -236,7 +259,7 @@ def test_pages_do_what_a_ring_does_where_neither_runs_out(asked: Requests, data:
     memory = replace(
         one.memory, blocks=data.draw(st.integers(0, 40)), spare=0.0, host=0.0, pages=0, buffers=10**4, buffer=longest
     )
-    ring = replace(one, policy=rule, memory=memory, pooled=False)
+    ring = replace(one, policy=rule, memory=memory, pooled=False, hosted=0)
     pages = replace(ring, memory=replace(memory, pages=10**6, buffers=0, buffer=0))
     found = [serve(asked, (pool,)) for pool in (ring, pages)]
     for name in ("scheduled", "first", "completed"):
@@ -248,7 +271,7 @@ def test_pages_do_what_a_ring_does_where_neither_runs_out(asked: Requests, data:
 @given(loads())
 def test_littles_law(load: Load) -> None:
     found = load.served()
-    assert found.total["system_area"] == pytest.approx(float((found["completed"] - load.requests.arrival).sum()))
+    assert found.total["system_area"] == pytest.approx(float((found["completed"] - found.requests.arrival).sum()))
 
 
 @many_examples
@@ -345,7 +368,7 @@ def test_an_instance_is_not_idle_while_it_could_work(load: Load) -> None:
     roomy = replace(pool, instances=1, shares=(1.0,), batch=30, memory=Memory(100_000, 8), prefix=0)
     found = serve(load.requests, [roomy])
     busy, end = 0.0, 0.0
-    for arrival, completed in sorted(zip(load.requests.arrival, found["completed"], strict=True)):
+    for arrival, completed in sorted(zip(found.requests.arrival, found["completed"], strict=True)):
         busy += max(0.0, completed - max(arrival, end))
         end = max(end, completed)
     assert found.state.instances["busy"][0] == pytest.approx(busy)

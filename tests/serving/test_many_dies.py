@@ -86,6 +86,8 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert found.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
     rows = many_dies.operators(design, load, 0, 3.0, made_of, "closed")
+    whole = many_dies._whole(load, made_of)
+    assert sum(row.flop for row in rows) == pytest.approx(3 * sum(many_dies._asked(one) for one in whole), rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
     assert sum(row.seconds for row in rows) == pytest.approx(3 * priced, rel=1e-9)  # latent: one after the other
     assert {"dispatch", "combine", "to the next stage"} <= {row.operator for row in rows}

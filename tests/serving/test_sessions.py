@@ -1,19 +1,29 @@
 """Conversations: what a turn's prompt has, and what of it a pool that forgets nothing reuses."""
 
+import json
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.build import Question
+from dse.evaluators import METRICS, evaluate
+from dse.evaluators.evaluation import by_group
 from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, serve
+from dse.evaluators.serving.loop import Deployment, Pool, serve
+from dse.evaluators.serving.measures import VERDICTS, by_turn, growth, measures, offered_load
 from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import constant
+from dse.evaluators.serving.price import constant, linear
+from dse.evaluators.serving.traces import read
+from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.sessions import sessions
+from dse.validate import asked_of
 
 
 @st.composite
@@ -39,7 +49,8 @@ def test_hashes_are_of_whole_blocks_of_prompt_and_answer(many: Requests) -> None
 @given(talks())
 def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
     """One instance with room for all, and time to think: leading blocks that were computed before, never all of a prompt."""
-    spaced = replace(many, arrival=np.arange(len(many)) * 1e4)
+    nobody = np.zeros(0, np.int32)
+    spaced = replace(many, arrival=np.arange(len(many)) * 1e4, before=nobody, think=nobody, turns=nobody)
     pool = Pool(constant(1e-3), policy("chunked", tokens=4096), Memory(1 << 20, 4, spare=0.0), pooled=True)
     found = serve(spaced, [pool])
     before: set[int] = set()
@@ -49,6 +60,190 @@ def test_answers_are_reused_by_the_next_turn(many: Requests) -> None:
         assert found["hit"][r] == min(known, (many.prompt[r] - 1) // 16) * 16
         # the last token of an answer is never computed
         before |= set(mine[: (many.total[r] - 1) // 16])
+
+
+def _pool(seed: int) -> Pool:
+    rng = np.random.default_rng(seed)
+    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8), (-2, -4, -7, -3, -6))))
+    rule = policy(str(rng.choice(["chunked", "orca", "prefill_first"])))
+    return Pool(price, rule, Memory(1 << 20, 4, spare=0.0), int(rng.integers(1, 3)), batch=16, pooled=bool(rng.integers(2)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(talks(), st.integers(1, 9), st.floats(0.1, 10.0))
+def test_a_turn_stands_below_the_answer_it_waits_for_however_sessions_begin(many: Requests, users: int, factor: float) -> None:
+    lengths = sorted(zip(many.turns.tolist(), many.prompt.tolist(), many.output.tolist(), strict=True))
+    for some in (many, many.scaled(factor), many.arriving("poisson", rate=2.0, seed=3), many.closed(users), many.at_once()):
+        assert sorted(zip(some.turns.tolist(), some.prompt.tolist(), some.output.tolist(), strict=True)) == lengths
+        turn = np.flatnonzero(some.before >= 0)
+        assert (some.before[turn] < turn).all()
+        assert (some.arrival[turn] == some.arrival[some.before[turn]] + some.think[turn]).all()
+        assert (np.diff(some.arrival) >= 0).all()
+        own = np.flatnonzero(some.turns > 0)
+        before = some.before[own]
+        assert (some.turns[own] == some.turns[before] + 1).all()
+        assert (some.prompt[own] > some.prompt[before] + some.output[before]).all()  # all that was said, and a question
+        asked_of_both = min(len(some), 5)
+        assert some.first(asked_of_both).before.max() < asked_of_both
+    closed = many.closed(users)
+    assert (closed.before < 0).sum() == closed.population == min(users, int((many.turns == 0).sum()))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 12), st.sampled_from([0.0, 0.1, 5.0]))
+def test_a_closed_population_is_never_backlogged_and_keeps_its_bounds(seed: int, users: int, think: float) -> None:
+    """Users in turn ask no faster than each alone, nor than instances that always have work."""
+    many = sessions(
+        40, 3.0, rate=1.0, think=think, system=20, question=30.0, answer=20.0, block=16, seed=seed, cv=0.5, spread="geometric"
+    )
+    pool = replace(_pool(seed), instances=1, pooled=False)
+    of = Deployment((pool,), None, "least_loaded")
+    found = of.serve(many.closed(users))
+    told = VERDICTS[int(measures(found)["load_verdict"])]
+    assert told in ("stable", "saturated", "too short to say")
+    assert growth(found) == 0
+    alone = of.serve(many.closed(1))
+    took, took_alone = ((run["completed"] - run.requests.arrival).mean() for run in (found, alone))
+    assert took >= took_alone * (1 - 1e-9)
+    load = offered_load(found)
+    assert load == pytest.approx(users * offered_load(alone), rel=0.2)  # sessions begin in another order
+    assert (told == "saturated") == (load > 1) or told == "too short to say"
+
+
+def test_the_load_of_a_population_is_where_the_bounds_on_its_rate_meet() -> None:
+    """One at a time, an instance serves a second in 1 s; users think 9 s: the tenth is the first that has to wait."""
+    many = sessions(300, 4.0, rate=1.0, think=9.0, system=0, question=8.0, answer=1.0, block=16, seed=1, cv=0, spread="equal")
+    pool = Pool(constant(1.0), policy("orca"), Memory(1 << 20), batch=1)
+    for users, load in ((5, 0.5), (10, 1.0), (20, 2.0)):
+        found = serve(many.closed(users), [pool])
+        assert offered_load(found) == pytest.approx(load, rel=0.01)
+        answered = float((found["completed"] - found.requests.arrival)[100:-100].mean())
+        assert answered == pytest.approx(max(1.0, users * 1.0 - 9.0), rel=0.02)
+
+
+def test_sessions_that_come_faster_than_they_are_served_are_overloaded() -> None:
+    many = sessions(400, 4.0, rate=1.0, think=5.0, system=0, question=8.0, answer=4.0, block=16, seed=1)
+    of = Deployment((Pool(constant(1.0), policy("orca"), Memory(1 << 20), batch=1),), None, "least_loaded")
+    told = []
+    for rate in (0.1, 0.6):  # a request takes 4 s
+        found = of.serve(many.arriving("poisson", rate=rate, seed=2))
+        told.append(VERDICTS[int(measures(found)["load_verdict"])])
+        assert offered_load(found) == pytest.approx(4 * rate, rel=0.25)
+    assert told == ["stable", "overloaded"]
+
+
+def test_turns_are_told_apart_by_their_places() -> None:
+    many = sessions(50, 6.0, rate=1.0, think=1.0, system=64, question=20.0, answer=30.0, block=16, seed=4)
+    found = serve(many, [Pool(constant(1e-3), policy("chunked", tokens=4096), Memory(1 << 20, 4, spare=0.0), pooled=True)])
+    some = by_turn(found)
+    assert [one.name for one in some][:4] == ["1", "2", "3-4", "5-8"]
+    assert sum(one.requests for one in some) == len(many)
+    reused = sum(one.reused * one.prompt * one.requests for one in some)
+    assert reused == pytest.approx(float(found["hit"].sum()))
+    assert some[0].reused < some[1].reused < some[2].reused  # of the first, the system's prompt alone
+    third = (many.turns == 2) | (many.turns == 3)
+    assert some[2].ttft == pytest.approx(float((found["first"] - found.requests.arrival)[third].mean()))
+    assert by_turn(serve(replace(many, before=many.before[:0], think=many.think[:0], turns=many.turns[:0]), found.pools)) == []
+
+
+def _line(**more: object) -> str:
+    return json.dumps({"arrival_time_ns": 0} | more)
+
+
+def test_sessions_of_a_file_wait_for_their_answers(tmp_path: Path) -> None:
+    path = tmp_path / "agents.jsonl"
+    ids = list(range(48))
+    path.write_text(
+        "\n".join(
+            [
+                _line(session_id="a", sub_requests=[
+                    {"input_toks": 32, "output_toks": 16, "tool_duration_ns": 2_000_000_000, "input_tok_ids": ids[:32],
+                     "output_tok_ids": ids[32:]},
+                    {"input_toks": 50, "output_toks": 3, "tool_duration_ns": 0, "input_tok_ids": [*ids, 7, 7]},
+                    {"input_toks": 60, "output_toks": 5},
+                ]),
+                _line(input_toks=9, output_toks=1, arrival_time_ns=1_000_000_000),
+                _line(session_id="b", arrival_time_ns=1_500_000_000, sub_requests=[{"input_toks": 70, "output_toks": 2}]),
+            ]
+        )
+    )  # fmt: skip
+    many = read(path)
+    assert many.prompt.tolist() == [32, 9, 70, 50, 60]
+    assert many.before.tolist() == [-1, -1, -1, 0, 3]
+    assert many.think.tolist() == [0, 0, 0, 2, 0]
+    assert many.turns.tolist() == [0, 0, 0, 1, 2]
+    assert many.rows.tolist() == [1, 2, 3, 1, 1]
+    pool = Pool(constant(0.5), policy("orca"), Memory(1 << 20, 16, spare=0.0), pooled=True)
+    found = serve(many, [pool])
+    assert found.requests.arrival[3] == found["completed"][0] + 2
+    assert found.requests.arrival[4] == found["completed"][3]
+    assert found["hit"][3] == 32  # the answer's last token is never computed
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (_line(sub_requests=[]), r"row 1, column sub_requests: \[\] is not a list of requests"),
+        (_line(sub_requests=[{"input_toks": 3, "output_toks": 0}]), "row 1, request 1 of its session, column output_toks: 0"),
+        (
+            _line(
+                sub_requests=[{"input_toks": 3, "output_toks": 1, "tool_duration_ns": -1}, {"input_toks": 3, "output_toks": 1}]
+            ),
+            "row 1, request 1 of its session, column tool_duration_ns: -1 is not a time of 0 or more",
+        ),
+    ],
+)
+def test_sessions_that_are_none_are_refused_with_their_place(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "agents.jsonl"
+    path.write_text(line)
+    with pytest.raises(DesignError, match=said):
+        read(path)
+
+
+def _asked(words: str) -> Question:
+    more = ("chip=h200", "model=llama3_8b", "model.max_position=131072", "workload=serving", "workload.requests=60")
+    return asked_of((*more, "workload.prompt=100", "workload.output=30", *shlex.split(words))).question
+
+
+def test_sessions_are_asked_for_in_words() -> None:
+    asked = _asked("'workload.sessions={turns: 4, think: 2 s, system: 64}' mapping.serving.reuse=pool workload.rate='8 Hz'")
+    (load,) = asked.workload.cases
+    assert len(load.requests) == 60
+    assert load.requests.rate == pytest.approx(8, rel=0.6)
+    found = evaluate(stacked([asked.base]), asked.workload, fidelity="closed").columns
+    assert found["prefix_reused"][0] > 0.3
+    assert sum(one.requests for one in by_group(asked.base, load, "closed")[1]) == 60
+    several = _asked("'workload.sessions={turns: 4, think: 0 s}' workload.arrivals=closed 'workload.users=[1,8]'")
+    told = evaluate(stacked([several.base]), several.workload, fidelity="closed", cases=True).cases
+    assert told["request_throughput"][1, 0] > 2 * told["request_throughput"][0, 0]
+    assert told["offered_load"][1, 0] == pytest.approx(8 * told["offered_load"][0, 0])
+    assert METRICS["load_verdict"].words == VERDICTS
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("'workload.sessions={turns: 4}'", "are not turns and a time to think"),
+        ("'workload.sessions={turns: 4, think: 2 s, sistem: 3}'", "did you mean 'system'"),
+        ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload.sessions: 0.5 turns"),
+        ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", "no spread 'even'"),
+        ("workload.arrivals=closed workload.users=3", "closed is of sessions; say workload.sessions="),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed", "workload.users: of arrivals=closed"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.users=999", "999 of"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.users=2", "of arrivals=closed only"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed workload.rate=largest", "as fast as"),
+        ("'workload.sessions={turns: 4, think: 2 s}' workload.trace=x.csv", "leave one of trace and sessions out"),
+    ],
+)  # fmt: skip
+def test_sessions_that_make_no_sense_are_refused_in_one_line(words: str, said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        _asked(words)
+
+
+def test_the_steady_state_leaves_sessions_to_the_loop() -> None:
+    asked = _asked("'workload.sessions={turns: 4, think: 2 s}'")
+    with pytest.raises(DesignError, match="turns wait for answers"):
+        evaluate(stacked([asked.base]), asked.workload, fidelity="steady")
 
 
 def test_conversations_that_cannot_be_are_refused() -> None:

@@ -12,7 +12,7 @@ from dse.build import Question
 from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import Slo, measures
+from dse.evaluators.serving.measures import Slo, measures, saturated
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.standing import measured, standing
@@ -109,6 +109,7 @@ def test_more_instances_never_raise_tpot_nor_lower_what_is_served(seed: int, sha
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**9), st.floats(0.1, 0.6))
+@example(106771, 0.53125)  # prompts by themselves in five stages: those behind one end with it, and wait no pass more
 def test_random_pools_are_near_the_loop(seed: int, share: float) -> None:
     """Bounds are wide: a draw of arrivals is not their mean."""
     rng = np.random.default_rng(seed)
@@ -118,6 +119,17 @@ def test_random_pools_are_near_the_loop(seed: int, share: float) -> None:
     loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
     assert found["throughput"] == pytest.approx(loop["throughput"], rel=0.25)
     assert found["tpot"] == pytest.approx(loop["tpot"], rel=0.6)
+
+
+@pytest.mark.parametrize("stages", [2, 5])
+def test_full_lanes_do_not_wait_a_pass_for_every_prompt_of_another(stages: int) -> None:
+    """Prompts by themselves that take as long as decodes: what is behind one ends as if it was another decode."""
+    shares, rng = (1 / stages,) * stages, np.random.default_rng(1)
+    price = linear(1e-4, prefill_token=1e-4, decode_request=1.25e-3)
+    pool = Pool(price, policy("prefill_first"), Memory(1 << 16), shares=shares, batch=8 * stages)
+    asked = requests(np.stack([np.full(3000, 100), rng.geometric(1 / 60, 3000) + 1], 1), np.cumsum(rng.exponential(1, 3000)))
+    of = Deployment((pool,), None, "least_loaded")
+    assert standing([of], asked)[0]["saturated"] == pytest.approx(saturated(of, asked), rel=0.1)
 
 
 def test_deployments_that_share_prices_are_solved_as_if_they_were_alone() -> None:

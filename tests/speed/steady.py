@@ -1,6 +1,7 @@
 """The steady state of served loads against the loop, on designs of studies/npu_serving drawn uniformly: ranks and speed.
 
 `python -m tests.speed.steady [DESIGNS] [SEED]`; designs whose load is below 0.95 count.
+`python -m tests.speed.steady dies [DESIGNS]` says how fast designs of dies with a cache are screened.
 """
 
 import sys
@@ -48,7 +49,34 @@ def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
     return lines
 
 
+DIES = (
+    "chip=h200", "model=llama3_8b", "workload=serving", "workload.rate='10 Hz'", "+space.mapping.both.tp=choice(1,2,4,8)",
+    "+space.mapping.serving.instances=choice(1,2,4)", "+space.mapping.serving.batch=choice(8,16,32,64,128,256)",
+    "+space.mapping.serving.policy=choice(chunked,prefill_first)", "+space.chip.hbm.bandwidth='tag(B/s,interval(1e12,8e12))'",
+)  # fmt: skip
+
+
+def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
+    """Lines of a table: designs that differ in splits, batches, policies and a bandwidth of its own each; the second draw."""
+    config = compose(list(DIES))
+    asked = question(config, folder_of(config))
+    rng, lines = np.random.default_rng(seed), []
+    wanted = {"steady, all metrics": None, "steady, throughput, TPOT and TTFT": ("throughput", "tpot", "ttft_p90")}
+    for place, (what, metrics) in enumerate(wanted.items()):
+        for _ in range(2 - (place > 0)):
+            designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
+            start = time.process_time()
+            evaluate(designs, asked.workload, fidelity="steady", metrics=metrics)
+            spent = time.process_time() - start
+        lines.append((f"{count:,} designs of dies: {what}", f"{count / spent:,.0f} designs/s CPU", "10,000"))
+    return lines
+
+
 if __name__ == "__main__":
+    if "dies" in sys.argv[1:]:
+        for line in of_dies(int(next((word for word in sys.argv[1:] if word.isdigit()), "24000")), 3):
+            print(*line, sep=" | ")
+        raise SystemExit
     said = [int(word) for word in sys.argv[1:] if word.isdigit()]
     for line in compared(*(*said, 500, 7)[:2] if len(said) < 2 else said[:2], *[w for w in sys.argv[1:] if not w.isdigit()]):
         print(*line, sep=" | ")

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from dse.evaluators.account.played.served import longest
 from dse.evaluators.account.services import Instance
-from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes
+from dse.evaluators.serving.kvcache import Memory, Room, hosted, paged, prefixes
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.policy import Policy, policies
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer
-from dse.space.mapping import Serving
+from dse.space.mapping import Serving, TileServing
 from dse.space.workload import Load
 
 
@@ -51,6 +51,7 @@ def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, 
         group.batch,
         **known._asdict(),
         pooled=serving.reuse == "pool",
+        hosted=hosted(float(serving.host_capacity), room, block=int(serving.block)) if serving.host_capacity else 0,
     )
 
 
@@ -69,12 +70,19 @@ def guessing(pools: Sequence[Pool], load: Load) -> list[Pool]:
     return [*pools[:-1], replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)]
 
 
-def deployment(serving: Serving, pools: Sequence[Pool], way: tuple[Room, float] | None) -> Deployment:
+def layers(serving: Serving | TileServing, load: Load) -> int:
+    """Layers of the model whose caches go one by one behind prefill; 0 where caches go whole."""
+    return int(load.model.layers) if serving.transfer == "by_layer" else 0
+
+
+def deployment(serving: Serving, pools: Sequence[Pool], load: Load, way: tuple[Room, float] | None) -> Deployment:
     """Pools of one design; where there are two, `way` is what a request has on its way between them, and its start. [s]"""
     transfer = None
     if way is not None:
         sent, latency = way
         # an instance sends or takes one cache at a time
         channels = min(of.instances for of in pools)
-        transfer = Transfer(sent.growing, latency, channels, True, fixed=sent.fixed, windows=sent.windows)
+        transfer = Transfer(
+            sent.growing, latency, channels, True, fixed=sent.fixed, windows=sent.windows, layers=layers(serving, load)
+        )
     return Deployment(tuple(pools), transfer, serving.routing)

@@ -4,6 +4,7 @@ Leaves have the shape (designs,), but for those of `mapping.serving`, on which a
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -14,10 +15,13 @@ from dse.evaluators.account.played import peak, steady
 from dse.evaluators.account.played.assembled import Group, deployment, groups, guessing, pool
 from dse.evaluators.account.played.served import longest, picked
 from dse.evaluators.account.services import HERE, several
+from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.kvcache import picked as number
+from dse.evaluators.serving.loop import Pool
 from dse.evaluators.serving.measures import Slo
 from dse.evaluators.serving.policy import most_prompts
-from dse.evaluators.serving.price import Price, points, stored
+from dse.evaluators.serving.price import Price, Pricing, points
+from dse.evaluators.serving.price import several as several_of
 from dse.evaluators.serving.priced import interpolated
 from dse.evaluators.serving.standing import measured, standing
 from dse.space.design import Design
@@ -52,13 +56,15 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
     parts = groups(serving, service.instances(design, load, steady.PRICES))
     tables = [_tables(of, load, size) for of in parts]
     way = service.transfer(design, load) if len(parts) == 2 else None
-    deployments = []
+    deployments, alike_pools = [], dict[tuple[int, float, Room], Pool]()
     for row in range(size):
-        pools = [
-            pool(serving, part, load, table[row][0], number(part.of.free, row), part.of.room.at(row))
-            for part, table in zip(parts, tables, strict=True)
-        ]
-        deployments.append(deployment(serving, guessing(pools, load), way and (way[0].at(row), number(way[1], row))))
+        pools = []
+        for place, (part, table) in enumerate(zip(parts, tables, strict=True)):
+            key = (place, number(part.of.free, row), part.of.room.at(row))
+            if key not in alike_pools:
+                alike_pools[key] = pool(serving, part, load, table[row][0], *key[1:])
+            pools.append(replace(alike_pools[key], price=table[row][0]))
+        deployments.append(deployment(serving, guessing(pools, load), load, way and (way[0].at(row), number(way[1], row))))
     found = standing(deployments, load.requests, load.ttft)
     worth = _worth(found, load, *service.areas(design))
     made = steady.means(found, load.requests, len(parts))
@@ -86,19 +92,33 @@ def _tables(group: Group, load: Load, size: int) -> list[Tables]:
     if of.key and place in TABLES:
         TABLES[place] = TABLES.pop(place)
         return [TABLES[place]]
-    shape, counts = [len(values) for values in axes], points(axes)
-    found = np.asarray((of.more or of.pricing)(*counts), float)
-    values = found.reshape(*found.shape[:5], -1, size)
-    values = np.broadcast_to(values, (*shape, *values.shape[5:]))
-    tables = [
-        tuple(stored(values[..., what, row], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2]))
-        for row in range(size)
-    ]
+    shape = [len(values) for values in axes]
+    if of.more:
+        found = np.asarray(of.more(*points(axes)), float)
+        values = found.reshape(*found.shape[:5], -1, size)
+        values = np.broadcast_to(values, (*shape, *values.shape[5:]))
+    else:
+        values = _read(of.pricing, axes, size)
+    made = [several_of(values[..., what, :], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2])]
+    tables = list(zip(*made, strict=True))
     if of.key:
         TABLES[place] = tables[0]
         while len(TABLES) > MOST_TABLES:
             TABLES.pop(next(iter(TABLES)))
     return tables
+
+
+def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:
+    """Prices at all points, shape (*points, 1, designs); contexts of nothing are nowhere looked up, and priced but once."""
+    shape = [len(of) for of in axes]
+    counts = [np.ravel(count) for count in np.broadcast_arrays(*points(axes))]
+    places = np.indices(shape).reshape(len(shape), -1)
+    for count, context in ((0, 1), (2, 3)):  # the first value of each axis is 0
+        places[context][counts[count] == 0] = 0
+    stands = np.ravel_multi_index(tuple(places), shape)
+    some, which = np.unique(stands, return_inverse=True)
+    found = np.asarray(pricing(*(count[some] for count in counts)), float).reshape(len(some), -1)
+    return np.broadcast_to(found, (len(some), size))[which].reshape(*shape, 1, size)
 
 
 def _worth(found: Array, load: Load, die: Any, system: Any) -> dict[str, Array]:

@@ -24,7 +24,7 @@ from dse.evaluators.silicon import limits as silicon
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
-from dse.space.later import now
+from dse.space.later import Later, later, now
 from dse.space.limits import Limit
 from dse.space.requests import Requests
 from dse.space.workload import Load, Workload
@@ -110,12 +110,26 @@ def judged(
     played = [(kept, part if len(kept) == len(rows) else picked(part, np.flatnonzero(fits[rows]))) for rows, kept, part in left]
     found = []
     for row, load in enumerate(loads):
-        columns: dict[str, Array] = {}
+        pieces: dict[str, list[tuple[Array, Any]]] = {}
         for rows, part in played:
-            for name, values in now(metrics(part, load)).items():
-                columns.setdefault(name, np.full(size, np.nan))[rows] = values
+            worth = metrics(part, load)  # runs are not kept for what nobody may ask; what is worked out together has none
+            for name, values in (worth if parts else now(worth)).items():
+                pieces.setdefault(name, []).append((rows, values))
+        columns = {name: _column(name, size, some) for name, some in pieces.items()}
         found.append(Judged((row,), columns, bounds[row]))
     return found
+
+
+def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
+    """A metric of all designs, of parts of them; when somebody asks for it, where a part works it out then."""
+
+    def whole() -> dict[str, Any]:
+        found = np.full(size, np.nan)
+        for rows, values in pieces:
+            found[rows] = values() if isinstance(values, Later) else values
+        return {name: found}
+
+    return later((name,), whole)[name] if any(isinstance(values, Later) for _, values in pieces) else whole()[name]
 
 
 def limited(design: Design, workload: Workload, limits: Callable[[Design, Load], list[Limit]]) -> list[Limit]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from dse.evaluators.account import many_dies
 from dse.evaluators.account.breakdown import Row, repeated
-from dse.evaluators.account.dies_memory import caches, units_of, weights
+from dse.evaluators.account.dies_memory import caches, fed_weights, units_of, weights
 from dse.evaluators.account.many_dies import (
     HIDDEN,
     Played,
@@ -76,6 +76,10 @@ KINDS = {SERVED_DIES: "dies", SERVED_POOLED_DIES: "pooled_dies"}
 """What a die is, by the software that runs: modules of `account`."""
 
 
+BESIDE = "attention, FFNs and their exchanges, of other micro-batches"
+"""What micro-batches between dies of attention and of FFNs save, waits taken off."""
+
+
 class Pool(NamedTuple):
     """Instances that are alike.
 
@@ -118,6 +122,8 @@ def limits(design: Design, load: Load) -> list[Limit]:
         stage = _stage(design, load, of)
         parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
         held[of.phase] = parts, _slices(design, load, of)
+        if of.of.attention:
+            held[f"{of.phase}, FFNs"] = stage.fed, []
     return [*found, *_kind(design).memories(design, held)]
 
 
@@ -203,10 +209,20 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
         blocks = tuple(_through(block, split) for block in in_detail([one], once))
         flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
         phase = Phase(it.phase, kind.KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
-        rows = kind.rows(phase._replace(dies=split.group * split.pp, asked=_asked(asked) / flop if flop else 1.0), fidelity)
+        # blocks are those of all stages: each is on the dies of one
+        phase = phase._replace(dies=split.attention or split.group, asked=_asked(asked) / flop if flop else 1.0)
+        rows = kind.rows(phase, fidelity)
+        beyond = [
+            block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
+            for unit in one.units
+            for block in unit.beyond
+        ]
+        if beyond:
+            rows += kind.rows(phase._replace(timed=tuple(beyond), dies=split.ep), fidelity)
         gap = _seconds(one, split) - sum(row.seconds for row in rows)
         if abs(gap) > 1e-9 * run.seconds:
-            rows.append(Row(it.phase, many_dies.WAITS, HIDDEN, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+            name = BESIDE if split.attention else HIDDEN
+            rows.append(Row(it.phase, many_dies.WAITS, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
         found += rows
     return [repeated(row, times) for row in found]
 
@@ -278,12 +294,14 @@ class Stage(NamedTuple):
         beside: activations and dispatched tokens of the largest iterations, by what they are. [B]
         kv: bytes of positions that are kept, by reach, and of states of sequences.
         shares: of the time of an iteration, by stage of all.
+        fed: what a die of FFNs alone has on the stage that has most, by what it is; () where there are none. [B]
     """
 
     weights: float
     beside: tuple[tuple[str, float], ...]
     kv: Callable[[Any, float], Any]
     shares: tuple[float, ...]
+    fed: tuple[tuple[str, float], ...] = ()
 
 
 @same
@@ -303,10 +321,15 @@ def _stage(design: Design, load: Load, of: Pool) -> Stage:
     if typical.onward:
         paces[:-1] += float(typical.onward[0].seconds) * split.halves
     largest = [one for made_of in _largest(load, of) for _, one, _ in _run(design, load, of, made_of, "closed").passes]
-    beside = (
+    beside: tuple[tuple[str, float], ...] = (
         ("activations", split.halves * max(float(one.of.held) for one in largest)),
         ("dispatched tokens", split.halves * max(float(one.of.received) for one in largest)),
     )
+    fed: tuple[tuple[str, float], ...] = ()
+    if split.attention:
+        there = np.array([fed_weights(units.get(name, ("", "")), model, split, sizes) for name in names])
+        left = ("activations", split.halves * max(float(one.of.beyond) for one in largest))
+        fed, beside = (("weights", float((cut @ there).max())), left, beside[1]), beside[:1]
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
     cached = by_reach(model, lambda reach: float(reach.kept(longest)))
@@ -314,7 +337,7 @@ def _stage(design: Design, load: Load, of: Pool) -> Stage:
     taken = np.array([float(on(stage, cached, 1.0)) for stage in range(len(cut))])
     fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))
     shares = tuple((paces / paces.sum()).tolist())
-    return Stage(float(cut[fullest] @ each), beside, lambda kept, sequences: on(fullest, kept, sequences), shares)
+    return Stage(float(cut[fullest] @ each), beside, lambda kept, sequences: on(fullest, kept, sequences), shares, fed)
 
 
 def _slices(design: Design, load: Load, of: Pool) -> Any:
@@ -495,6 +518,7 @@ def _copies(design: Design, of: Pool) -> Array:
     plan, cols, (first, rows) = getattr(design.mapping, of.phase), int(design.chip.dies.cols), of.rows
     split = of.of
     at = placed(plan.placement, rows, cols, split.dp * split.pp, split.group) + first * cols
+    at = at[:, : split.copies * split.tp]
     each = at.reshape(split.dp, split.pp, split.copies, split.tp)
     return np.asarray(each.transpose(0, 2, 1, 3).reshape(split.dp * split.copies, -1))
 

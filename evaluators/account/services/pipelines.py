@@ -17,6 +17,7 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.played import drawn, peak, served, steady
+from dse.evaluators.account.played.assembled import layers
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.profile import Profile, idle
@@ -385,7 +386,14 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
         room, prompt = _room(design, load, fleet[-1].plan), float(load.requests.prompt.mean())
         way = room.times(between.per_token * prompt / float(room.of(prompt)))
         transfer = Transfer(
-            way.growing, between.latency, between.together, True, between.blocks, fixed=way.fixed, windows=way.windows
+            way.growing,
+            between.latency,
+            between.together,
+            True,
+            between.blocks,
+            fixed=way.fixed,
+            windows=way.windows,
+            layers=layers(mapping.serving, load),
         )
     return Deployment(tuple(pools), transfer, mapping.serving.routing), off, between
 

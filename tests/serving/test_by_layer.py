@@ -1,0 +1,146 @@
+"""Caches that go layer by layer behind prefill: the recurrence against a link that is played part by part, and in words."""
+
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import evaluate
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.measures import Slo, measures
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.standing import measured, standing
+from dse.evaluators.serving.state import Transfer
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.requests import requests
+from dse.validate import asked_of
+
+PRICE = linear(0.5, prefill_token=0.125, decode_request=0.25)
+
+
+def _apart(transfer: Transfer, chunk: int = 0, instances: int = 1) -> Deployment:
+    first = policy("chunked", tokens=chunk, by_chunk=False) if chunk else policy("prefill_first")
+    pools = (
+        Pool(PRICE, first, Memory(1 << 16), instances, batch=8),
+        Pool(PRICE, policy("orca"), Memory(1 << 16), instances, batch=64),
+    )
+    return Deployment(pools, transfer, "least_loaded")
+
+
+def _played(chunks: list[tuple[float, float, float]], layers: int, busy: float) -> float:
+    """When a link that is busy until then has sent parts, each after those before it and after its layer is computed."""
+    free = busy
+    for start, end, taken in chunks:
+        for layer in range(layers):
+            free = max(free, start + (end - start) * (layer + 1) / layers) + taken / layers
+    return free
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 60), st.integers(1, 9), st.sampled_from([0, 1, 7, 100]), st.floats(1e-4, 2.0), st.floats(0, 0.5),
+    st.integers(1, 3),
+)  # fmt: skip
+def test_a_cache_is_there_when_a_link_that_is_played_has_sent_it(
+    prompt: int, layers: int, chunk: int, per_token: float, latency: float, many: int
+) -> None:
+    """Several prompts at once, one channel: each chunk of each is as many parts as layers."""
+    of = _apart(Transfer(per_token, latency, 1, True, layers=layers), chunk)
+    found = of.serve(requests([(prompt, 2)] * many, np.zeros(many)), log=1000)
+    log = found.log[found.log["instance"] == 0]
+    busy = 0.0
+    order = np.argsort(found["first"], kind="stable")
+    spans: dict[int, list[tuple[float, float, float]]] = {r: [] for r in range(many)}
+    left = dict.fromkeys(range(many), prompt)
+    for entry in log:  # first come, first served: an iteration's tokens are those of the first prompts that have some left
+        tokens = int(entry["prompt"])
+        for r in range(many):
+            part = min(tokens, left[r])
+            if part:
+                spans[r].append((float(entry["start"]), float(entry["end"]), per_token * part))
+                left[r], tokens = left[r] - part, tokens - part
+    for r in order.tolist():
+        busy = _played(spans[r], layers, busy)
+        assert found["ready"][r] == pytest.approx(busy + latency, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 80), st.floats(1e-4, 2.0))
+def test_what_is_exposed_is_the_last_layer_or_what_the_link_has_not_caught_up_with(
+    prompt: int, layers: int, per_token: float
+) -> None:
+    sent, taken = per_token * prompt, 0.5 + 0.125 * prompt
+    whole = _apart(Transfer(per_token, 0.0, 1, True)).serve(requests([(prompt, 2)], [0.0]))
+    by_layer = _apart(Transfer(per_token, 0.0, 1, True, layers=layers)).serve(requests([(prompt, 2)], [0.0]))
+    assert whole["ready"][0] - whole["first"][0] == pytest.approx(sent)
+    left = max(sent / layers, sent - taken * (layers - 1) / layers)
+    assert by_layer["ready"][0] - by_layer["first"][0] == pytest.approx(left)
+    assert by_layer["first"][0] == whole["first"][0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 40))
+def test_by_layer_is_never_later_than_whole_where_caches_have_a_channel_each(seed: int, layers: int) -> None:
+    rng = np.random.default_rng(seed)
+    asked = requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(20, 20)))
+    sent = Transfer(float(rng.uniform(0.001, 0.5)), 0.0, 20, True)
+    whole, parts = (_apart(sent._replace(layers=n)).serve(asked) for n in (0, layers))
+    several = asked.output > 1
+    assert (parts["ready"][several] <= whole["ready"][several] + 1e-9).all()
+
+
+def test_what_finds_no_room_when_its_prompt_is_done_goes_whole() -> None:
+    of = _apart(Transfer(1.0, 0.0, 1, True, layers=4))
+    full = replace(of.pools[1], batch=1)
+    found = of._replace(pools=(of.pools[0], full)).serve(requests([(8, 40), (8, 2)], [0.0, 0.0]))
+    first, second = found["ready"]
+    assert first - found["first"][0] < 8
+    assert second == found["completed"][0] + 8
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 900), st.sampled_from([0, 100]), st.integers(1, 60), st.floats(1e-4, 0.5))
+def test_the_steady_state_says_the_same_of_a_request_alone(prompt: int, chunk: int, layers: int, per_token: float) -> None:
+    of = _apart(Transfer(per_token, 0.25, 1, True, layers=layers), chunk)
+    asked = requests([(prompt, 9)] * 3, 1e6 * np.arange(3))
+    loop, found = measures(of.serve(asked), Slo()), measured(standing([of], asked)[0], asked, Slo())
+    # chunks count as equal there
+    assert found["tpot"] == pytest.approx(loop["tpot"], rel=1e-5 if not chunk or prompt % chunk == 0 else 0.3)
+
+
+def _asked(words: str) -> Question:
+    more = ("workload=serving", "workload.requests=40", "workload.prompt=2000", "workload.output=30", "workload.rate=4 Hz")
+    return asked_of((*more, *shlex.split(words))).question
+
+
+LINES = {
+    "dies": "chip=h200 model=llama3_8b mapping.serving.prefill_instances=1",
+    "tiles": "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=4 mapping.serving.prefill_cores=32",
+    "many dies": "chip=h800_ep model=qwen3_30b_a3b mapping.both.ep=8 mapping.both.dp=1 mapping.serving.prefill_instances=1",
+    "wafers": "chip=wse2 model=llama3_8b mapping.serving.prefill_instances=1",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
+    found = []
+    for word in ("whole", "by_layer"):
+        asked = _asked(f"{LINES[name]} mapping.serving.transfer={word}")
+        found.append(evaluate(stacked([asked.base]), asked.workload).columns)
+    assert found[1]["ttft"][0] == pytest.approx(found[0]["ttft"][0])
+    assert found[1]["tpot"][0] < found[0]["tpot"][0]
+
+
+@pytest.mark.parametrize(
+    "words", ["chip=h200 model=llama3_8b", "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=4"]
+)
+def test_where_nothing_is_sent_the_word_is_refused(words: str) -> None:
+    with pytest.raises(DesignError, match=r"mapping\.serving\.transfer: nothing reads it"):
+        _asked(f"{words} mapping.serving.transfer=by_layer")

@@ -1,0 +1,159 @@
+"""Attention dies and FFN dies apart: a layer's time against micro-batches that are played, work and weights that add up."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from dse.capacity import capacity
+from dse.evaluators.account.dies_memory import fed_weights, units_of, weights
+from dse.evaluators.account.many_dies import to_and_fro
+from dse.evaluators.account.pooled_dies import KIND
+from dse.evaluators.account.services import many_dies
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.layouts.dies import Split
+from dse.space.errors import DesignError
+from tests.samples import asked, load_of, metrics
+
+BOXES = ("chip=h800_ep", "chip.dies.rows=4", "chip.dies.cols=4", "chip.boxes.size=4")
+SERVED = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
+FEW = ("mapping.serving.batch=64", "mapping.serving.tokens=2048")
+MODELS = {
+    name: (f"model={name}", f"model.{name}.layers=3")
+    for name in ("deepseek_v2_lite", "deepseek_v3", "qwen3_1b7", "qwen3_30b_a3b")
+}
+
+
+def words(model: str, attention: int, ep: int, tp: int = 1, pp: int = 1, **others: object) -> tuple[str, ...]:
+    said = {"attention_dies": attention, "ep": ep, "tp": tp, "pp": pp, **others}
+    return (*BOXES, *MODELS[model], *(f"mapping.both.{name}={value}" for name, value in said.items()), *SERVED, *FEW)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 5), st.lists(st.floats(0.01, 10), min_size=4, max_size=4))
+def test_a_layer_takes_what_micro_batches_that_are_played_take(micro: int, each: list[float]) -> None:
+    """Each of four stations has one at a time, in the order in which they come; layers follow one another."""
+    layers, free, ready = 400, [0.0] * 4, [0.0] * micro
+    ends = []
+    for _ in range(layers):
+        for place in range(micro):
+            for station, taken in enumerate(each):
+                free[station] = ready[place] = max(free[station], ready[place]) + taken
+        ends.append(max(ready))
+    assert (ends[-1] - ends[layers // 2 - 1]) / (layers // 2) == pytest.approx(to_and_fro(micro, each), rel=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(
+    attention=st.sampled_from([2, 4, 8]), ep=st.sampled_from([1, 2, 4]), tp=st.sampled_from([1, 2]),
+    pp=st.sampled_from([1, 2]), parts=st.sampled_from([1, 2, 3]), each=st.integers(1, 8), prompts=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=6, deadline=None)
+def test_what_the_model_asks_is_done_once(
+    model: str, attention: int, ep: int, tp: int, pp: int, parts: int, each: int, prompts: bool
+) -> None:
+    """Useful operations of all dies of an instance are those of the model, and rows take the time of the iteration."""
+    pp = pp if pp * (attention + ep) <= 16 else 1
+    design, load = load_of(*words(model, attention, ep, tp, pp, pingpong=parts))
+    (pool,) = many_dies.pools_of(design, load)
+    count = each * pool.slots
+    assert pool.slots == attention // tp * parts
+    made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
+    run = many_dies._run(design, load, pool, made_of, "closed")
+    done = sum(unit.flop * unit.times * split.group * split.halves for _, one, split in run.passes for unit in one.units)
+    assert done == pytest.approx(sum(many_dies._asked(one) for one in many_dies._whole(load, made_of)), rel=1e-9)
+    rows = many_dies.operators(design, load, 0, 1.0, made_of, "closed")
+    assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
+    assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
+    fed = {row.operator for row in rows if row.operator.startswith(("experts_", "shared_", "gate", "up", "down"))}
+    ((_, one, _),) = run.passes
+    here = {name for unit in one.units for block in unit.timed for call in block.block.calls for name in call.operators}
+    there = {name for unit in one.units for block in unit.beyond for call in block.block.calls for name in call.operators}
+    assert fed
+    assert not here & there
+    assert {name for name in there if name.startswith(("router", "attention", "o_proj", "head"))} == set()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_of_both_kinds_of_dies_are_those_of_one_that_has_both(model: str) -> None:
+    design, load = load_of(*words(model, 4, 4))
+    sizes = KIND.sizes(design.mapping)
+    experts = load.model.experts
+    both, apart = Split(1, 1, 4 if experts else 1, 1, 4, 0, 1), Split(1, 1, 4, 1, 8, 0, 1, 3, 4)
+    for name, names in units_of(load.model).items():
+        whole = weights(name, names, load.model, both, sizes)
+        parts = weights(name, names, load.model, apart, sizes) + fed_weights(names, load.model, apart, sizes)
+        assert parts == pytest.approx(whole, rel=1e-12), name
+
+
+def test_more_micro_batches_hide_exchanges_where_there_is_enough_to_do() -> None:
+    """Of many requests; of few, weights are read as often as there are micro-batches."""
+    taken = {}
+    for parts in (1, 2, 3):
+        design, load = load_of(*words("deepseek_v2_lite", 8, 8, pingpong=parts))
+        (pool,) = many_dies.pools_of(design, load)
+        for count in (24, 6144):
+            made_of = (0.0, 0.0, float(count), 2000.0, 0.0)
+            taken[parts, count] = many_dies._run(design, load, pool, made_of, "closed").seconds
+    assert taken[2, 6144] < taken[1, 6144]
+    assert taken[3, 24] > taken[1, 24]
+
+
+def test_tokens_cross_links_between_the_two() -> None:
+    """Wider links between boxes take less, and more dies of experts read fewer weights each."""
+    slow, fast = (metrics(*words("deepseek_v2_lite", 4, 4), f"chip.boxes.bandwidth='{gbs} GB/s'") for gbs in (1, 50))
+    assert fast["tpot"] < slow["tpot"]
+    design, load = load_of(*words("deepseek_v2_lite", 4, 4))
+    (pool,) = many_dies.pools_of(design, load)
+    stage = many_dies._stage(design, load, pool)
+    less = many_dies._stage(
+        *load_of(*words("deepseek_v2_lite", 4, 8)), many_dies.pools_of(*load_of(*words("deepseek_v2_lite", 4, 8)))[0]
+    )
+    assert dict(less.fed)["weights"] < dict(stage.fed)["weights"]
+    assert less.weights == stage.weights
+    limits = [limit for limit in many_dies.limits(design, load) if limit.address == "chip.hbm.capacity"]
+    assert len(limits) == 2
+
+
+def test_decode_alone_may_have_them_apart() -> None:
+    said = [word for word in words("qwen3_30b_a3b", 4, 4) if "attention_dies" not in word]
+    one = metrics(*said, "mapping.serving.prefill_instances=1", "mapping.decode.attention_dies=4")
+    assert one["tpot"] > 0
+
+
+REFUSED = {
+    "mapping.both.exchange=by_node": "exchange=direct",
+    "mapping.both.overlap=halves": "overlap=none",
+    "mapping.both.tp=3": "whole copies of tp",
+    "mapping.both.ep=5": "smaller ones",
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_cannot_be_laid_out_says_what_can(said: str) -> None:
+    question = asked(*words("deepseek_v2_lite", 4, 4), *said.split())
+    worst = infeasible(question.base, question.workload)
+    assert worst is not None
+    assert REFUSED[said] in worst.remedy
+
+
+def test_words_that_nothing_reads_are_refused() -> None:
+    with pytest.raises(DesignError, match="of requests that are served"):
+        asked(*BOXES, *MODELS["deepseek_v2_lite"], "mapping.both.attention_dies=4", "mapping.both.ep=4")
+    with pytest.raises(DesignError, match="pingpong: nothing reads it"):
+        asked(*BOXES, *MODELS["deepseek_v2_lite"], *SERVED, "mapping.both.pingpong=2")
+
+
+def test_capacity_looks_at_them_where_it_is_asked() -> None:
+    said = (
+        *BOXES[:1], *MODELS["qwen3_30b_a3b"], "devices=16", "apart=false", "workload.prompt=1000", "workload.output=100",
+        "workload.ttft='50 ms'", "workload.tpot='50 ms'", "workload.requests=2000",
+        "space=capacity_dies", "space.mapping.both.tp='choice(1)'",
+        "space.mapping.both.ep='choice(8)'", "space.mapping.serving.batch='choice(512)'",
+    )  # fmt: skip
+    (beside,), (apart,) = capacity(said), capacity((*said, "ffn=apart"))
+    kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.candidates} for side in (beside, apart)]
+    assert kinds == [{None}, {None, 4, 8}]
+    with pytest.raises(DesignError, match="is of boxes of dies"):
+        capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=apart"))
+    with pytest.raises(DesignError, match="valid: beside, apart"):
+        capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=yes"))

@@ -1,0 +1,130 @@
+"""Prefixes that go to the host when they leave the pool: the loop against its reference, what comes back, and in words."""
+
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import evaluate
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, serve
+from dse.evaluators.serving.policy import POLICIES, policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.state import Transfer
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.requests import Requests, requests
+from dse.validate import asked_of
+from tests.serving import reference
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Requests:
+    """Requests whose prompts begin alike now and then, further apart than a small pool remembers."""
+    count = draw(st.integers(3, 25))
+    lengths = draw(st.lists(st.tuples(st.integers(9, 40), st.integers(1, 9)), min_size=count, max_size=count))
+    gaps = draw(st.lists(st.sampled_from([0.0, 0.5, 4.0, 40.0]), min_size=count, max_size=count))
+    whose = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    hashes = [[10 * who + place for place in range(prompt // 8)] for who, (prompt, _) in zip(whose, lengths, strict=True)]
+    starts = np.cumsum([0, *(len(some) for some in hashes)])
+    many = requests(lengths, np.cumsum(gaps))
+    return replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(streams(), st.data())
+def test_both_tiers_do_what_the_plain_reference_does(many: Requests, data: st.DataObject) -> None:
+    draw = data.draw
+    longest = int((many.prompt + many.output - 1).max())
+    block = draw(st.sampled_from([1, 2, 4, 8]))
+    memory = Memory(-(-longest // block) + draw(st.integers(0, 4)), block, spare=0.0, host=draw(st.sampled_from([0.0, 0.01])))
+    rule = replace(POLICIES[draw(st.sampled_from(sorted(POLICIES)))], by_chunk=False, tokens=64)
+    hosted = draw(st.sampled_from([0, 3, 10, 1000]))
+    pool = Pool(linear(1.0, 0.125), rule, memory, draw(st.sampled_from([1, 2])), batch=4, pooled=True, hosted=hosted)
+    found = serve(many, [pool])
+    plain, world = reference.run(many, [pool], Transfer(0.0, 0.0, 1, True))
+    assert found["completed"].tolist() == [r["tokens"][-1] for r in plain]
+    assert found["hit"].tolist() == [r["hit"] for r in plain]
+    assert {name: found.total[name] for name in world["total"]} == world["total"]
+    assert (found.state.instances["hosted"] <= hosted).all()
+
+
+def _in_turn(rounds: int = 3) -> Requests:
+    """Three prompts of 32 tokens that come one after the other, again and again, each when nobody else is there."""
+    many = requests([(32, 1)] * 3 * rounds, 1000.0 * np.arange(3 * rounds))
+    hashes = np.tile(np.arange(12), rounds).astype(np.int32)
+    return replace(many, starts=np.arange(0, 12 * rounds + 1, 4), hashes=hashes, block=8)
+
+
+def test_what_left_the_pool_is_reused_and_takes_the_way_from_the_host() -> None:
+    """One of three prompts fits: without a host each is forgotten before it comes again."""
+    memory = Memory(40, 1, spare=0.0, host=0.25)
+    pool = Pool(linear(1.0, 0.5), policy("prefill_first"), memory, pooled=True)
+    forgotten, kept = serve(_in_turn(), [pool]), serve(_in_turn(), [replace(pool, hosted=1000)])
+    whole = serve(_in_turn(), [replace(pool, memory=replace(memory, blocks=1000))])
+    assert forgotten["hit"].sum() == 0
+    assert kept["hit"].tolist() == whole["hit"].tolist() == [0] * 3 + [24] * 6
+    # one token at least is computed, so that of four blocks the last is, and three come back
+    took = kept["first"] - kept.requests.arrival
+    assert took.tolist() == [17.0] * 3 + [1 + 8 * 0.5 + 24 * 0.25] * 6
+    assert kept.total["fetched"] == 24 * 6
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams(), st.integers(0, 40))
+def test_a_host_that_forgets_nothing_and_costs_nothing_is_a_pool_that_forgets_nothing(many: Requests, more: int) -> None:
+    """Requests by themselves, so that no blocks are short."""
+    alone = replace(many, arrival=1e4 * np.arange(len(many)))
+    longest = int((many.prompt + many.output - 1).max())
+    small = Pool(linear(1.0, 0.125), policy("orca"), Memory(longest + more, 1, spare=0.0), pooled=True, hosted=1 << 30, batch=4)
+    found = serve(alone, [small])
+    large = serve(alone, [replace(small, hosted=0, memory=Memory(1 << 20, 1, spare=0.0))])
+    assert found["hit"].tolist() == large["hit"].tolist()
+    assert found["completed"].tolist() == large["completed"].tolist()
+
+
+def test_a_host_beside_no_pool_of_blocks_is_refused() -> None:
+    with pytest.raises(DesignError, match="5 blocks on the host"):
+        Pool(linear(1.0), policy("orca"), Memory(9), hosted=5)
+
+
+def _asked(words: str) -> Question:
+    more = (
+        "chip=h200", "model=llama3_8b", "model.max_position=131072", "workload=serving", "workload.requests=300",
+        "workload.prompt=400", "workload.output=30", "workload.sessions={turns: 8, think: 30 s}", "workload.rate=6 Hz",
+        "mapping.both.tp=1",
+    )  # fmt: skip
+    return asked_of((*more, *shlex.split(words))).question
+
+
+def test_the_host_keeps_what_sessions_come_back_for() -> None:
+    pool = "mapping.serving.reuse=pool mapping.serving.blocks=1200"
+    found = []
+    for words in (
+        pool,
+        f"{pool} mapping.serving.host_capacity='20 GB' mapping.serving.host='64 GB/s'",
+        f"{pool} mapping.serving.host_capacity='20 GB' mapping.serving.host='1 GB/s'",
+        f"{pool} mapping.serving.host_capacity='20 MB' mapping.serving.host='64 GB/s'",
+    ):
+        asked = _asked(words)
+        columns = evaluate(stacked([asked.base]), asked.workload).columns
+        found.append({name: float(columns[name][0]) if name in columns else 0.0 for name in NAMES})
+    none, fast, slow, small = found
+    assert fast["prefix_reused"] > none["prefix_reused"] + 0.1
+    assert fast["prefix_fetched"] > 0.1
+    assert fast["ttft"] < none["ttft"]
+    assert slow["ttft"] > fast["ttft"]
+    assert none["prefix_reused"] <= small["prefix_reused"] < fast["prefix_reused"]
+    assert none["prefix_fetched"] == 0
+
+
+NAMES = ("prefix_reused", "prefix_fetched", "ttft")
+
+
+def test_a_host_where_prefixes_have_a_part_of_the_memory_is_refused() -> None:
+    with pytest.raises(DesignError, match=r"mapping\.serving\.host_capacity: nothing reads it beside"):
+        _asked("mapping.serving.host_capacity='20 GB'")
