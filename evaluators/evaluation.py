@@ -117,7 +117,7 @@ def evaluate(
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     for rows, design in designs.groups:
-        made = Judged(every, {}, silicon.limits(design.chip))
+        made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
         _refuse_faults(design, workload.cases[0], fidelity)
         if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
@@ -126,7 +126,7 @@ def evaluate(
             continue
         for place, row in enumerate(rows):
             one = _picked(design, place)
-            made = Judged(every, {}, silicon.limits(one.chip))
+            made = Judged(every, {}, silicon.limits(one.chip, itemised=False))
             found = _alone(one, workload, fidelity)
             _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
     return outcomes

@@ -22,7 +22,6 @@ OPERAND = 2.0
 """What an element of an array holds of the next operand that stays, where that is loaded meanwhile. [B]"""
 
 
-@same
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """Area of each kind of block, on all dies of a chip; as a paper has it, where the chip has a paper's areas. [mm2]
 
@@ -30,32 +29,41 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
         chip: with a floor plan or with such areas; leaves broadcast over designs.
         decode_cores: tiles that only decode.
     """
-    if chip.areas is not None:
-        return _as_published(chip)
-    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
-    if chip.tile is not None:
-        found[BETWEEN] = found[BETWEEN] + _cut(chip, _dies(chip, sum(found.values()) / (1 - share)))
-    if chip.base is not None:
-        found["vias of base dies"] = chip.base.room * sum(value for name, value in found.items() if name not in BELOW)
-    return found | {"other": sum(found.values()) * (share / (1 - share))}
+    return _made(chip, decode_cores)[0]
+
+
+def total(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
+    return _made(chip, decode_cores)[1]
 
 
 @same
-def total(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
-    return sum(parts(chip, decode_cores).values())
+def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
+    """Parts, and what they sum to."""
+    if chip.areas is not None:
+        found = _as_published(chip)
+        return found, sum(found.values())
+    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
+    whole = sum(found.values())
+    if chip.tile is not None:
+        cut = _cut(chip, _dies(chip, whole / (1 - share)))
+        found[BETWEEN], whole = found[BETWEEN] + cut, whole + cut
+    if chip.base is not None:
+        vias = chip.base.room * sum(value for name, value in found.items() if name not in BELOW)
+        found["vias of base dies"], whole = vias, whole + vias
+    other = whole * (share / (1 - share))
+    return found | {"other": other}, whole + other
 
 
 @same
 def die(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores. [mm2], broadcasts over designs."""
-    found = parts(chip, decode_cores)
+    found, area = _made(chip, decode_cores)
     if chip.areas is not None:
-        return sum(found.values())
+        return area
     if chip.base is not None:
         above = sum(value for name, value in found.items() if name not in (*BELOW, "other"))
         return above / (1 - chip.technology.other) / _dies(chip, 0.0)
-    area = total(chip, decode_cores)
     return area / _dies(chip, area)
 
 
@@ -244,8 +252,10 @@ def _count(chip: Chip, used: Any) -> Any:
 @same
 def _dies(chip: Chip, area: Any) -> Any:
     """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
-    own = chip.die
-    return where(own.dies > 0, own.dies, maximum(maximum(ceil_div(minimum(area, MOST), own.reticle), _shores(chip, area)), 1.0))
+    said = chip.die.dies
+    if not isinstance(said, np.ndarray) and said > 0:
+        return said
+    return where(said > 0, said, maximum(maximum(ceil_div(minimum(area, MOST), chip.die.reticle), _shores(chip, area)), 1.0))
 
 
 def _shores(chip: Chip, area: Any) -> Any:

@@ -45,7 +45,10 @@ def spared(mm2: Any, defects: Any, spare: Any) -> Any:
     (True, 1.0)
     """
     mean = mm2 / CM2 * defects
-    most = minimum(spare // 1, mean + 12 * mean**0.5 + 12)  # more are never broken
+    never = mean + 12 * mean**0.5 + 12  # more are never broken
+    if extremes(never - spare // 1)[1] <= 0:
+        return 1.0 + 0.0 * mean
+    most = minimum(spare // 1, never)
     found = term = exponential(-mean)
     for broken in range(1, int(extremes(most)[1]) + 1):
         term = term * mean / broken
@@ -60,9 +63,13 @@ def good(chip: Chip, decode_cores: Any = 0) -> Any:
         return clustered(one, tech.defects, tech.clustering)
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
     spare = maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip, decode_cores))[0]
+    if extremes(spare)[1] < 1:
+        return clustered(one, tech.defects, tech.clustering)
     cores = one * _share_of_cores(chip, decode_cores)
-    with_spares = clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
-    return where(spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering))
+    with_spares = spared(cores, tech.defects, spare)
+    if chip.die.wafer is not True:
+        with_spares = with_spares * clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
+    return where(spare >= 1, with_spares, clustered(one, tech.defects, tech.clustering))
 
 
 @same

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.space.chip import Chip
-from dse.space.elementwise import logarithm, maximum, where
+from dse.space.elementwise import extremes, logarithm, maximum, where
 from dse.space.remember import remembered, same
 from dse.space.technology import Node
 
@@ -11,7 +11,10 @@ EXPONENT = 1.3
 """Of the alpha-power law: clock ~ (V - threshold)^EXPONENT / V [sakurai1990]."""
 
 STEPS = 8
-"""Of Newton's method, from below; the law's logarithm is concave, so that none of them goes too far."""
+"""Of Newton's method at most, from below; the law's logarithm is concave, so that none of them goes too far."""
+
+NEAR = 1e-7
+"""Share of the supply that a step may add for it to be the last: what is left then is as the square of that."""
 
 ABOVE = 1e-3
 """Supply above the threshold from which on transistors switch. [V]"""
@@ -24,13 +27,19 @@ def volts(chip: Chip) -> Any:
 
 @remembered
 def _supply(faster: Any, tech: Node) -> Any:
-    """Supply at which a node's transistors are so many times as fast as at its own. [V]"""
-    least = maximum(tech.least, tech.threshold + ABOVE)
-    wanted = logarithm(faster) + _law(tech.volts, tech)
-    found = least
+    """Supply at which a node's transistors are so many times as fast as at its own. [V]
+
+    The first step is that from the node's own supply, which is known without the law.
+    """
+    least, more = maximum(tech.least, tech.threshold + ABOVE), logarithm(faster)
+    wanted = more + _law(tech.volts, tech)
+    found = maximum(tech.volts + more / (EXPONENT / (tech.volts - tech.threshold) - 1 / tech.volts), least)
     for _ in range(STEPS):
-        slope = EXPONENT / (found - tech.threshold) - 1 / found
-        found = maximum(found + (wanted - _law(found, tech)) / slope, least)
+        over = found - tech.threshold
+        step = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT / over - 1 / found)
+        before, found = found, maximum(found + step, least)
+        if extremes(found - before * (1 + NEAR))[1] <= 0:
+            break
     return found
 
 
