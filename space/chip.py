@@ -222,6 +222,7 @@ class Router:
     speculative: bool = flag("whether heads ask for a channel and for the switch at once")
     flit_x: Number = whole("cycles that a flit takes a link along a row: more than 1 for narrow ones", unit="cycle")
     flit_y: Number = whole("cycles that a flit takes a link along a column", unit="cycle")
+    flit_bytes: Any = quantity("B", "bytes of a flit, for area and power of a network with a node", absent=True, positive=True)
 
 
 @record

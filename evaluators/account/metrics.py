@@ -106,6 +106,7 @@ SHIPPED: dict[str, Metric] = {
     "packet_latency": Metric("cycle", "min", "from when a packet is made until its last flit is there: the mean"),
     "packet_latency_p50": Metric("cycle", "min", "of half the packets"),
     "packet_latency_p99": Metric("cycle", "min", "of 99 % of the packets"),
+    "packet_energy": Metric("J", "min", "of a packet: power of a network by itself over the packets that arrive in a second"),
     "hops": Metric("1", "min", "routers that a packet passes, those of its ends among them: the mean"),
     "accepted": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
     "detoured": Metric("1", "min", "share of pairs of nodes whose packets go another way than on a whole mesh: round faults"),

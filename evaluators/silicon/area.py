@@ -8,6 +8,7 @@ from dse.evaluators.silicon import links
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.fields import leaves
+from dse.space.memory import peak
 from dse.space.numbers import FORMATS, Rates
 from dse.space.remember import same
 from dse.space.technology import Node
@@ -40,8 +41,8 @@ def total(chip: Chip, decode_cores: Any = 0) -> Any:
 @same
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     """Parts, and what they sum to."""
-    if chip.areas is not None:
-        found = _as_published(chip)
+    if chip.areas is not None or chip.router is not None:
+        found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
         return found, sum(found.values())
     found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
     whole = sum(found.values())
@@ -200,6 +201,13 @@ def _router(noc: Any, tech: Node, ports: Any, linked: Any = 1.0) -> Any:
     return wires * linked + ports * held * noc.word_bytes * tech.register
 
 
+def _routers(chip: Chip) -> Any:
+    """Routers of a network by itself with their links, which carry a flit in so many cycles along rows and columns. [mm2]"""
+    of, tech = chip.router, chip.technology
+    wires = of.flit_bytes * (1 / of.flit_x + 1 / of.flit_y) / 2 * tech.router
+    return chip.mesh.rows * chip.mesh.cols * (wires + links.PORTS * of.vcs * of.depth * of.flit_bytes * tech.register)
+
+
 def _channel(chip: Chip) -> Any:
     return chip.hbm.channel_bandwidth / chip.dram.device * chip.dram.phy * chip.die.sites
 
@@ -275,6 +283,8 @@ def shore(chip: Chip) -> Any:
 @same
 def devices(chip: Chip) -> Any:
     """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
+    if chip.memory is not None:
+        return peak(chip.memory) / chip.dram.device
     channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth
     return channels / chip.dram.device
 

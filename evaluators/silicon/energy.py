@@ -106,6 +106,8 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
 @same
 def static(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
+    if chip.technology is None:  # of a memory by itself
+        return area.devices(chip) * chip.dram.idle
     found = chip.technology.static * area.total(chip, decode_cores) * supply.squared(chip)
     return found if chip.dram is None else found + area.devices(chip) * chip.dram.idle
 

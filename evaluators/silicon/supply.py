@@ -45,6 +45,8 @@ def _supply(faster: Any, tech: Node) -> Any:
 
 def nominal(chip: Chip) -> Any:
     """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]"""
+    if chip.die is None:  # of a network by itself
+        return chip.technology.speed
     return where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 from dse.compose import compose
-from dse.evaluators import evaluation
 from dse.evaluators.account import power
+from dse.evaluators.silicon import limits as silicon
 from dse.screen import screen
 from dse.study import study
 from tests.speed.chips import ASKED, TILES
@@ -67,7 +67,7 @@ def added(chips: str, knobs: tuple[str, ...], designs: int) -> tuple[float, dict
     for _ in range(2):  # the first one imports
         inside = Inside()
         with (
-            mock.patch.object(evaluation.silicon, "limits", inside.counted("limits", evaluation.silicon.limits)),
+            mock.patch.object(silicon, "limits", inside.counted("limits", silicon.limits)),
             mock.patch.object(power, "_of_phases", inside.counted("metrics", power._of_phases)),
         ):
             whole = _screened(designs, f"chips=[{chips}]", *words, *SILICON)
