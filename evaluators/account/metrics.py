@@ -189,6 +189,11 @@ SHIPPED: dict[str, Metric] = {
     "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
     "power": Metric("W", "min", "energy over the time it takes, all chips"),
     "peak_power": Metric("W", "min", "of the phase, or of iterations of a load at once, that take most, all chips", "max"),
+    "plug_power": Metric(
+        "W",
+        "min",
+        "of one chip at its tdp with its share of server and network, where it enters the server: losses of supplies too",
+    ),
     "tdp": Metric("W", "min", "of one chip whose matrix engines multiply 16-bit values, memory and links at their peak"),
     "power_density": Metric("W/mm2", "min", "tdp over the area of all dies of a chip"),
     "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),

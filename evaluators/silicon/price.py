@@ -86,14 +86,19 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
-    plug = (design_power(chip, decode_cores) + _beside(chip)) / of.supply
     return {name: value / of.assembly * of.markup for name, value in made.items()} | {
         "test": of.test * of.markup,
         "board": of.board,
         "network": of.network * (outward * _joined(chip) + chip.die.outside / 2),
         "network between servers": of.fabric * links.port(chip),
-        "power and cooling": of.cooling * of.pue * plug,
+        "power and cooling": of.cooling * of.pue * plugged(chip, decode_cores),
     }
+
+
+@same
+def plugged(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Power of a chip at its peak with its share of server and network, where it enters the server. [W], broadcasts over designs."""
+    return (design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
 @same
