@@ -6,7 +6,7 @@ from dse.space.elementwise import Number, where
 from dse.space.fields import flag, part, quantity, record, replaced, whole, word
 from dse.space.memory import Memory
 from dse.space.numbers import Rates
-from dse.space.technology import Areas, Base, Die, Dram, Economics, Node
+from dse.space.technology import Areas, Base, Carrier, Die, Dram, Economics, Node
 
 
 @record
@@ -287,6 +287,7 @@ class Chip:
     die: Any = part("what is on a die beside what takes time, and how many dies there are", Die)
     base: Any = part("dies below the others", Base)
     dram: Any = part("main memory as it is bought", Dram)
+    carrier: Any = part("what the dies of a wafer are joined on", Carrier)
     economics: Any = part("what a chip costs to make and to run", Economics)
     decode: Any = part("of tiles that a mapping sets apart for decode", DecodeCore)
     memory: Any = part("a memory by itself", Memory)

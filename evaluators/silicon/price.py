@@ -86,7 +86,8 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
-    return {name: value / of.assembly * of.markup for name, value in made.items()} | {
+    yielded = {name: value / of.assembly * of.markup for name, value in made.items()}
+    return (yielded if chip.carrier is None else yielded | _joined_on(chip, decode_cores, yielded)) | {
         "test": of.test * of.markup,
         "board": of.board,
         "network": of.network * (outward * _joined(chip) + chip.die.outside / 2),
@@ -95,9 +96,21 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     }
 
 
+def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str, Any]:
+    """A die's share of what all dies of a wafer are joined on, and of those that are lost with one that fails there. [USD]
+
+    Where dies are good before they are joined, and one that fails spoils all: with a share b of n dies that hold, b ** -n times
+    as many are bought as are used.
+    """
+    of, beside = chip.carrier, area.devices(chip) * chip.dram.edge**2
+    bought = of.bond ** -(chip.dies.rows * chip.dies.cols * 1.0)
+    carrier = of.price * (area.total(chip, decode_cores) + beside) * chip.economics.markup
+    return {"carrier": carrier, "lost in joining": (bought - 1) * (sum(made.values()) + carrier)}
+
+
 @same
 def plugged(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Power of a chip at its peak with its share of server and network, where it enters the server. [W], broadcasts over designs."""
+    """Power of a chip at its peak with its share of server and network, where it enters the server. [W]"""
     return (design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
