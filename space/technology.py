@@ -82,7 +82,9 @@ class Carrier:
     """What many dies are joined on, with their main memory beside them: a wafer or a panel with wires from die to die."""
 
     price: Number = quantity("USD/mm2", "of it, tested, for the area of dies and of devices of main memory that it carries")
-    bond: Number = quantity("1", "share of good dies that still work when they are joined; all have to", high=1.0, positive=True)
+    bond: Number = quantity(
+        "1", "share of good dies that still work when they are joined; all have to", high=1.0, positive=True
+    )
 
 
 REACHES = ("package", "module", "board")

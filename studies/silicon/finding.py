@@ -35,7 +35,7 @@ def finding() -> str:
             _constants(constants, mac),
             "Areas of dies:\n\n" + _left(dies, "mm2"),
             "Power at full load against rated power:\n\n" + _left(powers, "W"),
-            "Parts that power at peak leaves out, and what rated powers that are left out of the fit would be off by with them:\n\n"
+            "Parts that power at peak leaves out, and how far off with them are chips that are left out of the fit:\n\n"
             + tried(constants),
             "The clock at which a chip takes its rated power, over that of its peak:\n\n" + _clocks(),
             "What parts cost, against what analysts estimate [USD]:\n\n" + _bills(),

@@ -1,6 +1,6 @@
-"""What parts that the power at peak does not have would change: each alone, and all of them, with one that is left out of the fit.
+"""What parts that power at peak leaves out would change: each alone, and all of them, for chips that are left out of the fit.
 
-A part is decided on all rows at once. What stays in the model is what brings chips that are left out nearer; none of these does.
+A part is decided on all rows at once: it is taken where it brings chips that are left out nearer, which none of these does.
 """
 
 from collections.abc import Callable

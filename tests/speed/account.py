@@ -2,8 +2,8 @@
 
     python -m tests.speed.account [DESIGNS]
 
-Each line is a screen, stored, whose constraints, which nothing breaks, ask for every metric of silicon; the account's CPU time is
-that within its functions, over that of all the rest of the same screen.
+Each line is a screen, stored, whose constraints, which nothing breaks, ask for every metric of silicon; the account's CPU time
+is that within its functions, over that of all the rest of the same screen.
 """
 
 import sys
