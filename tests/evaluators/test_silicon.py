@@ -63,6 +63,8 @@ def test_parts_add_up_to_dies_and_dies_to_the_chip(chip):
         assert area.die(of) * above == pytest.approx(whole)
 
 
+DIES = ("mapping.decode.tp=4", "workload.along=rectangle", "workload.root=0", "workload.group=mesh", "workload.combine=sum")
+
 SERVED = ("workload=serving", "workload.requests=20", "workload.prompt=256", "workload.output=16")
 
 
@@ -98,7 +100,7 @@ def test_whatever_buys_time_costs_area_power_or_money(chip):
     [
         *((chip, ("workload=gemm", "workload.shapes=[512x2048x2048]")) for chip in ("a100", "npu64", "wse2", "tile_gh200")),
         *((chip, ("workload=attention",)) for chip in ("h100", "tile32")),
-        ("a100", ("workload=collective", "workload.pattern=allreduce", "mapping.decode.tp=4")),
+        ("a100", ("workload=collective", "workload.pattern=allreduce", *DIES)),
         *((chip, (*SERVED, "model=qwen3_1b7")) for chip in ("a100", "npu64", "wse2")),
     ],
     ids=lambda of: of if isinstance(of, str) else of[0],
