@@ -263,15 +263,16 @@ def _dies(chip: Chip, area: Any) -> Any:
     said = chip.die.dies
     if not isinstance(said, np.ndarray) and said > 0:
         return said
-    return where(said > 0, said, maximum(maximum(ceil_div(minimum(area, MOST), chip.die.reticle), _shores(chip, area)), 1.0))
+    fewest = ceil_div(maximum(maximum(minimum(area, MOST) / chip.die.reticle, _shores(chip, area)), 1.0), 1.0)
+    return where(said > 0, said, fewest)
 
 
 def _shores(chip: Chip, area: Any) -> Any:
-    """Dies on whose edges there is room for all devices of main memory: n square ones have EDGES (n area)^(1/2) of them."""
+    """Dies, or parts of one, on whose edges there is room for all devices of main memory: n square ones have EDGES (n area)^(1/2) of them."""
     if chip.dram is None:
         return 1.0
     side = minimum(shore(chip) / (EDGES * chip.die.shore), MOST)
-    return ceil_div(side * side, maximum(area, 1e-9))
+    return side * side / maximum(area, 1e-9)
 
 
 @same
@@ -299,9 +300,9 @@ EDGES = 4.0
 def _cut(chip: Chip, count: Any) -> Any:
     """Links between dies that a mesh is cut into, as near a square of them as it gets, at both ends; longer ones more. [mm2]"""
     sides = chip.mesh.rows, chip.mesh.cols
-    lines = (np.sqrt(count) - 1) * (chip.mesh.rows + chip.mesh.cols)
+    lines = chip.mesh.rows + chip.mesh.cols
     if chip.noc.topology != "mesh":
         length = links.wiring(*sides, chip.noc.topology).length
         lines = lines * length / maximum(links.wiring(*sides, "mesh").length, 1.0)
-    crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word * chip.clock
-    return 2 * crossing * getattr(chip.technology, chip.die.near)
+    crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word
+    return (np.sqrt(count) - 1) * (2 * crossing * getattr(chip.technology, chip.die.near)) * chip.clock

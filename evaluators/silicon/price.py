@@ -45,14 +45,14 @@ def spared(mm2: Any, defects: Any, spare: Any) -> Any:
     (True, 1.0)
     """
     mean = mm2 / CM2 * defects
-    never = mean + 12 * mean**0.5 + 12  # more are never broken
+    never = mean + 9 * mean**0.5 + 9  # more are broken less often than once in 1e16
     if extremes(never - spare // 1)[1] <= 0:
         return 1.0 + 0.0 * mean
     most = minimum(spare // 1, never)
-    found = term = exponential(-mean)
+    found, term, alike = exponential(-mean), exponential(-mean), not isinstance(spare, np.ndarray)
     for broken in range(1, int(extremes(most)[1]) + 1):
-        term = term * mean / broken
-        found = found + where(broken <= most, term, 0.0)
+        term = term * (mean / broken)
+        found = found + (term if alike else where(broken <= most, term, 0.0))
     return minimum(found, 1.0)
 
 
@@ -86,7 +86,8 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
-    yielded = {name: value / of.assembly * of.markup for name, value in made.items()}
+    sold = of.markup / of.assembly
+    yielded = {name: value * sold for name, value in made.items()}
     return (yielded if chip.carrier is None else yielded | _joined_on(chip, decode_cores, yielded)) | {
         "test": of.test * of.markup,
         "board": of.board,
@@ -130,9 +131,9 @@ def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, de
         decode_cores: tiles that only decode.
     """
     of = chip.economics
-    owned = chips * system(chip, decode_cores) * seconds / (of.life * of.busy)
-    plugged = (joules + chips * _beside(chip) * seconds) / of.supply * of.pue
-    return {"chips": owned * 1e6 / tokens, "electricity": plugged * of.electricity * 1e6 / tokens}
+    owned = system(chip, decode_cores) * (chips / (of.life * of.busy)) * seconds
+    drawn = (joules + chips * _beside(chip) * seconds) * (of.pue * of.electricity / of.supply)
+    return {"chips": owned * (1e6 / tokens), "electricity": drawn * (1e6 / tokens)}
 
 
 def _beside(chip: Chip) -> Any:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
+
 from dse.space.chip import Chip
-from dse.space.elementwise import extremes, logarithm, maximum, where
+from dse.space.elementwise import extremes, logarithm, maximum, minimum, where
 from dse.space.remember import remembered, same
 from dse.space.technology import Node
 
@@ -13,7 +15,7 @@ EXPONENT = 1.3
 STEPS = 8
 """Of Newton's method at most, from below; the law's logarithm is concave, so that none of them goes too far."""
 
-NEAR = 1e-7
+NEAR = 1e-8
 """Share of the supply that a step may add for it to be the last: what is left then is as the square of that."""
 
 ABOVE = 1e-3
@@ -25,22 +27,42 @@ def volts(chip: Chip) -> Any:
     return _supply(chip.clock / nominal(chip), chip.technology)
 
 
+POINTS, UPTO = 4096, 2.0
+"""Of a table from which many supplies begin, and the supply that it goes up to, over the highest that lasts."""
+
+
 @remembered
 def _supply(faster: Any, tech: Node) -> Any:
     """Supply at which a node's transistors are so many times as fast as at its own. [V]
 
-    The first step is that from the node's own supply, which is known without the law.
+    One clock begins with the step from the node's own supply, which is known without the law; many begin from a table, so near
+    that a step will do.
     """
     least, more = maximum(tech.least, tech.threshold + ABOVE), logarithm(faster)
     wanted = more + _law(tech.volts, tech)
-    found = maximum(tech.volts + more / (EXPONENT / (tech.volts - tech.threshold) - 1 / tech.volts), least)
+    if isinstance(more, np.ndarray) and not any(isinstance(of, np.ndarray) for of in (least, tech.threshold, tech.most)):
+        lowest, step, supplies = _table(float(least), float(tech.threshold), float(tech.most))
+        place = minimum(maximum((wanted - lowest) / step, 0.0), POINTS - 1.0)
+        below = place.astype(np.intp)
+        found = supplies[below] + (place - below) * (supplies[below + 1] - supplies[below])
+    else:
+        found = maximum(tech.volts + more / (EXPONENT / (tech.volts - tech.threshold) - 1 / tech.volts), least)
     for _ in range(STEPS):
         over = found - tech.threshold
-        step = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT / over - 1 / found)
-        before, found = found, maximum(found + step, least)
+        added = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT / over - 1 / found)
+        before, found = found, maximum(found + added, least)
         if extremes(found - before * (1 + NEAR))[1] <= 0:
             break
     return found
+
+
+@remembered
+def _table(least: float, threshold: float, most: float) -> tuple[float, float, Any]:
+    """Supplies at even steps of the law's logarithm: the lowest of these, the step, and the supplies, shape (POINTS + 1,). [V]"""
+    supplies = np.linspace(least, max(UPTO * most, 2 * least), 4 * POINTS)
+    logarithms = EXPONENT * np.log(supplies - threshold) - np.log(supplies)
+    lowest, step = float(logarithms[0]), float(logarithms[-1] - logarithms[0]) / POINTS
+    return lowest, step, np.interp(lowest + step * np.arange(POINTS + 1), logarithms, supplies)
 
 
 def nominal(chip: Chip) -> Any:
