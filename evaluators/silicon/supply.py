@@ -5,18 +5,19 @@ from typing import Any
 import numpy as np
 
 from dse.space.chip import Chip
-from dse.space.elementwise import extremes, logarithm, maximum, minimum, where
+from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, where
 from dse.space.remember import remembered, same
 from dse.space.technology import Node
 
 EXPONENT = 1.3
 """Of the alpha-power law: clock ~ (V - threshold)^EXPONENT / V [sakurai1990]."""
 
-STEPS = 8
-"""Of Newton's method at most, from below; the law's logarithm is concave, so that none of them goes too far."""
+STEPS = 12
+"""Of Newton's method at most, over the supply's logarithm. That of the law is concave in it, so that no step goes too far from
+below; it is nearly a straight line where supplies are high."""
 
 NEAR = 1e-8
-"""Share of the supply that a step may add for it to be the last: what is left then is as the square of that."""
+"""Share of the supply that a step may change for it to be the last: what is left then is as the square of that."""
 
 ABOVE = 1e-3
 """Supply above the threshold from which on transistors switch. [V]"""
@@ -35,23 +36,24 @@ POINTS, UPTO = 4096, 2.0
 def _supply(faster: Any, tech: Node) -> Any:
     """Supply at which a node's transistors are so many times as fast as at its own. [V]
 
-    One clock begins with the step from the node's own supply, which is known without the law; many begin from a table, so near
-    that a step will do.
+    One clock begins at the node's own supply; many begin from a table, so near that a step will do.
     """
-    least, more = maximum(tech.least, tech.threshold + ABOVE), logarithm(faster)
-    wanted = more + _law(tech.volts, tech)
-    if isinstance(more, np.ndarray) and not any(isinstance(of, np.ndarray) for of in (least, tech.threshold, tech.most)):
+    least = maximum(tech.least, tech.threshold + ABOVE)
+    wanted = maximum(logarithm(faster) + _law(tech.volts, tech), _law(least, tech))
+    found, near = maximum(tech.volts, least), False
+    if isinstance(wanted, np.ndarray) and not any(isinstance(of, np.ndarray) for of in (least, tech.threshold, tech.most)):
         lowest, step, supplies = _table(float(least), float(tech.threshold), float(tech.most))
-        place = minimum(maximum((wanted - lowest) / step, 0.0), POINTS - 1.0)
-        below = place.astype(np.intp)
+        place = (wanted - lowest) / step
+        near = float(place.max()) <= POINTS
+        below = minimum(place, POINTS - 1.0).astype(np.intp)
+        place = place if near else minimum(place, 1.0 * POINTS)
         found = supplies[below] + (place - below) * (supplies[below + 1] - supplies[below])
-    else:
-        found = maximum(tech.volts + more / (EXPONENT / (tech.volts - tech.threshold) - 1 / tech.volts), least)
     for _ in range(STEPS):
         over = found - tech.threshold
-        added = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT / over - 1 / found)
-        before, found = found, maximum(found + added, least)
-        if extremes(found - before * (1 + NEAR))[1] <= 0:
+        grows = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT * found / over - 1)
+        found = maximum(found + found * grows if near else found * exponential(grows), least)
+        low, high = extremes(grows)
+        if max(-low, high) <= NEAR:
             break
     return found
 
