@@ -268,7 +268,7 @@ def _dies(chip: Chip, area: Any) -> Any:
 
 
 def _shores(chip: Chip, area: Any) -> Any:
-    """Dies, or parts of one, on whose edges there is room for all devices of main memory: n square ones have EDGES (n area)^(1/2) of them."""
+    """Dies, or parts of one, with room on their edges for all devices of memory: n square ones have EDGES (n area)^(1/2)."""
     if chip.dram is None:
         return 1.0
     side = minimum(shore(chip) / (EDGES * chip.die.shore), MOST)

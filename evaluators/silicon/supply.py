@@ -60,7 +60,7 @@ def _supply(faster: Any, tech: Node) -> Any:
 
 @remembered
 def _table(least: float, threshold: float, most: float) -> tuple[float, float, Any]:
-    """Supplies at even steps of the law's logarithm: the lowest of these, the step, and the supplies, shape (POINTS + 1,). [V]"""
+    """The lowest logarithm of the law, its even steps, and supplies there, shape (POINTS + 1,). [1], [1], [V]"""
     supplies = np.linspace(least, max(UPTO * most, 2 * least), 4 * POINTS)
     logarithms = EXPONENT * np.log(supplies - threshold) - np.log(supplies)
     lowest, step = float(logarithms[0]), float(logarithms[-1] - logarithms[0]) / POINTS
