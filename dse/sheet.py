@@ -13,11 +13,13 @@ from dse.answer import OF_PART, Evaluation, answered, shown
 from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.layouts.formats import index_of
+from dse.evaluators.silicon import area, price
 from dse.json_text import json_text
 from dse.of_loads import Beside
 from dse.of_loads import record as said_beside
 from dse.progress import Terminal
 from dse.schemas import stamped
+from dse.space.chip import Chip
 from dse.space.fields import leaves
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
@@ -92,6 +94,17 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
         total, said = sum(of_parts.values()), [f"{part} {value:.4g}" for part, value in of_parts.items() if value]
         if said:
             console.print(f"{name} of a chip: {total:.4g} {unit} = {' + '.join(said)}")
+    if parts.price:
+        console.print(_dies(found.design.chip))
+
+
+def _dies(chip: Chip) -> str:
+    """How many dies a chip has, what a wafer gives of them, and how many of these work."""
+    one, node = float(area.die(chip)), chip.technology
+    count, below = area.dies(chip, area.total(chip))
+    whole = f"{count:.0f} of {one:.4g} mm2" + (f" on {below:.0f} below" if below else "")
+    got, good = float(price.dies_of_wafer(one)), float(price.good(chip))
+    return f"dies of a chip: {whole}; a wafer of {node.wafer:.4g} USD gives {got:.3g}, of which {good:.1%} are good"
 
 
 def _over_time(found: Evaluation) -> str:

@@ -117,7 +117,7 @@ def evaluate(
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     for rows, design in designs.groups:
-        made = Judged(every, {}, silicon.limits(design.chip))
+        made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
         _refuse_faults(design, workload.cases[0], fidelity)
         if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
@@ -126,7 +126,7 @@ def evaluate(
             continue
         for place, row in enumerate(rows):
             one = _picked(design, place)
-            made = Judged(every, {}, silicon.limits(one.chip))
+            made = Judged(every, {}, silicon.limits(one.chip, itemised=False))
             found = _alone(one, workload, fidelity)
             _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
     return outcomes
@@ -173,16 +173,16 @@ def power_over_time(design: Design, case: Asked, *, decode_at: str = "mean", fid
 
     Returns:
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
-        mean. None where nothing has a time line (``fidelity=steady``, a part of a mesh) or a chip no technology.
+        mean. None where nothing has a time line (``fidelity=steady``, a part of a mesh, packets on a network) or no power.
     """
-    if PART in fidelity or design.chip.technology is None:
+    if PART in fidelity:
         return None
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "profile"):
         found: Profile | None = reader.profile(design, case, decode_at, fidelity)
         return found
     (metrics,) = (now(judged.metrics) for judged in reader.judged(design, Workload("", (case,)), fidelity))
-    if "power" not in metrics:
+    if not {"power", "latency"} <= metrics.keys():
         return None
     seconds, watts = (np.ravel(metrics[name]).astype(float) for name in ("latency", "power"))
     return Profile(np.array([0.0, seconds[0]]), watts[:1], (case.label,))

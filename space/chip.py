@@ -6,7 +6,7 @@ from dse.space.elementwise import Number, where
 from dse.space.fields import flag, part, quantity, record, replaced, whole, word
 from dse.space.memory import Memory
 from dse.space.numbers import Rates
-from dse.space.technology import Areas, Base, Die, Dram, Economics, Node
+from dse.space.technology import Areas, Base, Carrier, Die, Dram, Economics, Node
 
 
 @record
@@ -222,6 +222,7 @@ class Router:
     speculative: bool = flag("whether heads ask for a channel and for the switch at once")
     flit_x: Number = whole("cycles that a flit takes a link along a row: more than 1 for narrow ones", unit="cycle")
     flit_y: Number = whole("cycles that a flit takes a link along a column", unit="cycle")
+    flit_bytes: Any = quantity("B", "bytes of a flit, for area and power of a network with a node", absent=True, positive=True)
 
 
 @record
@@ -286,6 +287,7 @@ class Chip:
     die: Any = part("what is on a die beside what takes time, and how many dies there are", Die)
     base: Any = part("dies below the others", Base)
     dram: Any = part("main memory as it is bought", Dram)
+    carrier: Any = part("what the dies of a wafer are joined on", Carrier)
     economics: Any = part("what a chip costs to make and to run", Economics)
     decode: Any = part("of tiles that a mapping sets apart for decode", DecodeCore)
     memory: Any = part("a memory by itself", Memory)

@@ -39,7 +39,7 @@ CONSTANTS: dict[str, str] = {
 }
 """By address below ``chip``; so are all leaves below `PRICED`."""
 
-PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "hbm.banks.", "decode.")
+PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "carrier.", "hbm.banks.", "decode.")
 """Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
 
 FREE: dict[str, str] = {

@@ -27,6 +27,9 @@ class Stack:
     hbm_achieved: Number = quantity("1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True)
     network_achieved: Number = quantity("1", "share of a port's bandwidth that a collective reaches", high=1.0, positive=True)
     collective_call: Number = quantity("s", "start of a collective by the host, where no recorded graph of launches holds it")
+    nodes_call: Number = quantity(
+        "s", "start of a collective that leaves a node, beside the latency of the network between nodes"
+    )
     operator_overhead: Number = quantity("s", "launch and synchronisation of one operator")
     attention_passes: Number = quantity(
         "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"

@@ -77,6 +77,16 @@ class Base:
     room: Number = quantity("1", "area of what goes through them to the dies above, over the area of these")
 
 
+@record
+class Carrier:
+    """What many dies are joined on, with their main memory beside them: a wafer or a panel with wires from die to die."""
+
+    price: Number = quantity("USD/mm2", "of it, tested, for the area of dies and of devices of main memory that it carries")
+    bond: Number = quantity(
+        "1", "share of good dies that still work when they are joined; all have to", high=1.0, positive=True
+    )
+
+
 REACHES = ("package", "module", "board")
 """How far links to other dies reach."""
 

@@ -18,6 +18,10 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 SCALED = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
+_CURRENCY = r"€|£|¥|\b(?:EUR|GBP|CNY|RMB|JPY|KRW|TWD|CHF|INR|CAD|AUD|SGD|HKD)\b"
+"""Currencies that prices are quoted in beside dollars."""
+
+
 @lru_cache(maxsize=4096)  # the same files say the same constants
 def parse(text: str, unit: str) -> float:
     """The value of a quantity in `unit`, which is the SI unit of its field.
@@ -34,6 +38,8 @@ def parse(text: str, unit: str) -> float:
     """
     quantity = _quantity(text)
     if quantity is None:
+        if unit.startswith("USD") and (other := re.search(_CURRENCY, text)):
+            raise DesignError(f"{text!r} is in {other[0]}; prices are all in USD: convert it, and say the rate in its note")
         raise DesignError(f"{text!r} is not a quantity; write a number and a unit, as in '8 {unit}'")
     if quantity.dimensionless and unit != "1":
         raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")

@@ -44,6 +44,7 @@ OF_PHASES = (
     "peak_power",
     "tdp",
     "power_density",
+    "plug_power",
     "system_price",
     "price_per_mtoken",
     "chips_per_mtoken",
@@ -51,8 +52,11 @@ OF_PHASES = (
 )
 """Metrics of phases, which are worked out when somebody asks."""
 
-ALONE = ("energy", "power", "tdp", "power_density")
+ALONE = ("energy", "power", "peak_power")
 """Metrics of a kernel by itself, likewise."""
+
+RATED = ("tdp", "power_density")
+"""Further ones of a kernel on a chip that is made as a whole, not on a memory or a network by itself."""
 
 
 def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
@@ -69,6 +73,7 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
         "peak_power": peak + chips * idle,
         "tdp": rated,
         "power_density": rated / area.total(chip, decode_cores),
+        "plug_power": price.plugged(chip, decode_cores),
         "system_price": chips * price.system(chip, decode_cores),
         "price_per_mtoken": parts["chips"] + parts["electricity"],
         "chips_per_mtoken": parts["chips"],
@@ -77,25 +82,25 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
 
 
 def alone(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 1.0) -> dict[str, Any]:
-    """Energy and power of a kernel by itself.
+    """Energy and power of a kernel by itself, which does the same throughout: its mean power is its peak.
 
     Args:
         chip, chips: that work, and how many.
         dynamic: energy of what is done on all chips, worked out when somebody asks. [J]
         seconds: that it takes.
     """
+    whole = chip.die is not None
 
     def work() -> dict[str, Any]:
-        idle, rated = _watts(chip, 0)
-        joules = dynamic() + chips * idle * seconds
-        return {
-            "energy": joules,
-            "power": joules / maximum(seconds, NOTHING),
-            "tdp": rated,
-            "power_density": rated / area.total(chip),
-        }
+        joules = dynamic() + chips * energy.static(chip) * seconds
+        mean = joules / maximum(seconds, NOTHING)
+        found = {"energy": joules, "power": mean, "peak_power": mean}
+        if not whole:
+            return found
+        rated = energy.design_power(chip)
+        return found | {"tdp": rated, "power_density": rated / area.total(chip)}
 
-    return later(ALONE, work)
+    return later((*ALONE, *RATED) if whole else ALONE, work)
 
 
 def _watts(chip: Chip, decode_cores: Any) -> tuple[Any, Any]:

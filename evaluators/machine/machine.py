@@ -1,5 +1,6 @@
 """A chip as things that can be busy: engines, memories, links; built from a chip here and nowhere else."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from dse.evaluators.machine.engine import engines
@@ -9,9 +10,10 @@ from dse.evaluators.machine.library import Libraries, libraries
 from dse.evaluators.machine.link import Library, Ports
 from dse.evaluators.machine.pooled import Cache, pooled
 from dse.evaluators.machine.shared import Shared, shared
-from dse.space.chip import Chip, MainMemory
+from dse.space.chip import Chip, MainMemory, Network
 from dse.space.mapping import Mapping
 from dse.space.memory import behind
+from dse.space.stack import Stack
 
 
 class Engine(Protocol):
@@ -88,9 +90,16 @@ def of_die(chip: Chip, mapping: Mapping) -> Machine:
     stack, ports = mapping.stack, None
     if chip.network is not None:
         found = Library(stack.rings, stack.exchanges, stack.short, chip.hbm.bandwidth)
-        ports = Ports(chip.network, stack.network_achieved, stack.collective_call, found)
+        ports = Ports(_network(chip, stack), stack.network_achieved, stack.collective_call, found)
     priced = libraries(chip, stack)
     return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_overhead, library=priced)
+
+
+def _network(chip: Chip, stack: Stack) -> Network:
+    """The network of a die as collectives find it: beyond a node they start later."""
+    network: Network = chip.network
+    nodes = network.nodes
+    return network if nodes is None else replace(network, nodes=replace(nodes, latency=nodes.latency + stack.nodes_call))
 
 
 def of_tiles(chip: Chip) -> Machine:

@@ -88,6 +88,7 @@ def usual(hop: int, vcs: int, depth: int) -> Router:
         speculative=hop < 4,
         flit_x=1,
         flit_y=1,
+        flit_bytes=None,
     )
 
 

@@ -8,6 +8,7 @@ from dse.evaluators.silicon import links
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.fields import leaves
+from dse.space.memory import peak
 from dse.space.numbers import FORMATS, Rates
 from dse.space.remember import same
 from dse.space.technology import Node
@@ -22,7 +23,6 @@ OPERAND = 2.0
 """What an element of an array holds of the next operand that stays, where that is loaded meanwhile. [B]"""
 
 
-@same
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """Area of each kind of block, on all dies of a chip; as a paper has it, where the chip has a paper's areas. [mm2]
 
@@ -30,32 +30,41 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
         chip: with a floor plan or with such areas; leaves broadcast over designs.
         decode_cores: tiles that only decode.
     """
-    if chip.areas is not None:
-        return _as_published(chip)
-    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
-    if chip.tile is not None:
-        found[BETWEEN] = found[BETWEEN] + _cut(chip, _dies(chip, sum(found.values()) / (1 - share)))
-    if chip.base is not None:
-        found["vias of base dies"] = chip.base.room * sum(value for name, value in found.items() if name not in BELOW)
-    return found | {"other": sum(found.values()) * (share / (1 - share))}
+    return _made(chip, decode_cores)[0]
+
+
+def total(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
+    return _made(chip, decode_cores)[1]
 
 
 @same
-def total(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
-    return sum(parts(chip, decode_cores).values())
+def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
+    """Parts, and what they sum to."""
+    if chip.areas is not None or chip.router is not None:
+        found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
+        return found, sum(found.values())
+    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
+    whole = sum(found.values())
+    if chip.tile is not None:
+        cut = _cut(chip, _dies(chip, whole / (1 - share)))
+        found[BETWEEN], whole = found[BETWEEN] + cut, whole + cut
+    if chip.base is not None:
+        vias = chip.base.room * sum(value for name, value in found.items() if name not in BELOW)
+        found["vias of base dies"], whole = vias, whole + vias
+    other = whole * (share / (1 - share))
+    return found | {"other": other}, whole + other
 
 
 @same
 def die(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores. [mm2], broadcasts over designs."""
-    found = parts(chip, decode_cores)
+    found, area = _made(chip, decode_cores)
     if chip.areas is not None:
-        return sum(found.values())
+        return area
     if chip.base is not None:
         above = sum(value for name, value in found.items() if name not in (*BELOW, "other"))
         return above / (1 - chip.technology.other) / _dies(chip, 0.0)
-    area = total(chip, decode_cores)
     return area / _dies(chip, area)
 
 
@@ -192,6 +201,13 @@ def _router(noc: Any, tech: Node, ports: Any, linked: Any = 1.0) -> Any:
     return wires * linked + ports * held * noc.word_bytes * tech.register
 
 
+def _routers(chip: Chip) -> Any:
+    """Routers of a network by itself with their links, which carry a flit in so many cycles along rows and columns. [mm2]"""
+    of, tech = chip.router, chip.technology
+    wires = of.flit_bytes * (1 / of.flit_x + 1 / of.flit_y) / 2 * tech.router
+    return chip.mesh.rows * chip.mesh.cols * (wires + links.PORTS * of.vcs * of.depth * of.flit_bytes * tech.register)
+
+
 def _channel(chip: Chip) -> Any:
     return chip.hbm.channel_bandwidth / chip.dram.device * chip.dram.phy * chip.die.sites
 
@@ -244,16 +260,19 @@ def _count(chip: Chip, used: Any) -> Any:
 @same
 def _dies(chip: Chip, area: Any) -> Any:
     """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
-    own = chip.die
-    return where(own.dies > 0, own.dies, maximum(maximum(ceil_div(minimum(area, MOST), own.reticle), _shores(chip, area)), 1.0))
+    said = chip.die.dies
+    if not isinstance(said, np.ndarray) and said > 0:
+        return said
+    fewest = ceil_div(maximum(maximum(minimum(area, MOST) / chip.die.reticle, _shores(chip, area)), 1.0), 1.0)
+    return where(said > 0, said, fewest)
 
 
 def _shores(chip: Chip, area: Any) -> Any:
-    """Dies on whose edges there is room for all devices of main memory: n square ones have EDGES (n area)^(1/2) of them."""
+    """Dies, or parts of one, with room on their edges for all devices of memory: n square ones have EDGES (n area)^(1/2)."""
     if chip.dram is None:
         return 1.0
     side = minimum(shore(chip) / (EDGES * chip.die.shore), MOST)
-    return ceil_div(side * side, maximum(area, 1e-9))
+    return side * side / maximum(area, 1e-9)
 
 
 @same
@@ -265,6 +284,8 @@ def shore(chip: Chip) -> Any:
 @same
 def devices(chip: Chip) -> Any:
     """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
+    if chip.memory is not None:
+        return peak(chip.memory) / chip.dram.device
     channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth
     return channels / chip.dram.device
 
@@ -279,9 +300,9 @@ EDGES = 4.0
 def _cut(chip: Chip, count: Any) -> Any:
     """Links between dies that a mesh is cut into, as near a square of them as it gets, at both ends; longer ones more. [mm2]"""
     sides = chip.mesh.rows, chip.mesh.cols
-    lines = (np.sqrt(count) - 1) * (chip.mesh.rows + chip.mesh.cols)
+    lines = chip.mesh.rows + chip.mesh.cols
     if chip.noc.topology != "mesh":
         length = links.wiring(*sides, chip.noc.topology).length
         lines = lines * length / maximum(links.wiring(*sides, "mesh").length, 1.0)
-    crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word * chip.clock
-    return 2 * crossing * getattr(chip.technology, chip.die.near)
+    crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word
+    return (np.sqrt(count) - 1) * (2 * crossing * getattr(chip.technology, chip.die.near)) * chip.clock

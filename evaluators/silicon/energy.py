@@ -61,17 +61,12 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         chip: a mesh.
         width: bytes of the values that are multiplied and computed. [B]
     """
-    tech = chip.technology
-    if chip.tile is None:
-        operands, sram = width * PASSES / chip.die.reuse, chip.core.sram
-    else:
-        operands, sram = width * (1 / chip.tile.matrix.rows + 1 / chip.tile.matrix.cols), chip.tile.sram
+    tech, byte = chip.technology, _local(chip)
     moved = activity.sent_bytes + activity.memory_bytes + activity.cache_bytes
-    accessed = activity.macs * operands + 2 * moved + 2 * width * activity.elements
     on_chip = (
-        activity.macs * tech.mac * (width / WORD)
-        + activity.elements * tech.element
-        + accessed * access(tech.access, sram)
+        activity.macs * _product(chip, width)
+        + activity.elements * (tech.element + 2 * width * byte)
+        + 2 * moved * byte
         + activity.hop_bytes * tech.hop * _length(chip)
         + activity.cache_bytes * tech.shared
     )
@@ -79,6 +74,19 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     if chip.d2d is not None:
         found = found + activity.linked_bytes * links.between(chip).mean * _near(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
+
+
+def _product(chip: Chip, width: float) -> Any:
+    """Energy of a multiply-add on a mesh with its operands, at the node's own supply. [J], broadcasts over designs."""
+    of = chip.tile
+    operands = PASSES / chip.die.reuse if of is None else 1 / of.matrix.rows + 1 / of.matrix.cols
+    return chip.technology.mac * (width / WORD) + width * operands * _local(chip)
+
+
+@same
+def _local(chip: Chip) -> Any:
+    """Energy of a byte of a core's local memory on a mesh, at the node's own supply. [J/B], broadcasts over designs."""
+    return access(chip.technology.access, chip.core.sram if chip.tile is None else chip.tile.sram)
 
 
 def of_pool(activity: Pooled, chip: Chip) -> Any:
@@ -90,12 +98,16 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
         + activity.shared_bytes * tech.shared
     )
     outside = activity.memory_bytes * chip.dram.byte + activity.linked_bytes * getattr(tech, own.reach + "_byte")
+    if not isinstance(on_chip, np.ndarray) and on_chip == 0:
+        return outside
     return on_chip * supply.squared(chip) + outside
 
 
 @same
 def static(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
+    if chip.technology is None:  # of a memory by itself
+        return area.devices(chip) * chip.dram.idle
     found = chip.technology.static * area.total(chip, decode_cores) * supply.squared(chip)
     return found if chip.dram is None else found + area.devices(chip) * chip.dram.idle
 
@@ -125,8 +137,9 @@ def _busy(chip: Chip) -> dict[str, Any]:
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
         return {"matrix engines": of_pool(Pooled(macs, WORD * macs), chip), "links": linked, "memory": memory}
-    peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
-    found = {"matrix engines": dynamic(Activity(macs), chip), "memory": dynamic(Activity(memory_bytes=peak), chip)}
+    squared, peak = supply.squared(chip), 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+    byte = 2 * _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
+    found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
         found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip)
     return found

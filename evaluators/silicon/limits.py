@@ -10,25 +10,31 @@ from dse.space.elementwise import ceil_div, where
 from dse.space.limits import Limit
 
 
-def limits(chip: Chip) -> list[Limit]:
-    """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price."""
+def limits(chip: Chip, *, itemised: bool = True) -> list[Limit]:
+    """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price.
+
+    Args:
+        chip: leaves broadcast over designs.
+        itemised: also what needs are made of, which takes as long as the rest.
+    """
     if chip.die is None or chip.areas is not None:
         return []
     one, own = area.die(chip), chip.die
     whole = area.total(chip)
     count, _ = area.dies(chip, whole)
-    most = where(own.wafer, one, own.reticle)
-    taken = {name: watts / whole for name, watts in energy.design_parts(chip).items()}
+    most, watts = where(own.wafer, one, own.reticle), energy.design_power(chip)
+    blocks = _of_one(chip, count) if itemised else {}
+    heat = {name: part / whole for name, part in energy.design_parts(chip).items()} if itemised else {}
     made = [
-        Limit("chip.die.reticle", one, most, "mm2", tuple(_of_one(chip, count).items())),
+        Limit("chip.die.reticle", one, most, "mm2", tuple(blocks.items())),
         Limit("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
-        Limit("chip.die.cooling", energy.design_power(chip) / whole, own.cooling, "W/mm2", tuple(taken.items())),
+        Limit("chip.die.cooling", watts / whole, own.cooling, "W/mm2", tuple(heat.items())),
     ]
     if chip.dram is None:
         return made
     needed, edges = area.shore(chip), area.EDGES * one**0.5 * count * own.shore
-    used = needed / own.sites
-    return [*made, Limit("chip.die.shore", needed, edges, "mm", (("devices", used), ("spare sites", needed - used)))]
+    sites = {"devices": needed / own.sites, "spare sites": needed - needed / own.sites} if itemised else {}
+    return [*made, Limit("chip.die.shore", needed, edges, "mm", tuple(sites.items()))]
 
 
 def _of_one(chip: Chip, count: Any) -> dict[str, Any]:

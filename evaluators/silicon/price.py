@@ -45,11 +45,14 @@ def spared(mm2: Any, defects: Any, spare: Any) -> Any:
     (True, 1.0)
     """
     mean = mm2 / CM2 * defects
-    most = minimum(spare // 1, mean + 12 * mean**0.5 + 12)  # more are never broken
-    found = term = exponential(-mean)
+    never = mean + 9 * mean**0.5 + 9  # more are broken less often than once in 1e16
+    if extremes(never - spare // 1)[1] <= 0:
+        return 1.0 + 0.0 * mean
+    most = minimum(spare // 1, never)
+    found, term, alike = exponential(-mean), exponential(-mean), not isinstance(spare, np.ndarray)
     for broken in range(1, int(extremes(most)[1]) + 1):
-        term = term * mean / broken
-        found = found + where(broken <= most, term, 0.0)
+        term = term * (mean / broken)
+        found = found + (term if alike else where(broken <= most, term, 0.0))
     return minimum(found, 1.0)
 
 
@@ -60,9 +63,13 @@ def good(chip: Chip, decode_cores: Any = 0) -> Any:
         return clustered(one, tech.defects, tech.clustering)
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
     spare = maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip, decode_cores))[0]
+    if extremes(spare)[1] < 1:
+        return clustered(one, tech.defects, tech.clustering)
     cores = one * _share_of_cores(chip, decode_cores)
-    with_spares = clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
-    return where(spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering))
+    with_spares = spared(cores, tech.defects, spare)
+    if chip.die.wafer is not True:
+        with_spares = with_spares * clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
+    return where(spare >= 1, with_spares, clustered(one, tech.defects, tech.clustering))
 
 
 @same
@@ -79,14 +86,33 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
-    plug = (design_power(chip, decode_cores) + _beside(chip)) / of.supply
-    return {name: value / of.assembly * of.markup for name, value in made.items()} | {
+    sold = of.markup / of.assembly
+    yielded = {name: value * sold for name, value in made.items()}
+    return (yielded if chip.carrier is None else yielded | _joined_on(chip, decode_cores, yielded)) | {
         "test": of.test * of.markup,
         "board": of.board,
         "network": of.network * (outward * _joined(chip) + chip.die.outside / 2),
         "network between servers": of.fabric * links.port(chip),
-        "power and cooling": of.cooling * of.pue * plug,
+        "power and cooling": of.cooling * of.pue * plugged(chip, decode_cores),
     }
+
+
+def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str, Any]:
+    """A die's share of what all dies of a wafer are joined on, and of those that are lost with one that fails there. [USD]
+
+    Where dies are good before they are joined, and one that fails spoils all: with a share b of n dies that hold, b ** -n times
+    as many are bought as are used.
+    """
+    of, beside = chip.carrier, area.devices(chip) * chip.dram.edge**2
+    bought = of.bond ** -(chip.dies.rows * chip.dies.cols * 1.0)
+    carrier = of.price * (area.total(chip, decode_cores) + beside) * chip.economics.markup
+    return {"carrier": carrier, "lost in joining": (bought - 1) * (sum(made.values()) + carrier)}
+
+
+@same
+def plugged(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Power of a chip at its peak with its share of server and network, where it enters the server. [W]"""
+    return (design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
 @same
@@ -105,9 +131,9 @@ def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, de
         decode_cores: tiles that only decode.
     """
     of = chip.economics
-    owned = chips * system(chip, decode_cores) * seconds / (of.life * of.busy)
-    plugged = (joules + chips * _beside(chip) * seconds) / of.supply * of.pue
-    return {"chips": owned * 1e6 / tokens, "electricity": plugged * of.electricity * 1e6 / tokens}
+    owned = system(chip, decode_cores) * (chips / (of.life * of.busy)) * seconds
+    drawn = (joules + chips * _beside(chip) * seconds) * (of.pue * of.electricity / of.supply)
+    return {"chips": owned * (1e6 / tokens), "electricity": drawn * (1e6 / tokens)}
 
 
 def _beside(chip: Chip) -> Any:

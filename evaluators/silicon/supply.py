@@ -2,16 +2,22 @@
 
 from typing import Any
 
+import numpy as np
+
 from dse.space.chip import Chip
-from dse.space.elementwise import logarithm, maximum, where
+from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, where
 from dse.space.remember import remembered, same
 from dse.space.technology import Node
 
 EXPONENT = 1.3
 """Of the alpha-power law: clock ~ (V - threshold)^EXPONENT / V [sakurai1990]."""
 
-STEPS = 8
-"""Of Newton's method, from below; the law's logarithm is concave, so that none of them goes too far."""
+STEPS = 12
+"""Of Newton's method at most, over the supply's logarithm. That of the law is concave in it, so that no step goes too far from
+below; it is nearly a straight line where supplies are high."""
+
+NEAR = 1e-8
+"""Share of the supply that a step may change for it to be the last: what is left then is as the square of that."""
 
 ABOVE = 1e-3
 """Supply above the threshold from which on transistors switch. [V]"""
@@ -22,20 +28,49 @@ def volts(chip: Chip) -> Any:
     return _supply(chip.clock / nominal(chip), chip.technology)
 
 
+POINTS, UPTO = 4096, 2.0
+"""Of a table from which many supplies begin, and the supply that it goes up to, over the highest that lasts."""
+
+
 @remembered
 def _supply(faster: Any, tech: Node) -> Any:
-    """Supply at which a node's transistors are so many times as fast as at its own. [V]"""
+    """Supply at which a node's transistors are so many times as fast as at its own. [V]
+
+    One clock begins at the node's own supply; many begin from a table, so near that a step will do.
+    """
     least = maximum(tech.least, tech.threshold + ABOVE)
-    wanted = logarithm(faster) + _law(tech.volts, tech)
-    found = least
+    wanted = maximum(logarithm(faster) + _law(tech.volts, tech), _law(least, tech))
+    found, near = maximum(tech.volts, least), False
+    if isinstance(wanted, np.ndarray) and not any(isinstance(of, np.ndarray) for of in (least, tech.threshold, tech.most)):
+        lowest, step, supplies = _table(float(least), float(tech.threshold), float(tech.most))
+        place = (wanted - lowest) / step
+        near = float(place.max()) <= POINTS
+        below = minimum(place, POINTS - 1.0).astype(np.intp)
+        place = place if near else minimum(place, 1.0 * POINTS)
+        found = supplies[below] + (place - below) * (supplies[below + 1] - supplies[below])
     for _ in range(STEPS):
-        slope = EXPONENT / (found - tech.threshold) - 1 / found
-        found = maximum(found + (wanted - _law(found, tech)) / slope, least)
+        over = found - tech.threshold
+        grows = (wanted - EXPONENT * logarithm(over) + logarithm(found)) / (EXPONENT * found / over - 1)
+        found = maximum(found + found * grows if near else found * exponential(grows), least)
+        low, high = extremes(grows)
+        if max(-low, high) <= NEAR:
+            break
     return found
+
+
+@remembered
+def _table(least: float, threshold: float, most: float) -> tuple[float, float, Any]:
+    """The lowest logarithm of the law, its even steps, and supplies there, shape (POINTS + 1,). [1], [1], [V]"""
+    supplies = np.linspace(least, max(UPTO * most, 2 * least), 4 * POINTS)
+    logarithms = EXPONENT * np.log(supplies - threshold) - np.log(supplies)
+    lowest, step = float(logarithms[0]), float(logarithms[-1] - logarithms[0]) / POINTS
+    return lowest, step, np.interp(lowest + step * np.arange(POINTS + 1), logarithms, supplies)
 
 
 def nominal(chip: Chip) -> Any:
     """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]"""
+    if chip.die is None:  # of a network by itself
+        return chip.technology.speed
     return where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
 
 

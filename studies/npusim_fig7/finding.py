@@ -38,9 +38,9 @@ def finding() -> str:
     trend = []
     for output in (128, 256):
         asked = study_of(
-            "npusim_fig7", "chip=ascend910b", "mapping=tensor_parallel", "mapping.prefill.tp=1", "space=empty",
-            "workload.batch=[8,16,32,64]", "workload.prompt=128", f"workload.output={output}", "verify=none", "search=none",
-            "report.lines=[]",
+            "npusim_fig7", "chip=ascend910b", "stack=cann_yuzuguler2025", "mapping=tensor_parallel", "mapping.prefill.tp=1",
+            "space=empty", "workload.batch=[8,16,32,64]", "workload.prompt=128", f"workload.output={output}", "verify=none",
+            "search=none", "report.lines=[]",
         ).question  # fmt: skip
         found = evaluate(stacked([asked.base]), asked.workload, cases=True).cases["latency"][:, 0]
         trend.append([str(output), *(f"{value:.3g}" for value in found)])

@@ -2,11 +2,14 @@
 
 import numpy as np
 
+from dse import promised
 from dse.evaluators.silicon import area, energy, price
 from dse.space.chip import Chip
 from dse.space.fields import replaced
-from dse.studies.silicon.fit import AREAS, Left, areas, chip_of, energies
+from dse.studies.silicon.fit import AREAS, HERE, Left, areas, chip_of, energies
+from dse.studies.silicon.parts import tried
 from dse.studies.write import table
+from dse.validate import compare
 
 BILLS = {
     "h100": ("H100", (300, 1400, 750, 920)),
@@ -19,6 +22,10 @@ BASE_DIE = 370.0
 """Area of a base die of an MI300X. [mm2]"""
 
 
+FAR = 0.3
+"""Relative error from which on a row counts as missed."""
+
+
 def finding() -> str:
     """Constants, dies, powers, clocks at rated power, and costs."""
     constants, dies = areas()
@@ -28,9 +35,13 @@ def finding() -> str:
             _constants(constants, mac),
             "Areas of dies:\n\n" + _left(dies, "mm2"),
             "Power at full load against rated power:\n\n" + _left(powers, "W"),
+            "Parts that power at peak leaves out, and how far off with them are chips that are left out of the fit:\n\n"
+            + tried(constants),
             "The clock at which a chip takes its rated power, over that of its peak:\n\n" + _clocks(),
             "What parts cost, against what analysts estimate [USD]:\n\n" + _bills(),
             _base_dies(),
+            f"Published figures that are missed by more than {FAR:.0%}, whatever their role, and what they are figures of:\n\n"
+            + _missed(),
         )
     )
 
@@ -80,6 +91,15 @@ def _bills() -> str:
         cells = [f"{own:.0f}" + ("" if of is None else f" ({of})") for own, of in zip(ours, said, strict=False)]
         rows.append([called, *cells, f"{sum(ours):.0f} ({whole})"])
     return table(["chip", "dies", "memory", "package", "test", "all"], rows)
+
+
+def _missed() -> str:
+    lines = []
+    for row in compare(HERE / "published.csv"):
+        if row.error is not None and abs(row.error) > FAR:
+            said = promised.miss("silicon", row.id) or row.note
+            lines.append([row.where, row.metric, f"{row.published} {row.unit}", f"{row.error:+.0%}", row.role, said])
+    return table(["chip", "figure", "published", "error", "role", "why"], lines)
 
 
 def _base_dies() -> str:

@@ -1,5 +1,5 @@
-"""Fits what no document gives of ``stack=sglang_he2025`` (five constants) and of ``chip=a100`` (one), on the rows of GPUs that
-``published.csv`` has for calibration.
+"""Fits what no document gives of ``stack=sglang_he2025``, six constants, on the rows of GPUs that ``published.csv`` has for
+calibration.
 
     python -m dse.studies.waferllm_tables.fit_a100
 
@@ -20,7 +20,7 @@ ADDRESSES = (
     "mapping.stack.hbm_achieved",
     "mapping.stack.network_achieved",
     "mapping.stack.collective_call",
-    "chip.network.nodes.latency",
+    "mapping.stack.nodes_call",
     "mapping.stack.operator_overhead",
 )
 START = (0.7, 0.8, 0.1, 200e-6, 50e-6, 5e-6)
@@ -31,7 +31,7 @@ def main() -> None:
     from scipy.optimize import least_squares
 
     known = rows("a100")
-    base = question(compose(["chip=a100"]), Path()).base
+    base = question(compose(["chip=a100", "stack=sglang_he2025"]), Path()).base
 
     def constants(scaled: np.ndarray) -> dict[str, float]:
         return {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}

@@ -128,10 +128,10 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
 
 
 def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
-    found = dse.compare_chips("chip=[a100,h100,wse2]", *SIZES)
-    assert [side.software for side in found] == ["sglang_he2025", "tuned", ""]
-    assert unlike_software(found).startswith("software is unlike (a100 sglang_he2025, h100 tuned): stack=tuned")
-    alike = dse.compare_chips("chip=[a100,h100]", *SIZES, "stack=tuned")
+    found = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
+    assert [side.software for side in found] == ["ideal", "tuned", ""]
+    assert unlike_software(found).startswith("software is unlike (npu_dse ideal, h100 tuned): stack=tuned")
+    alike = dse.compare_chips("chip=[npu_dse,h100]", *SIZES, FP16, "stack=tuned")
     assert [side.software for side in alike] == ["tuned", "tuned"]
     assert not unlike_software(alike)
 
@@ -173,7 +173,7 @@ def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str],
     assert found["objective"] == "tpot"
     assert a100["metrics"]["tpot"]["unit"] == "s"
     assert a100["tokens_per_joule"] == pytest.approx(1 / a100["metrics"]["energy_per_token"]["value"])
-    assert (a100["software"], nope["software"], found["note"]) == ("sglang_he2025", None, None)
+    assert (a100["software"], nope["software"], found["note"]) == ("tuned", None, None)
     assert a100["formats"] == {"weights": "fp16", "activations": "fp16", "kv": "fp16"}
     assert nope["metrics"] == {}
     assert "nope" in nope["why_not"]

@@ -31,20 +31,20 @@ def write(path: Path, text: str) -> None:
     ("words", "stack"),
     [
         ([], "ideal"),
-        (["chip=a100"], "sglang_he2025"),
-        (["chip=a100", "workload=serving"], "sglang_he2025"),
-        (["chip=a100", "workload=gemm", "mapping=tensor_parallel"], "sglang_he2025"),
-        (["chip=ascend910b"], "cann_yuzuguler2025"),
-        (["chip=ascend910b", "stack=tuned"], "tuned"),
+        (["chip=a100"], "tuned"),
+        (["chip=a100", "workload=serving"], "tuned"),
+        (["chip=a100", "workload=gemm", "mapping=tensor_parallel"], "tuned"),
+        (["chip=ascend910b"], "tuned"),
+        (["chip=ascend910b", "stack=cann_yuzuguler2025"], "cann_yuzuguler2025"),
         (["chip=npu64"], None),
-        (["-cd=own", "chip=mine"], "sglang_he2025"),
-        (["-cd=own", "chip=other"], "tuned"),
-        (["-cd=own", "chip=other", "mapping.stack.hbm_achieved=0.5"], "tuned"),
-        (["study=plain"], "cann_yuzuguler2025"),
+        (["-cd=own", "chip=mine"], "tuned"),
+        (["-cd=own", "chip=other"], "nccl_a100"),
+        (["-cd=own", "chip=other", "mapping.stack.hbm_achieved=0.5"], "nccl_a100"),
+        (["study=plain"], "tuned"),
         (["study=plain", "chip=npu_dse"], "ideal"),
-        (["study=chosen"], "tuned"),
+        (["study=chosen"], "nccl_a100"),
         (["study=chosen", "stack=ideal"], "ideal"),
-        (["study=body"], "tuned"),
+        (["study=body"], "nccl_a100"),
     ],
     ids=str,
 )
@@ -52,10 +52,10 @@ def test_who_names_the_stack(words: list[str], stack: str | None, tmp_path: Path
     """The user, else the study, else the composed chip."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "own/chip/mine.yaml", "defaults: [a100, _self_]\n")
-    write(tmp_path / "own/chip/other.yaml", "defaults: [a100, _self_]\nstack: tuned\n")
+    write(tmp_path / "own/chip/other.yaml", "defaults: [a100, _self_]\nstack: nccl_a100\n")
     write(tmp_path / "studies/plain/study.yaml", "defaults: [override /chip: ascend910b]\n")
-    write(tmp_path / "studies/chosen/study.yaml", "defaults: [override /chip: ascend910b, override /stack: tuned]\n")
-    write(tmp_path / "studies/body/study.yaml", "defaults: [override /chip: ascend910b]\nchip: {stack: tuned}\n")
+    write(tmp_path / "studies/chosen/study.yaml", "defaults: [override /chip: ascend910b, override /stack: nccl_a100]\n")
+    write(tmp_path / "studies/body/study.yaml", "defaults: [override /chip: ascend910b]\nchip: {stack: nccl_a100}\n")
     assert compose(words)["choices"].get("stack") == stack
 
 

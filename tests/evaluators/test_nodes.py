@@ -13,7 +13,7 @@ from dse.space.fields import at, replaced
 from dse.validate import compare, measured
 from tests.samples import asked
 
-CHIP = ("chip=a100", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
+CHIP = ("chip=a100", "stack=sglang_he2025", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
 BETTER = (
     "mapping.stack.matrix_achieved",
     "mapping.stack.hbm_achieved",
@@ -25,6 +25,7 @@ WORSE = (
     "chip.network.latency",
     "chip.network.nodes.latency",
     "mapping.stack.collective_call",
+    "mapping.stack.nodes_call",
     "mapping.stack.operator_overhead",
 )
 counts = st.sampled_from([1, 2, 7, 8, 9, 12, 16, 32])
@@ -100,13 +101,13 @@ def test_ports_join_the_dies_of_a_node_only() -> None:
 @given(counts)
 def test_a_product_by_itself_pays_every_start(count: int) -> None:
     design = gpus(count)
-    product = asked("chip=a100", "mapping=sglang", "workload=gemv")
+    product = asked("chip=a100", "stack=sglang_he2025", "mapping=sglang", "workload=gemv")
     free = replaced(design, dict.fromkeys(WORSE, 0.0))
     started, moved = (float(evaluate(stacked([each]), product.workload).columns["latency"][0]) for each in (design, free))
     chip = design.chip
     stack = design.mapping.stack
     starts = stack.operator_overhead + (count > 1) * (stack.collective_call + chip.network.latency)  # type: ignore[union-attr]
-    assert started == pytest.approx(moved + starts + (count > 8) * chip.network.nodes.latency)  # type: ignore[union-attr]
+    assert started == pytest.approx(moved + starts + (count > 8) * (chip.network.nodes.latency + stack.nodes_call))  # type: ignore[union-attr]
     assert moved >= 2 * 16384 * -(-16384 // count) / 2.039e12
 
 

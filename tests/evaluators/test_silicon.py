@@ -1,9 +1,11 @@
 """Area, power and money of every chip: what they sum to, what they rise with, and that nothing which buys time is free."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,26 +18,20 @@ from dse.space.design import stacked
 from dse.space.fields import at, leaves, replaced
 from tests.samples import asked as question_of
 
-POOLS = (
-    "a100",
-    "h100",
-    "h200",
-    "gh200",
-    "h800",
-    "b200",
-    "mi250x",
-    "mi300x",
-    "rtx4090",
-    "tpu_v5p",
-    "groq",
-    "ascend910b",
-    "ascend910c",
-    "npu_dse",
-)
+FOLDER = Path(__file__).resolve().parents[2] / "conf/chip"
+
+
+def priced(name: str) -> bool:
+    """Whether a chip's file, or one that it goes on from, says what it costs."""
+    of = yaml.safe_load((FOLDER / f"{name}.yaml").read_text()).get("defaults", [])
+    return any("economics" in str(entry) or (isinstance(entry, str) and entry != "_self_" and priced(entry)) for entry in of)
+
+
+CHIPS = tuple(name for name in sorted(path.stem for path in FOLDER.glob("*.yaml")) if priced(name))
+"""All that are made."""
+
 BOXES = ("h100_ep", "h800_ep", "cm384")
 """Dies with a cache, many of them, in boxes or on one switch."""
-
-CHIPS = (*POOLS, *BOXES, "npu64", "npu256", "tile32", "tile_gh200", "wse2", "wse3", "dojo", "wafer64")
 
 MANY = ("model=deepseek_v2_lite", "workload.batch=[4096]", "mapping.both.pp=1")
 """What is asked of chips with many dies."""
@@ -67,14 +63,25 @@ def test_parts_add_up_to_dies_and_dies_to_the_chip(chip):
         assert area.die(of) * above == pytest.approx(whole)
 
 
-DEARER = ("system_mm2", "tdp", "system_price")
-"""What is paid for is area, rated power or money: energy by itself falls with time."""
+DIES = ("mapping.decode.tp=4", "workload.along=rectangle", "workload.root=0", "workload.group=mesh", "workload.combine=sum")
+
+SERVED = ("workload=serving", "workload.requests=20", "workload.prompt=256", "workload.output=16")
+
+
+COSTS = {"system_mm2": area.total, "tdp": energy.design_power, "system_price": price.system}
+"""What is paid for is area, rated power or money, of all chips where a case says how many: energy by itself falls with time."""
+
+USUAL = {"tile.sram_bandwidth": 1024.0, "tile.sram_per_row": 8.0, "d2d.credits": 1e6, "l2.size": 1e6}
+"""What is chosen where a chip has none."""
 
 
 def changed(chip):
     """Each numeric choice of a chip halved and doubled, and each word another one, as far as they can be."""
     for address, value, spec in leaves(chip):
-        if not choice(address) or address in FREE or not value or isinstance(value, bool):
+        if not choice(address) or address in FREE or isinstance(value, bool):
+            continue
+        if not value:
+            yield address, USUAL[address]
             continue
         if isinstance(value, str):
             yield from ((address, word) for word in spec.metadata.get("options", ()) if word != value)
@@ -85,11 +92,33 @@ def changed(chip):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_whatever_buys_time_costs_area_power_or_money(chip):
-    of = asked(chip)
+    dear_or_no_sooner(asked(chip))
+
+
+@pytest.mark.parametrize(
+    ("chip", "words"),
+    [
+        *((chip, ("workload=gemm", "workload.shapes=[512x2048x2048]")) for chip in ("a100", "npu64", "wse2", "tile_gh200")),
+        *((chip, ("workload=attention",)) for chip in ("h100", "tile32")),
+        ("a100", ("workload=collective", "workload.pattern=allreduce", *DIES)),
+        *((chip, (*SERVED, "model=qwen3_1b7")) for chip in ("a100", "npu64", "wse2")),
+    ],
+    ids=lambda of: of if isinstance(of, str) else of[0],
+)
+def test_whatever_buys_time_of_a_kernel_or_a_load_costs_as_much(chip, words):
+    dear_or_no_sooner(question_of(f"chip={chip}", *words))
+
+
+def dear_or_no_sooner(of):
+    """That no choice of the chip buys time for nothing."""
     changes = [(None, None), *changed(of.base.chip)]
     designs = [replaced(of.base, {f"chip.{address}": value} if address else {}) for address, value in changes]
     found = evaluate(stacked(designs), of.workload)
-    latency, *costs = (found.columns[name] for name in ("latency", *DEARER))
+    latency = found.columns["latency" if "latency" in found.columns else "tpot"]
+    costs = [
+        found.columns[name] if name in found.columns else np.array([float(cost(design.chip)) for design in designs])
+        for name, cost in COSTS.items()
+    ]
     assert np.isfinite(latency[0])
     more = np.any([cost > cost[0] * (1 + 1e-12) for cost in costs], axis=0)
     less = np.any([cost < cost[0] * (1 - 1e-12) for cost in costs], axis=0)

@@ -56,12 +56,14 @@ def limits(design: Design, asked: tuple[Stream, ...]) -> list[Limit]:
 
 
 def spent(design: Design, asked: tuple[Stream, ...], fidelity: str) -> Spent:
-    """Of bytes on their way between memory and tiles there is energy; of a memory by itself, which has no node, none."""
+    """Of bytes of the memory there is energy, and of their way to tiles; of a memory by itself that nobody buys, none."""
     chip = design.chip
     nbytes = column([float(stream.requests * stream.request) for stream in asked]) * channels(_memory(design))
     metrics = _bandwidths(design, asked, nbytes) if fidelity == "closed" else _played(design, *asked)
-    if chip.technology is None:
+    if chip.dram is None:
         return Spent(metrics)
+    if chip.technology is None:
+        return Spent(metrics, lambda: nbytes * chip.dram.byte)
 
     def dynamic_() -> Any:
         count = _wide(design)

@@ -14,7 +14,10 @@ from dse.evaluators.machine import traffic
 from dse.evaluators.machine.detour import detours
 from dse.evaluators.machine.flows import Flows, flows
 from dse.evaluators.machine.traffic import SATURATED, STABLE, Measured, empty
+from dse.evaluators.silicon import energy, supply
+from dse.space.chip import Chip
 from dse.space.design import Design
+from dse.space.errors import DesignError
 from dse.space.limits import Limit
 from dse.space.network import faults, stages
 from dse.space.workload import Traffic
@@ -51,7 +54,7 @@ def limits(design: Design, asked: Traffic) -> list[Limit]:
 
 
 def spent(design: Design, asked: Traffic, fidelity: str) -> Spent:
-    """Of packets; networks by themselves are not made of anything, and take no energy."""
+    """Of packets; of a network that is made in a node, what its routers and links take as well."""
     if any(limit.need > limit.have for limit in limits(design, asked)):
         return Spent(dict.fromkeys(REFUSED, np.nan))
     of = played(design, asked) if fidelity == "cycles" else free(design, asked)
@@ -60,7 +63,20 @@ def spent(design: Design, asked: Traffic, fidelity: str) -> Spent:
     if faults(design.chip):
         around = _flows(design, asked)
         found |= {"detoured": around.around, "detour_links": around.extra}
-    return Spent(found)
+    return Spent(found if design.chip.technology is None else found | _watts(design.chip, asked, of))
+
+
+def _watts(chip: Chip, case: Traffic, of: Measured) -> dict[str, float]:
+    """Power of the network under a load, and of that what falls to a packet; flits leave their routers once for each link."""
+    if chip.router.flit_bytes is None:
+        raise DesignError(
+            "chip.router.flit_bytes: missing; a network with a node (chip.technology) needs it: +chip.router.flit_bytes=16B"
+        )
+    arriving = of.accepted * float(chip.mesh.rows * chip.mesh.cols * chip.clock)
+    crossed = (of.hops - 1) * float(chip.router.flit_bytes)
+    taken = crossed * float(chip.technology.hop * supply.squared(chip))
+    power = arriving * taken + float(energy.static(chip))
+    return {"power": power, "peak_power": power, "packet_energy": power * case.flits / arriving}
 
 
 def explained(design: Design, case: Traffic, asked: Traffic, fidelity: str) -> tuple[list[Row], Spans]:

@@ -1,0 +1,95 @@
+"""What parts that power at peak leaves out would change: each alone, and all of them, for chips that are left out of the fit.
+
+A part is decided on all rows at once: it is taken where it brings chips that are left out nearer, which none of these does.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.silicon import area, supply
+from dse.space.chip import Chip
+from dse.space.elementwise import Array
+from dse.studies.silicon.fit import fit_energy, fitted, of_power, rows
+from dse.studies.write import table
+
+WIRED = 11.4
+"""Energy of a byte of a shared cache whose way of 15 mm takes 0.08 pJ a bit and mm, in the place of 0.02, at N7. [pJ/B]"""
+
+GIGAHERTZ = 1e9
+
+
+class Part(NamedTuple):
+    """A part of the power at peak: what it adds by chip [W], and the share of it all that arrives."""
+
+    name: str
+    more: Callable[[Chip], float] = lambda chip: 0.0
+    arrives: float = 1.0
+
+
+def _cache(chip: Chip, byte: float = 1.0) -> float:
+    """Of a shared cache at its own bandwidth, not main memory's."""
+    if chip.mesh is not None or not chip.l2.size:
+        return 0.0
+    shared = chip.technology.shared * supply.squared(chip)
+    return float((chip.l2.bandwidth * byte - chip.hbm.bandwidth) * shared)
+
+
+def _between(chip: Chip) -> float:
+    """Of links between the dies of a chip, which its floor plan counts in both directions at both ends."""
+    return float(chip.die.between / 2 * getattr(chip.technology, chip.die.near + "_byte"))
+
+
+def _clocks(chip: Chip) -> float:
+    """Of clocks that run whatever is done, by area and clock: 0.03 W/mm2 a GHz."""
+    return float(0.03 * area.total(chip) * chip.clock / GIGAHERTZ * supply.squared(chip))
+
+
+def _hot(chip: Chip) -> float:
+    """Of leakage of a die at work, twice that of an idle one."""
+    return float(chip.technology.static * area.total(chip) * supply.squared(chip))
+
+
+def _all(chip: Chip) -> float:
+    return _cache(chip, WIRED / 4) + _between(chip) + _clocks(chip) + _hot(chip)
+
+
+PARTS = (
+    Part("none"),
+    Part("shared caches at their own bandwidth", _cache),
+    Part("the same, with wires of 0.08 pJ a bit and mm", lambda chip: _cache(chip, WIRED / 4)),
+    Part("links between the dies of a chip", _between),
+    Part("clocks, 0.03 W/mm2 a GHz", _clocks),
+    Part("leakage of hot dies, as much again as of idle ones", _hot),
+    Part("converters of voltage, of which 0.9 arrives", arrives=0.9),
+    Part("all of these", _all, 0.9),
+)
+
+
+def left_out(part: Part, constants: dict[str, float]) -> tuple[float, dict[str, float]]:
+    """Fitted energy of a multiply-add at N7 with a part [J], and relative errors of chips that are left out, by name."""
+    found = rows("tdp")
+    bare, per = np.array([_over(row.chip, row.value, part, constants) for row in found]).T
+    off = {}
+    for at, row in enumerate(found):
+        kept = np.arange(len(found)) != at
+        off[row.name] = float(bare[at] + per[at] * fit_energy(bare[kept], per[kept]) - 1)
+    return fit_energy(bare, per), off
+
+
+def _over(chip: Chip, rated: float, part: Part, constants: dict[str, float]) -> Array:
+    more = np.array([part.more(fitted(chip, constants)), 0.0])
+    return (of_power(chip, constants) + more) / part.arrives / rated
+
+
+def tried(constants: dict[str, float]) -> str:
+    """A table of parts, and what each would do."""
+    lines = []
+    for part in PARTS:
+        mac, off = left_out(part, constants)
+        size = np.abs(list(off.values()))
+        lines.append(
+            [part.name, f"{mac * 1e12:.2f} pJ", f"{np.median(size):.1%}", f"{size.max():.1%}", f"{off['H100 SXM']:+.1%}"]
+        )
+    return table(["part that is added", "multiply-add at N7", "median", "worst", "H100 SXM"], lines)

@@ -1,0 +1,35 @@
+"""What cannot be priced is refused in one line that says what to write."""
+
+import re
+
+import pytest
+
+from dse.space.errors import DesignError
+from tests.samples import asked
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("chip=a100", "~chip.technology"), "chip.technology: missing"),
+        (("chip=npu64", "~chip.economics"), "chip.economics: missing"),
+        (("chip=a100", "~chip.technology.wafer"), "chip.technology.wafer: missing"),
+        (("chip=a100", "technology@chip.technology=n2"), "no option 'n2'; did you mean 'n12'?"),
+        (("chip=a100", "chip.technology.wafer=9000 EUR"), "is in EUR; prices are all in USD"),
+        (("chip=a100", "chip.economics.electricity=0.5 CNY/kWh"), "is in CNY; prices are all in USD"),
+        (("chip=a100", "chip.technology.wafer=0 USD"), "chip.technology.wafer: must be above 0"),
+        (("chip=a100", "chip.technology.defects=-0.1 1/cm2"), "below the least that makes sense, 0"),
+        (("chip=a100", "chip.technology.clustering=0"), "chip.technology.clustering: must be above 0"),
+        (("chip=a100", "chip.economics.assembly=-0.5"), "below the least that makes sense, 0"),
+        (("chip=a100", "chip.economics.assembly=1.5"), "above the most that makes sense, 1"),
+        (("chip=wafer64", "chip.carrier.bond=0"), "chip.carrier.bond: must be above 0"),
+        (
+            ("chip=npu64", "+chip.carrier.price=1 USD/mm2", "+chip.carrier.bond=1"),
+            "chip.carrier: a mesh of tiles does not read it",
+        ),
+    ],
+)
+def test_what_cannot_be_priced_is_refused_in_a_line(words, said):
+    with pytest.raises(DesignError, match=re.escape(said)) as refused:
+        asked(*words)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,34 @@
+"""The supply of a clock solves the law of a node's transistors, for one clock and for many, however fast."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.evaluators.silicon import supply
+from tests.samples import asked
+
+CHIP = asked("chip=a100").base.chip
+
+
+@given(
+    st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=20),
+    st.floats(0.0, 0.9),
+    st.floats(0.05, 1.0),
+    st.floats(0.1, 1.0),
+    st.floats(0.5, 2.0),
+)
+def test_the_supply_makes_transistors_as_fast_as_the_clock(faster, threshold, above, least, most):
+    volts = threshold + above
+    node = replace(CHIP.technology, threshold=threshold, volts=volts, least=least, most=most)
+    clocks = np.array(faster) * supply.nominal(CHIP)
+    many = supply.volts(replace(CHIP, technology=node, clock=clocks))
+    for clock, found, times in zip(clocks, many, faster, strict=True):
+        one = supply.volts(replace(CHIP, technology=node, clock=float(clock)))
+        assert found == pytest.approx(one, rel=1e-12)
+        lowest = max(least, threshold + supply.ABOVE)
+        law = [(of - threshold) ** supply.EXPONENT / of for of in (found, volts, lowest)]
+        assert found >= lowest
+        assert law[0] == pytest.approx(max(times * law[1], law[2]), rel=1e-9)
