@@ -249,7 +249,7 @@ class DiesPlan(SplitPlan):
 
     attention: AttentionPlan
     gemm: SummaPlan
-    exchange: Any = refused("dies of tiles are in no boxes and exchange directly; leave it out")
+    exchange: str = word("how tokens go to their experts and back: direct, or by_node", EXCHANGES, default="direct")
 
 
 @record

@@ -40,7 +40,7 @@ from dse.evaluators.readers import reader_of
 from dse.evaluators.readers.crossings import Between, between, node, together
 from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.silicon import area
-from dse.space.chip import Chip
+from dse.space.chip import Chip, box_sides
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum
 from dse.space.layers import by_reach
@@ -444,7 +444,8 @@ def one_split(before: Split, after: Split) -> Limit:
 def port_limit(chip: Chip) -> Limit:
     """Links of a die, which its topology takes."""
     boxes = chip.boxes
-    sides = (int(chip.dies.rows), int(chip.dies.cols)) if boxes is None else (1, int(boxes.size))
+    rows, cols = int(chip.dies.rows), int(chip.dies.cols)
+    sides = (rows, cols) if boxes is None else box_sides(cols, int(boxes.size))
     return Limit("chip.d2d.ports", ports_needed(*sides, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
 
 

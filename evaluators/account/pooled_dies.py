@@ -43,10 +43,10 @@ from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.numbers import Rates
 from dse.space.remember import remembered
 
-FIDELITIES = ("closed",)
-"""Readers: there is no mesh of cores to play."""
+FIDELITIES = ("closed", "events")
+"""Readers: there is no mesh of cores to play, but links between dies."""
 
-ALONE = ()
+ALONE = ("events",)
 """Readers that take one design after another."""
 
 
@@ -136,7 +136,7 @@ def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
 
 
 def _done(of: Activity) -> Pooled:
-    return Pooled(of.macs, WORD * of.macs, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes)
+    return Pooled(of.macs, WORD * of.macs, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes + of.boxed_bytes)
 
 
 def _held(of: Phase) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.chip import D2D_TOPOLOGIES, Chip
+from dse.space.chip import D2D_TOPOLOGIES, Chip, box_sides
 from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.errors import DesignError, nearest
 
@@ -122,7 +122,7 @@ def routes(rows: int, cols: int, topology: str, box: int = 0) -> Routes:
     mesh: along the row, then along the column. torus: likewise, each the shorter way round; where both are as long, dies of
     even places go up and those of odd ones down, so that both directions are used. ring: dies row after row and back to the
     first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there. With boxes, each of
-    so many dies in a row has links of its own, and there are none between them.
+    so many dies, which follow one another, has links of its own, and there are none between them.
 
     >>> found = routes(2, 2, "mesh")
     >>> found.ends[found.over[found.first[3] : found.first[4]]].tolist()
@@ -131,7 +131,7 @@ def routes(rows: int, cols: int, topology: str, box: int = 0) -> Routes:
     _known(topology)
     dies = rows * cols
     if box:
-        return _boxed(dies, routes(1, box, topology), box)
+        return _boxed(dies, routes(*box_sides(cols, box), topology), box)
     if topology == "ring":
         return _walked(1, dies, True)
     if topology in ("mesh", "torus"):

@@ -143,7 +143,12 @@ def _placed(placement: str, rows: int, cols: int, groups: int, members: int) -> 
 def price(job: Job) -> Cost:
     """Time, and bytes times the links that they cross, of each die that works."""
     done = closed(job)
-    return Cost(done.seconds, Activity(linked_bytes=done.hop_bytes / job.ranks))
+    return Cost(done.seconds, activity(done, job.ranks))
+
+
+def activity(of: Exchange, ranks: int) -> Activity:
+    """Of each of some dies that work, in the mean."""
+    return Activity(linked_bytes=(of.hop_bytes - of.boxed_bytes) / ranks, boxed_bytes=of.boxed_bytes / ranks)
 
 
 def split(job: Job) -> dict[str, Any]:

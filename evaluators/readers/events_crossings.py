@@ -6,6 +6,7 @@ from typing import Any
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.readers import crossings, events_dies
 from dse.evaluators.readers.crossings import PARTS, Job
+from dse.evaluators.readers.die_exchange import BARRIER
 from dse.evaluators.readers.events_dies import CHUNK
 
 MESSAGE = 32
@@ -34,7 +35,8 @@ EVENTS = Events()
 
 def _seconds(job: Job) -> float:
     to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
-    return _played(_Key(job, (job.pattern, job.on, job.at.shape, job.at.tobytes(), to, float(job.nbytes), shares, job.sums)))
+    said = job.pattern, job.on, job.at.shape, job.at.tobytes(), to, float(job.nbytes), shares, job.boxed, job.back, job.ended, job.sums
+    return _played(_Key(job, said))
 
 
 class _Key:
@@ -56,6 +58,12 @@ def _played(key: _Key) -> float:
     chunk = max(CHUNK, float(job.nbytes) / job.at.shape[-1] / MESSAGE)
     if job.pattern == "hand_over":
         return events_dies.hand_over(job.on, job.at, job.to, float(job.nbytes), chunk=chunk).seconds
+    how: dict[str, float] = {"barrier": BARRIER if job.ended is None else 0.0, "chunk": chunk}
+    ended = float(job.ended or 0.0)
+    if job.boxed is not None:
+        size, copies = job.boxed
+        some = (job.on, job.at, float(job.nbytes), size, copies, 1.0, job.shares)
+        return events_dies.by_node(*some, back=job.back, **how).seconds + ended
     if job.pattern == "all_to_all":
-        return events_dies.all_to_all(job.on, job.at, float(job.nbytes), job.shares, chunk=chunk).seconds
+        return events_dies.all_to_all(job.on, job.at, float(job.nbytes), job.shares, **how).seconds + ended
     return events_dies.collective(job.pattern, job.on, job.at, float(job.nbytes), job.sums, chunk=chunk).seconds

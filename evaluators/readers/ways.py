@@ -11,6 +11,7 @@ from dse.space.software import (
     COLLECTIVE,
     MANY_DIES,
     PIPELINES,
+    POOLED_DIES,
     PRODUCT,
     REGIONS,
     SERVED_DEVICES,
@@ -150,6 +151,14 @@ WAYS: dict[str, tuple[Way, ...]] = {
         CHANNEL,
         TIMELINE,
         *SILICON,
+    ),
+    POOLED_DIES: (
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        _alike("what a die takes for its calls", "readers.price:timed"),
+        OPERATORS,
+        _alike("which die has which experts and requests", "layouts.dies:passes"),
+        _alike("energy of counted work", "silicon.energy:of_pool"),
+        _alike("area by part", "silicon.area:dies"),
     ),
     PRODUCT: (Way("the product with its messages", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
     SUMMA: (

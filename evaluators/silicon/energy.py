@@ -78,6 +78,8 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     found = on_chip * supply.squared(chip)
     if chip.d2d is not None:
         found = found + activity.linked_bytes * links.between(chip).mean * _near(chip)
+    if chip.boxes is not None:
+        found = found + activity.boxed_bytes * _outside(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
 
 
@@ -89,7 +91,7 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
         + activity.elements * tech.element
         + activity.shared_bytes * tech.shared
     )
-    outside = activity.memory_bytes * chip.dram.byte + activity.linked_bytes * getattr(tech, own.reach + "_byte")
+    outside = activity.memory_bytes * chip.dram.byte + activity.linked_bytes * _outside(chip)
     return on_chip * supply.squared(chip) + outside
 
 
@@ -128,13 +130,18 @@ def _busy(chip: Chip) -> dict[str, Any]:
     peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
     found = {"matrix engines": dynamic(Activity(macs), chip), "memory": dynamic(Activity(memory_bytes=peak), chip)}
     if chip.d2d is not None:
-        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip)
+        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip) + links.port(chip) * _outside(chip)
     return found
 
 
 def _near(chip: Chip) -> Any:
     """Energy of a byte to the next die. [J/B]"""
     return getattr(chip.technology, chip.die.near + "_byte")
+
+
+def _outside(chip: Chip) -> Any:
+    """Energy of a byte over a link to other chips. [J/B]"""
+    return getattr(chip.technology, chip.die.reach + "_byte")
 
 
 def _length(chip: Chip) -> Any:

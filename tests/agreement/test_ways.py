@@ -25,6 +25,8 @@ LINES = {
     "workload.prompt={some} workload.output=2",
     "many dies": "chip=wafer64 model=deepseek_v2_lite model.deepseek_v2_lite.layers={layers} workload.batch=[64] "
     "workload.prompt={some} workload.output=2",
+    "pooled dies": "chip=h800_ep chip.dies.rows=2 model=deepseek_v2_lite model.deepseek_v2_lite.layers={layers} "
+    "workload.batch=[64] workload.prompt={some} workload.output=2 mapping.both.ep=16",
     "served pipelines": "chip=npu64 model=qwen3_4b model.qwen3_4b.layers={layers} workload=serving workload.requests=2 "
     "mapping.serving.tokens=64 mapping.both.tp=2",
     "served devices": "chip=npu_dse workload=serving workload.requests=20 workload.prompt={some}",
@@ -48,7 +50,6 @@ LINES = {
 
 ONE = {
     "devices": "chip=npu_dse",
-    "pooled dies": "chip=h800_ep model=deepseek_v3",
 }
 """A question for each software that the closed form alone answers for: there is nothing to compare."""
 
