@@ -29,6 +29,7 @@ from dse.space.remember import same
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
+    DIE_COLLECTIVE,
     DEVICES,
     MANY_DIES,
     PIPELINES,
@@ -82,6 +83,7 @@ READERS: dict[tuple[str, type], str] = {
     (PRODUCT, Product): "kernels",
     (SUMMA, Product): "kernels",
     (COLLECTIVE, Collective): "kernels",
+    (DIE_COLLECTIVE, Collective): "kernels",
     (ATTENTION, Attention): "kernels",
     (STREAM, Stream): "kernels",
     (TRAFFIC, Traffic): "kernels",

@@ -417,6 +417,30 @@ class CollectivePlan:
     collective: str = word("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
 
 
+DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
+"""Who carries a collective of dies: each sends to each, or by boxes; or around rings, in two levels of them, or along a tree."""
+
+WITHIN = ("none", "hardware", "tree", "sequential")
+"""What the tiles of a die do before dies exchange, and after: nothing, or a reduction, and a multicast."""
+
+
+@record
+class DieCollectivePlan:
+    """One collective between dies."""
+
+    collective: str = word("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
+    members: Number = whole(
+        "dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True
+    )
+    placement: str = word("where the dies of a group are", DIE_PLACEMENTS)
+    ktree_k: Number = whole(
+        "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "by_node", "ring", "two_level")}
+    )
+    within: str = word(
+        "what tiles of a die do first, and last: none; or reduce and multicast by hardware, tree or sequential", WITHIN
+    )
+
+
 @record
 class Mapping:
     """Software on the chip: a plan for each phase of a model and how requests are served, or the one kernel that is asked for.
@@ -441,5 +465,13 @@ class Mapping:
     )
     serving: Any = part("how requests are served", Serving, TileServing)
     kernel: Any = part(
-        "one kernel by itself", ProductPlan, SummaPlan, StreamPlan, TrafficPlan, AttentionPlan, CollectivePlan, inline=True
+        "one kernel by itself",
+        ProductPlan,
+        SummaPlan,
+        StreamPlan,
+        TrafficPlan,
+        AttentionPlan,
+        CollectivePlan,
+        DieCollectivePlan,
+        inline=True,
     )

@@ -309,6 +309,9 @@ LIMITS = {
     "mapping.decode.gemm.rows": "1",
     "mapping.decode.prefetch": "layout",
     "mapping.decode.sums": "layout",
+    "mapping.members": "1",
+    "mapping.placement": "layout",
+    "mapping.collective": "layout",
 }
 """What can bind, with its unit."""
 

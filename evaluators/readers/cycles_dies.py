@@ -56,8 +56,8 @@ def messages(
         DesignError: links that are no mesh, more flits than can be played, or packets that wait for one another.
     """
     if level.topology != "mesh" or level.outer is not None:
-        have = "boxes with a network between them" if level.outer is not None else f"chip.d2d.topology is {level.topology}"
-        raise DesignError(f"fidelity: cycles plays routers of a mesh of dies, and {have}; say chip.d2d.topology=mesh, or events")
+        have = "these are in boxes" if level.outer is not None else f"these are a {level.topology}: say chip.d2d.topology=mesh"
+        raise DesignError(f"fidelity: cycles plays routers of one mesh of dies, and {have}; events plays their links")
     of = routes(level.rows, level.cols, level.topology)
     moves = (source != target) & (nbytes > 0)
     done = np.zeros(len(source))

@@ -4,8 +4,8 @@ The same exchanges as `die_exchange` has formulas for, one design at a time. Sou
 begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from dse.evaluators.readers.die_sums import Phase, Sums, Turn, branches, tree, t
 from dse.space.chip import box_sides
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
+
+Player = Callable[..., Any]
+"""Who plays messages, as `messages` and `cycles_dies.messages` do."""
 
 CHUNK = 65536.0
 """Bytes that take a link at a time, at most."""
@@ -52,6 +55,7 @@ def all_to_all(
     interleave: bool = True,
     held: bool = False,
     chunk: float = CHUNK,
+    play: Player | None = None,
 ) -> Played:
     """Every member of every group sends to all members of its group; arguments as of `die_exchange.all_to_all`.
 
@@ -61,6 +65,7 @@ def all_to_all(
         held: whether credits are room in buffers at the edge of a die, which a chunk has until it has gone on, so that who
             waits makes others wait; else the die's memory takes what comes, and credits bound what is on a link.
         chunk: bytes that take a link at a time, at most.
+        play: who plays messages: `messages`, here and below, where it is not said.
     """
     members = at.shape[1]
     here = np.arange(members)
@@ -71,19 +76,31 @@ def all_to_all(
     source = np.broadcast_to(at[:, :, None], every)
     target, sizes = at[:, order], nbytes * weight
     ends = source.ravel(), target.ravel()
-    return messages(level, *ends, sizes.ravel(), barrier=barrier, interleave=interleave, held=held, chunk=chunk)
+    play = play or messages
+    return play(level, *ends, sizes.ravel(), barrier=barrier, interleave=interleave, held=held, chunk=chunk)
 
 
 def collective(
-    pattern: str, level: Level, at: Array, nbytes: float, by: Sums, *, barrier: float = BARRIER, chunk: float = CHUNK
+    pattern: str,
+    level: Level,
+    at: Array,
+    nbytes: float,
+    by: Sums,
+    *,
+    barrier: float = BARRIER,
+    chunk: float = CHUNK,
+    play: Player | None = None,
 ) -> Played:
     """As `die_sums.collective`; of a tree, a phase begins when all of the one before it has come."""
+    play = play or messages
     if branches(at, by):
-        return _tree(level, at, [(of, nbytes * of.share) for of in tree(pattern, at, by)], barrier, chunk)
-    return _rings(level, nbytes, turns(pattern, at, by), barrier, chunk)
+        return _tree(level, at, [(of, nbytes * of.share) for of in tree(pattern, at, by)], barrier, chunk, play)
+    return _rings(level, nbytes, turns(pattern, at, by), barrier, chunk, play)
 
 
-def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float) -> Played:
+def _rings(
+    level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float, play: Player
+) -> Played:
     """Slices go round the members of rings, one turn after the other; each waits for the one before it at its die."""
     dies, steps = some[0].at.size, sum(turn.steps for turn in some)
     place = np.zeros(level.dies, np.int64)
@@ -101,15 +118,17 @@ def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, ch
     then = np.full((steps, dies), -1)
     then[:-1] = np.take_along_axis(number[1:], place[target[:-1]], axis=1)
     flat = source.ravel(), target.ravel(), sizes.ravel()
-    return messages(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
+    return play(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
 
 
-def _tree(level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float) -> Played:
+def _tree(
+    level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float, play: Player
+) -> Played:
     """Phases one after the other, each by itself."""
     seconds, links, done = 0.0, np.zeros(1), [np.zeros(0)]
     for of, nbytes in phases:
         sizes = np.tile(nbytes, len(at))
-        found = messages(level, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, barrier=0.0, chunk=chunk)
+        found = play(level, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, barrier=0.0, chunk=chunk)
         done.append(np.where(found.done > 0, seconds + found.done, 0.0))
         seconds, links = seconds + found.seconds, links + found.links
     return Played(seconds + barrier if seconds else 0.0, np.concatenate(done), links)
@@ -127,22 +146,30 @@ def by_node(
     back: bool = False,
     barrier: float = BARRIER,
     chunk: float = CHUNK,
+    play: Player | None = None,
 ) -> Played:
     """As `die_exchange.by_node`, one leg after the other, each ended by a barrier; of the second one `done` is after the first."""
     legs = nodes(at, nbytes, size, between, within, shares, back=back)
     one, other = (
-        all_to_all(level, *leg, barrier=barrier, chunk=chunk) for leg in (legs if not back else reversed(legs))
+        all_to_all(level, *leg, barrier=barrier, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs))
     )
     done = np.concatenate([one.done, np.where(other.done > 0, one.seconds + other.done, 0.0)])
     return Played(one.seconds + other.seconds, done, one.links + other.links)
 
 
 def hand_over(
-    level: Level, start: Array, end: Array, nbytes: float, *, barrier: float = BARRIER, chunk: float = CHUNK
+    level: Level,
+    start: Array,
+    end: Array,
+    nbytes: float,
+    *,
+    barrier: float = BARRIER,
+    chunk: float = CHUNK,
+    play: Player | None = None,
 ) -> Played:
     """As `die_exchange.hand_over`."""
     start, end = np.asarray(start).ravel(), np.asarray(end).ravel()
-    return messages(level, start, end, np.full(start.shape, float(nbytes)), barrier=barrier)
+    return (play or messages)(level, start, end, np.full(start.shape, float(nbytes)), barrier=barrier)
 
 
 def messages(
