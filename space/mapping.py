@@ -199,6 +199,12 @@ class ExpertsPlan:
     """Where experts are: each on one die of a group, copies of the busiest on others."""
 
     redundant: Number = whole("copies of the busiest experts beside the routed ones", low=0, apart=True)
+    shared: Number = whole(
+        "copies of each shared expert that are placed as experts, on some dies, and tokens are sent to; 0 for one on every die",
+        low=0,
+        default=0,
+        apart=True,
+    )
 
 
 EXCHANGES = ("direct", "by_node")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.evaluators.layouts.devices import kv_local
-from dse.evaluators.layouts.dies import DRAFT, EMBEDDING, HEAD, Split, named, runs
+from dse.evaluators.layouts.dies import DRAFT, EMBEDDING, HEAD, Split, named, physical, runs
 from dse.evaluators.layouts.formats import Sizes
 from dse.space.elementwise import ceil_div
 from dse.space.layers import MOE, at_reach, layers
@@ -58,7 +58,8 @@ def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
     experts = model.experts
     assert experts is not None
     one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
-    shared = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
+    whole = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
+    shared = 0.0 if of.shared and of.ep > 1 else whole
     around = (experts.count + 2 * experts.latent) * model.hidden * sizes.weights
-    stored = ceil_div(experts.count + of.redundant, of.ep) * one
+    stored = ceil_div(physical(experts, of.redundant, of.shared), of.ep) * one
     return float(stored + shared + around if of.ep > 1 else (stored + shared) / of.tp + around)

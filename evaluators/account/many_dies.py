@@ -16,7 +16,7 @@ from dse.evaluators.account.dies_memory import units_of
 from dse.evaluators.account.dies_memory import weights as weights_of
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Stretches, by_case
-from dse.evaluators.graph.experts import parts_reached
+from dse.evaluators.graph.experts import chosen_by, parts_reached
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.graph.transformer import transformer
@@ -27,6 +27,7 @@ from dse.evaluators.layouts.dies import (
     Split,
     Unit,
     fullest,
+    physical,
     split_of,
 )
 from dse.evaluators.layouts.formats import Sizes
@@ -46,7 +47,8 @@ from dse.space.elementwise import Array, ceil_div, maximum
 from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, SplitPlan
-from dse.space.model import Model
+from dse.space.model import Experts, Model
+from dse.space.parameters import shared_width
 from dse.space.workload import Case
 
 WAITS = "stages"
@@ -192,7 +194,14 @@ def _copies(plan: SplitPlan, model: Model) -> Callable[[int], float] | None:
     experts = model.experts
     if plan.exchange != "by_node" or experts is None:
         return None
-    return lambda boxes: parts_reached(experts, boxes) / experts.top_k
+    some, asked = experts, chosen_by(experts, int(plan.experts.shared))
+    return lambda boxes: _boxes_reached(some, boxes, asked - some.top_k) / asked
+
+
+def _boxes_reached(experts: Experts, boxes: int, shared: int) -> float:
+    """Boxes that a token goes to, also for copies of some shared experts, which are in any of them alike."""
+    routed = parts_reached(experts, boxes)
+    return boxes - (boxes - routed) * (1 - 1 / boxes) ** shared
 
 
 def alone(some: Sequence[Pass], machine: Machine, reader: Reader, sums: Sums) -> tuple[Any, list[Timed]]:
@@ -364,7 +373,7 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
     """
     chip, model, where = _chip(design), case.model, f"mapping.{phase}"
     of = said or split(design, case, phase)
-    routed = 1 if model.experts is None else model.experts.count + of.redundant
+    routed = 1 if model.experts is None else physical(model.experts, of.redundant, of.shared)
     whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
     rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
     blocks = _plan(design, phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
@@ -380,8 +389,17 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
         Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
+        Limit(f"{where}.experts.shared", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
         *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
     ]
+
+
+def _placeable(model: Model, of: Split) -> bool:
+    """Whether shared experts can be placed as experts, where somebody asks for that: they are as wide, on several dies."""
+    experts = model.experts
+    if not of.shared:
+        return True
+    return experts is not None and experts.shared > 0 and of.ep > 1 and shared_width(experts) == experts.intermediate
 
 
 def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) -> list[Limit]:
@@ -478,8 +496,11 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
     if field == "ep":
         of, experts = split(design, case, phase), case.model.experts
         whole = f"in groups of whole copies of attention on {of.tp} dies"
-        whose = "has no experts" if experts is None else f"has {experts.count + of.redundant} experts, {whole}"
+        of_all = "" if experts is None else f"{physical(experts, of.redundant, of.shared)} experts"
+        whose = f"has {of_all}, {whole}" if of_all else "has no experts"
         return f"{case.model.name} {whose}: {_nearest(design, case, phase)}"
+    if field == "experts.shared":
+        return f"{_unplaced(case.model, split(design, case, phase))}: mapping.both.experts.shared=0 has one on every die"
     if field == "placement":
         others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
         return f"no rectangles of so many dies fit: {', or '.join(others)}"
@@ -490,11 +511,18 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
         return f"{case.model.heads} heads: {_nearest(design, case, phase)}"
     if field == "tp":
         return (
-            "prefill and decode are on the same dies: mapping.both.tp, pp, ep, dp and experts.redundant count for both phases"
+            "prefill and decode are on the same dies: mapping.both.tp, pp, ep, dp and experts.redundant and shared count for both phases"
         )
     if address == "chip.hbm.capacity":
         return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
     return ""
+
+
+def _unplaced(model: Model, of: Split) -> str:
+    """Why shared experts cannot be placed as experts."""
+    if model.experts is None or not model.experts.shared:
+        return f"{model.name} has no shared experts"
+    return "no dies share out experts" if of.ep == 1 else "shared experts are not as wide as routed ones"
 
 
 def _nearest(design: Design, case: Case, phase: str) -> str:

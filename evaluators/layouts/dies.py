@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.experts import busiest, spread
+from dse.evaluators.graph.experts import busiest, chosen_by, spread
 from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur, useful
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step
@@ -26,7 +26,7 @@ from dse.space.chip import Dies
 from dse.space.elementwise import ceil_div
 from dse.space.layers import MOE, layers
 from dse.space.mapping import SplitPlan
-from dse.space.model import Model
+from dse.space.model import Experts, Model
 from dse.space.parameters import drafting, routed_width
 from dse.space.workload import Case
 
@@ -40,6 +40,7 @@ class Split(NamedTuple):
         redundant: copies of experts beside the routed ones.
         batches: micro-batches in flight.
         halves: parts of a micro-batch that take turns: two where one is computed while the other exchanges.
+        shared: copies of each shared expert that are placed as experts; 0 where each die has it for its own tokens.
     """
 
     tp: int
@@ -50,6 +51,7 @@ class Split(NamedTuple):
     redundant: int
     batches: int
     halves: int = 1
+    shared: int = 0
 
     @property
     def copies(self) -> int:
@@ -81,7 +83,12 @@ def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
     dp, redundant = int(plan.dp) or max(room, 1), int(plan.experts.redundant)
     halves = 2 if plan.overlap == "halves" else 1
     batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp) * halves)) if prompts else pp)
-    return Split(tp, pp, ep, dp, group, redundant, batches, halves)
+    return Split(tp, pp, ep, dp, group, redundant, batches, halves, int(plan.experts.shared))
+
+
+def physical(experts: Experts, redundant: int, shared: int) -> int:
+    """Experts that dies share out: routed ones, copies of the busiest, and copies of shared ones that are placed so."""
+    return int(experts.count + redundant + experts.shared * shared)
 
 
 def fullest(case: Case, slots: int) -> Case:
@@ -156,7 +163,7 @@ Cover = Callable[[Part, Attend], Block]
 """What makes calls of a die of a part, whose requests attend like some."""
 
 
-def plain(model: Model, part: Part) -> Part:
+def plain(model: Model, part: Part, beside: int = 0) -> Part:
     """A part as it is."""
     return part
 
@@ -175,7 +182,7 @@ class On(NamedTuple):
     cover: Cover
     itemsize: float
     returned: float
-    whole: Callable[[Model, Part], Part] = routing
+    whole: Callable[..., Part] = routing
 
 
 def passes(asked: Turns, of: Split, on: On) -> list[Pass]:
@@ -188,6 +195,9 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
     model, nbytes = on.model, on.itemsize * on.model.hidden
     graph = transformer(model, at)
     asked = {(part.name, one.name): useful(one) / of.tp for part in graph for one in part.operators}
+    for (name, one), flop in list(asked.items()) if of.shared and of.ep > 1 else ():
+        if one in SHARED:  # done where experts are
+            asked[name, f"experts_{one.removeprefix('shared_')}"] += flop
     parts = {part.name: _divided(on.whole(model, part), of.tp) for part in graph}
     rows = 0.0
     for name in parts if model.experts is not None and of.ep > 1 else ():
@@ -270,10 +280,11 @@ def _routed(part: Part, block: Any, turn: Turn, on: On, of: Split) -> Steps:
     """
     experts_, tokens = on.model.experts, turn.at.tokens
     assert experts_ is not None
-    nbytes, copies = tokens * on.model.hidden * on.itemsize, tokens * routed_width(on.model) / of.tp * experts_.top_k
+    each = tokens * routed_width(on.model) / of.tp
+    nbytes, copies = tokens * on.model.hidden * on.itemsize, each * chosen_by(experts_, of.shared)
     before, experts, after = _cut(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
-    shares = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant)
+    shares = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
     back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
     if turn.sent:  # of what the fullest copy sends, its dies alike
         each, evenly = np.repeat(turn.sent, of.tp), np.full(of.ep, 1 / of.ep)
@@ -305,16 +316,23 @@ def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, float]:
     assert experts is not None
     tokens = float(ceil_div(at.tokens, of.tp))
     part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == name)
-    rows, read = busiest(experts, turn.tokens * of.copies, of.ep, of.redundant)
-    rows, stored = float(ceil_div(rows, 1)), float(ceil_div(experts.count + of.redundant, of.ep))
+    rows, read = busiest(experts, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
+    rows, stored = float(ceil_div(rows, 1)), float(ceil_div(physical(experts, of.redundant, of.shared), of.ep))
     placed: list[Operator] = []
     for operator in part.operators:
+        if of.shared and operator.name in SHARED:
+            continue
         if isinstance(operator, MatMul) and operator.name.startswith("experts_"):
             operator = replace(operator, m=rows, copies=min(float(read), rows), stored=stored)
         elif isinstance(operator, Elementwise) and operator.name.startswith("experts_"):
             operator = replace(operator, rows=rows)
         placed.append(operator)
-    return on.whole(model, replace(part, operators=tuple(placed))), rows
+    beside = experts.shared if of.shared else 0
+    return on.whole(model, replace(part, operators=tuple(placed)), beside), rows
+
+
+SHARED = ("shared_gate", "shared_up", "shared_activation", "shared_down")
+"""Operators of shared experts, which are those of experts where these are placed so."""
 
 
 def _divided(part: Part, tp: int) -> Part:
