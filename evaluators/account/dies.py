@@ -16,6 +16,7 @@ from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
 from dse.evaluators.account.many_dies import chips as chips
 from dse.evaluators.account.many_dies import early as early
+from dse.evaluators.account.many_dies import memory as memory
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases

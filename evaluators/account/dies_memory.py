@@ -36,30 +36,48 @@ def caches(mixes: str, model: Model, cached: Any, sequences: float, of: Split, s
     return total
 
 
+TABLES, ATTENTION, FFN, ROUTED = "embedding and head", "attention", "dense FFNs", "routed experts"
+COPIES, SHARED, ROUTERS, MODULES = "copies of experts", "shared experts", "routers", "MTP modules"
+WEIGHTS = (TABLES, ATTENTION, FFN, ROUTED, COPIES, SHARED, ROUTERS, MODULES)
+"""What weights are of."""
+
+
 def weights(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
     """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]"""
+    return float(sum(by_kind(unit, names, model, of, sizes).values()))
+
+
+def by_kind(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> dict[str, float]:
+    """The same by what weights are of, words of `WEIGHTS`; norms are with what they are before. [B]"""
     usual = sizes.weights
     table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
     if unit in (EMBEDDING, HEAD):
-        return float(table + (h if unit == HEAD else 0))
+        return {TABLES: table + (h if unit == HEAD else 0.0)}
     mixes, feeds = names
-    found, total = layers(model), 0.0
-    for layer in found.mixings:
-        total += (attention_parameters(layer.of) / of.tp * sizes.attention + h) if layer.name == mixes else 0.0
-    for layer in (one for one in found.ffns if one.name == feeds):
-        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual
-        total += (_sparse(layer.of, of, sizes) if feeds.startswith(MOE) else dense) + h
+    kinds, found = layers(model), dict[str, float]()
+    for layer in (one for one in kinds.mixings if one.name == mixes):
+        found[ATTENTION] = attention_parameters(layer.of) / of.tp * sizes.attention + h
+    for layer in (one for one in kinds.ffns if one.name == feeds):
+        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual + h
+        found |= _sparse(layer.of, of, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
+    if unit != DRAFT:
+        return found
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    return float(total + (2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
+    return {MODULES: sum(found.values()) + 2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0)}
 
 
-def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
-    """Bytes of a layer's experts on one die: some of them whole, or a share of each."""
+def _sparse(model: Model, of: Split, sizes: Sizes, norm: float) -> dict[str, float]:
+    """Bytes of a layer's experts on one die, some of them whole, or a share of each; with the norm before them.
+
+    What dies share out is itemised as all of them together have it.
+    """
     experts = model.experts
     assert experts is not None
     one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
-    whole = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
-    shared = 0.0 if of.shared and of.ep > 1 else whole
+    own = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
+    among = experts.shared * of.shared if of.ep > 1 else 0
     around = (experts.count + 2 * experts.latent) * model.hidden * sizes.weights
-    stored = ceil_div(physical(experts, of.redundant, of.shared), of.ep) * one
-    return float(stored + shared + around if of.ep > 1 else (stored + shared) / of.tp + around)
+    every, tp = physical(experts, of.redundant, of.shared), of.tp if of.ep == 1 else 1
+    each = float(ceil_div(every, of.ep)) * one / tp / every
+    shared = among * each if among else own / tp
+    return {ROUTED: experts.count * each, COPIES: of.redundant * each, SHARED: shared, ROUTERS: around + norm}

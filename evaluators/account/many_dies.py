@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.account.dies_memory import WEIGHTS, by_kind, units_of
 from dse.evaluators.account.dies_memory import caches as caches_of
-from dse.evaluators.account.dies_memory import units_of
-from dse.evaluators.account.dies_memory import weights as weights_of
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Stretches, by_case
 from dse.evaluators.graph.experts import chosen_by, parts_reached
@@ -317,21 +316,29 @@ def _held(
     for phase, some in played.items():
         of = split(design, case, phase)
         mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        weights = np.array([weights_of(name, units.get(name, ("", "")), model, of, sizes) for name in names])
+        kinds = [by_kind(name, units.get(name, ("", "")), model, of, sizes) for name in names]
+        each = np.array([[kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS])
+        weights = each.sum(axis=0)
         many = of.batches * of.halves
         cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
         caches = np.array([caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names])
-        on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights, caches)]
+        on_stage = [np.tensordot(some, stages, (-1, 1)) for some in (weights, caches, *each)]
         fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
-        wide = stages.shape[2] > 1
-        of_weights, of_caches = (np.take_along_axis(each, fullest_stage, 0)[0] for each in on_stage)
+        most = [np.take_along_axis(some, fullest_stage, 0)[0] for some in on_stage]
+        of_caches, *of_weights = (some if stages.shape[2] > 1 else float(some[0]) for some in most[1:])
         found[phase] = (
-            ("weights", of_weights if wide else float(of_weights[0])),
-            ("KV cache", of_caches if wide else float(of_caches[0])),
+            *((f"weights of {name}", some) for name, some in zip(WEIGHTS, of_weights, strict=True) if np.any(some)),
+            ("KV cache", of_caches),
             ("activations", of.halves * max(step.of.held for step in some)),
             ("dispatched tokens", of.halves * max(step.of.received for step in some)),
         )
     return found
+
+
+def memory(phases: Sequence[Phase]) -> dict[str, float]:
+    """Bytes in HBM of the fullest die, of the phase that has most there, by what they are for; of one design."""
+    each = [{name: float(value) for name, value in phase.held[0]} for phase in phases]
+    return max(each, key=lambda parts: sum(parts.values()))
 
 
 def _kept(case: Case, phase: str) -> Any:
