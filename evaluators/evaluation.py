@@ -29,8 +29,8 @@ from dse.space.remember import same
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
-    DIE_COLLECTIVE,
     DEVICES,
+    DIE_COLLECTIVE,
     MANY_DIES,
     PIPELINES,
     POOLED_DIES,

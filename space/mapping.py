@@ -424,7 +424,7 @@ class CollectivePlan:
 
 
 DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
-"""Who carries a collective of dies: each sends to each, or by boxes; or around rings, in two levels of them, or along a tree."""
+"""Who carries a collective of dies: each sends to each, or by boxes; around rings, in two levels of them, or along a tree."""
 
 WITHIN = ("none", "hardware", "tree", "sequential")
 """What the tiles of a die do before dies exchange, and after: nothing, or a reduction, and a multicast."""
@@ -435,9 +435,7 @@ class DieCollectivePlan:
     """One collective between dies."""
 
     collective: str = word("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
-    members: Number = whole(
-        "dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True
-    )
+    members: Number = whole("dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True)
     placement: str = word("where the dies of a group are", DIE_PLACEMENTS)
     ktree_k: Number = whole(
         "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "by_node", "ring", "two_level")}

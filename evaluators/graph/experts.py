@@ -101,7 +101,9 @@ def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0, share
         rows = each(lambda some: _most(experts, some, int(cores), redundant, shared)[0], tokens)
         return rows, each(lambda some: _most(experts, some, int(cores), redundant, shared)[1], tokens)
     if experts.load == "file":
-        rows, read = zip(*(_most_of(layer, tokens, int(cores), redundant, _beside(experts, shared)) for layer in experts.shares), strict=True)
+        beside = _beside(experts, shared)
+        each_layer = [_most_of(layer, tokens, int(cores), redundant, beside) for layer in experts.shares]
+        rows, read = zip(*each_layer, strict=True)
         return sum(rows) / len(rows), sum(read) / len(read)
     share, spread, own = _fullest(experts, int(cores), redundant, shared)
     rows = share * tokens + spread * (2 * log(max(int(cores), 1)) * tokens) ** 0.5

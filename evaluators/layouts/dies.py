@@ -195,9 +195,9 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
     model, nbytes = on.model, on.itemsize * on.model.hidden
     graph = transformer(model, at)
     asked = {(part.name, one.name): useful(one) / of.tp for part in graph for one in part.operators}
-    for (name, one), flop in list(asked.items()) if of.shared and of.ep > 1 else ():
-        if one in SHARED:  # done where experts are
-            asked[name, f"experts_{one.removeprefix('shared_')}"] += flop
+    for key, flop in list(asked.items()) if of.shared and of.ep > 1 else ():
+        if key[1] in SHARED:  # done where experts are
+            asked[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
     parts = {part.name: _divided(on.whole(model, part), of.tp) for part in graph}
     rows = 0.0
     for name in parts if model.experts is not None and of.ep > 1 else ():

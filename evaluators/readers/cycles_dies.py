@@ -71,8 +71,8 @@ def messages(
     flits = np.maximum(np.round(nbytes[moves] / flit), 1).astype(np.int64)
     if int(flits @ far) > MOST:
         raise DesignError(f"fidelity: cycles would play {int(flits @ far):,} flits over links; {MOST:,} at most, or events")
-    tasks, packets, net = _packed(level, source[moves], target[moves], flits, onward, interleave=interleave, pace=ported)
-    net = _routers(level, net, flit, hop, wide, ported)
+    tasks, packets, targets = _packed(level, source[moves], target[moves], flits, onward, interleave=interleave, pace=ported)
+    net = _routers(level, targets, flit, hop, wide, ported)
     if not perform(net, _floor(level, tasks, packets), tasks, packets):
         raise DesignError(f"fidelity: deadlock: {deadlock(net, level.cols)}; give chip.d2d.credits more")
     done[moves] = tasks.done[-len(flits) :] * cycle
@@ -158,6 +158,6 @@ def _floor(level: Level, tasks: Tasks, packets: Packets) -> Floor:
 
     return Floor(
         np.zeros(0), nobody(0, 2), nobody(dies, 2), np.zeros(dies, np.int64), nobody(dies), np.zeros(dies, np.uint8),
-        np.zeros(dies, np.int64), 0.0, 0.0, 0.0, np.arange(len(packets.router)), np.zeros((0, dies), np.int32), np.zeros(events),
-        np.zeros(events, np.int64), stack, nobody(4 * dies, 2), nobody(0), 0, 0.0, 0.0, counts,
+        np.zeros(dies, np.int64), 0.0, 0.0, 0.0, np.arange(len(packets.router)), np.zeros((0, dies), np.int32),
+        np.zeros(events), np.zeros(events, np.int64), stack, nobody(4 * dies, 2), nobody(0), 0, 0.0, 0.0, counts,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What dies exchange, played: time by events or by routers (`events_dies`, `cycles_dies`), bytes and ways as programs have them."""
+"""What dies exchange, played by `events_dies` or `cycles_dies`: time is theirs, bytes and ways are as of the closed form."""
 
 from functools import lru_cache
 from typing import Any
@@ -40,7 +40,19 @@ EVENTS, CYCLES = Events(events_dies.messages), Events(cycles_dies.messages)
 
 def _seconds(job: Job, play: events_dies.Player) -> float:
     to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
-    said = job.pattern, job.on, job.at.shape, job.at.tobytes(), to, float(job.nbytes), shares, job.boxed, job.back, job.ended, job.sums
+    said = (
+        job.pattern,
+        job.on,
+        job.at.shape,
+        job.at.tobytes(),
+        to,
+        float(job.nbytes),
+        shares,
+        job.boxed,
+        job.back,
+        job.ended,
+        job.sums,
+    )
     return _played(_Key(job, said), play)
 
 

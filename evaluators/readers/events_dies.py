@@ -98,9 +98,7 @@ def collective(
     return _rings(level, nbytes, turns(pattern, at, by), barrier, chunk, play)
 
 
-def _rings(
-    level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float, play: Player
-) -> Played:
+def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float, play: Player) -> Played:
     """Slices go round the members of rings, one turn after the other; each waits for the one before it at its die."""
     dies, steps = some[0].at.size, sum(turn.steps for turn in some)
     place = np.zeros(level.dies, np.int64)
@@ -118,12 +116,11 @@ def _rings(
     then = np.full((steps, dies), -1)
     then[:-1] = np.take_along_axis(number[1:], place[target[:-1]], axis=1)
     flat = source.ravel(), target.ravel(), sizes.ravel()
-    return play(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
+    found: Played = play(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
+    return found
 
 
-def _tree(
-    level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float, play: Player
-) -> Played:
+def _tree(level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float, play: Player) -> Played:
     """Phases one after the other, each by itself."""
     seconds, links, done = 0.0, np.zeros(1), [np.zeros(0)]
     for of, nbytes in phases:
@@ -148,7 +145,7 @@ def by_node(
     chunk: float = CHUNK,
     play: Player | None = None,
 ) -> Played:
-    """As `die_exchange.by_node`, one leg after the other, each ended by a barrier; of the second one `done` is after the first."""
+    """As `die_exchange.by_node`, leg after leg, each ended by a barrier."""
     legs = nodes(at, nbytes, size, between, within, shares, back=back)
     one, other = (
         all_to_all(level, *leg, barrier=barrier, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs))

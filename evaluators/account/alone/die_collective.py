@@ -1,4 +1,4 @@
-"""Collectives between dies by themselves: all groups of dies at the same time, over the links that models on these dies have."""
+"""Collectives between dies by themselves: all groups of dies at the same time, over the links that models have there."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 from dse.evaluators.account.alone import Spans, Spent, in_turn, itemised, largest
 from dse.evaluators.account.breakdown import Row
-from dse.evaluators.account.many_dies import count, one_die, port_limit
+from dse.evaluators.account.dies_limits import count, one_die, port_limit
 from dse.evaluators.kernels.collective import collective
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -173,7 +173,7 @@ def remedy(worst: Infeasible, design: Design, cases: tuple[Collective, ...]) -> 
 def _refuse(case: Collective, plan: Any, chip: Chip) -> None:
     if case.along != "rectangle" or case.rows or case.cols:
         raise DesignError(
-            "workload.along: teams of dies are mapping.members; say workload.along=rectangle workload.root=0 workload.group=mesh"
+            "workload.along: mapping.members are a team; say workload.along=rectangle workload.root=0 workload.group=mesh"
         )
     if not case.recorded:
         raise DesignError("workload.recorded: nothing starts collectives of such dies but their own programs; leave it out")
@@ -202,7 +202,7 @@ def _alike(algorithm: str, chip: Chip, at: Array) -> bool:
         return node(chip, at, at.shape[1]) > 0
     if algorithm == "by_node":
         each = 0 if chip.boxes is None else together(at, int(chip.boxes.size))
-        return 0 < each < at.shape[1]
+        return bool(0 < each < at.shape[1])
     return True
 
 

@@ -22,19 +22,16 @@ import numpy as np
 
 from dse.evaluators.account import many_dies
 from dse.evaluators.account.breakdown import Row, repeated
+from dse.evaluators.account.dies_limits import count, layout_limits, one_split, port_limit
 from dse.evaluators.account.dies_memory import caches, units_of, weights
 from dse.evaluators.account.many_dies import (
     HIDDEN,
     Played,
     area_parts,
     areas,
-    count,
     handed,
     in_detail,
-    layout_limits,
-    one_split,
     played,
-    port_limit,
     stages_of,
 )
 from dse.evaluators.account.phase import Phase
