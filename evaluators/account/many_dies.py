@@ -5,7 +5,7 @@ What a die is, and what it does by itself, a `Kind` says: `account.dies` of tile
 
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ from dse.space.elementwise import Array, maximum
 from dse.space.layers import by_reach
 from dse.space.mapping import Mapping, SplitPlan
 from dse.space.model import Experts, Model
+from dse.space.remember import remembered
 from dse.space.workload import Case
 
 WAITS = "stages"
@@ -133,6 +134,7 @@ def phases(kind: Kind, design: Design, job: Stretches, fidelity: str, *, detaile
     return tuple(found)
 
 
+@remembered
 def _useful(case: Case, phase: str, decode_at: str) -> float:
     """Useful operations of a phase, whoever does them."""
     steps = [(1.0, prefill(case))] if phase == "prefill" else decode(case, decode_at)
@@ -173,11 +175,12 @@ def played(
         rows=rows,
         sums=(plan.sums, int(plan.ktree_k)),
     )  # fmt: skip
+    crossed = partial(_crossed, where=where, reader=reader, known={})
     own, slices = kind.own(design, asked, of._replace(dp=1, batches=1), fidelity)  # the same, however many there are
     for one, ran in own:
-        units = tuple(_done(unit, of_unit, of, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
+        units = tuple(_done(unit, of_unit, of, crossed) for unit, of_unit in zip(one.units, ran, strict=True))
         onward = Crossing("to the next stage", "hand_over", one.onward)
-        found.append(Played(one, units, _crossed(onward, "stage", where, reader) if of.pp > 1 else []))
+        found.append(Played(one, units, [crossed(onward, "stage")] if of.pp > 1 else []))
     return tuple(found), slices
 
 
@@ -217,7 +220,7 @@ def alone(some: Sequence[Pass], machine: Machine, reader: Reader, sums: Sums) ->
     return tuple(found), parts
 
 
-def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Done:
+def _done(unit: Unit, ran: Ran, of: Split, cross: Callable[[Crossing, str], Timed]) -> Done:
     """A unit with its exchanges; of two halves one computes while the other exchanges, whichever takes longer."""
     activity, parts = ran.activity, []
     exchanged: Any = 0.0
@@ -225,7 +228,7 @@ def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Do
         if isinstance(step, Timed):
             parts.append(step)
             continue
-        (crossed,) = _crossed(step, unit.name, where, reader)
+        crossed = cross(step, unit.name)
         parts.append(crossed)
         exchanged = exchanged + crossed.seconds
         activity = activity + (crossed.costs[0].activity or Activity())
@@ -233,10 +236,17 @@ def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Do
     return Done(unit.name, unit.times, seconds, activity, ran.flop, parts)
 
 
-def _crossed(of: Crossing, part: str, where: Between, reader: Reader) -> list[Timed]:
-    """An exchange, as a block of one call."""
-    call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=where.job(of.pattern, of.nbytes, of.shares, back=of.back))
-    return timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)
+def _crossed(of: Crossing, part: str, where: Between, reader: Reader, known: dict[Any, Timed]) -> Timed:
+    """An exchange, as a block of one call; those that are alike are priced once."""
+    apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
+    alike = of.pattern, of.nbytes, id(of.shares), of.back and apart
+    if alike not in known:
+        job = where.job(of.pattern, of.nbytes, of.shares, back=of.back)
+        call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=job)
+        known[alike] = timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)[0]
+    found = known[alike]
+    call = found.block.calls[0]._replace(part=part, name=of.name)
+    return found._replace(block=found.block._replace(name=of.name, calls=(call,)))
 
 
 NOTHING = Machine(None, None, None, 0.0, None, None, 0.0)
@@ -278,9 +288,10 @@ def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, pha
     A step of decode is over when its slowest stage has had them all, and no sooner than one has passed all stages; prompts fill
     and drain the pipeline.
     """
-    each = [sum(stage[kind] * seconds[kind] for kind in range(len(seconds))) for stage in stages]
-    each = [value + onward for value in each[:-1]] + each[-1:]
-    slowest, through = np.max(np.stack(np.broadcast_arrays(*each)), axis=0), sum(each)
+    own = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, float)) for value in seconds)))
+    each = np.sum(stages * own, axis=1)
+    slowest = np.maximum(np.max(each[:-1] + onward, axis=0, initial=0.0), each[-1])
+    through = each.sum(axis=0) + (len(each) - 1) * onward
     found = np.maximum(batches * slowest, through) if phase == "decode" else through + (batches - 1) * slowest
     return found if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found[0])
 
@@ -304,21 +315,13 @@ def _held(
     design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: Sizes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
-    model, units = case.model, units_of(case.model)
     found: dict[str, tuple[tuple[str, Any], ...]] = {}
     for phase, some in played.items():
         of = split(design, case, phase)
-        mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        kinds = [by_kind(name, units.get(name, ("", "")), model, of, sizes) for name in names]
-        each = np.array([[kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS])
-        weights = each.sum(axis=0)
-        many = of.batches * of.halves
-        cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
-        caches = np.array([caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names])
-        on_stage = [np.tensordot(some, stages, (-1, 1)) for some in (weights, caches, *each)]
-        fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
-        most = [np.take_along_axis(some, fullest_stage, 0)[0] for some in on_stage]
-        of_caches, *of_weights = (some if stages.shape[2] > 1 else float(some[0]) for some in most[1:])
+        items = _of_units(case, phase, of, sizes, tuple(unit.name for unit in some[0].units))
+        on_stage = np.tensordot(items, stages, (1, 1))
+        most = on_stage[:, np.argmax(on_stage.sum(axis=0), axis=0), np.arange(stages.shape[2])]
+        of_caches, *of_weights = most if stages.shape[2] > 1 else most[:, 0].tolist()
         found[phase] = (
             *((f"weights of {name}", some) for name, some in zip(WEIGHTS, of_weights, strict=True) if np.any(some)),
             ("KV cache", of_caches),
@@ -326,6 +329,17 @@ def _held(
             ("dispatched tokens", of.halves * max(step.of.received for step in some)),
         )
     return found
+
+
+@remembered
+def _of_units(case: Case, phase: str, of: Split, sizes: Sizes, names: tuple[str, ...]) -> Array:
+    """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
+    model, units, mine = case.model, units_of(case.model), fullest(case, of.slots)
+    many = of.batches * of.halves
+    cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
+    caches = [caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names]
+    kinds = [by_kind(name, units.get(name, ("", "")), model, of, sizes) for name in names]
+    return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
 
 
 def memory(phases: Sequence[Phase]) -> dict[str, float]:

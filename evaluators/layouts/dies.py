@@ -104,7 +104,7 @@ def fullest(case: Case, slots: int) -> Case:
         mine = ceil_div(end, slots) - ceil_div(start, slots)  # turns of the first slot among these
         found += [(int(mine), prompt, output)] if mine else []
         start = end
-    return replace(case, requests=tuple(found))
+    return replace(case, label="", requests=tuple(found))  # what a slot does is known, whatever it is called
 
 
 EMBEDDING, DENSE, SPARSE, DRAFT, HEAD = "embedding", "dense layer", "MoE layer", "MTP module", "head"
