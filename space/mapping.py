@@ -185,9 +185,10 @@ class FlatPlan:
     )
 
 
-DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave")
+DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave", "entwine")
 """Where the dies of a stage are: row after row; likewise, every second row from its other end; a rectangle as square as can be;
-or each a step from the next, so that dies beside each other are of different stages."""
+each a step from the next, so that dies beside each other are of different stages; or a rectangle in which dies beside each
+other are of different copies of attention, as long as there are others."""
 
 
 OVERLAPS = ("none", "halves")
@@ -207,9 +208,10 @@ class ExpertsPlan:
     )
 
 
-EXCHANGES = ("direct", "by_node")
-"""How tokens go to their experts: a copy to each, over whatever link; or one copy to a box, to the die of the same place there,
-which forwards it inside."""
+EXCHANGES = ("direct", "by_node", "near")
+"""How tokens go to their experts: a copy to each, over whatever link; one copy to a box, to the die of the same place there,
+which forwards it inside; or from that die of their copy of attention which is in the same part of the stage as the expert: all
+of these get the tokens first, and sum up afterwards what each has got back."""
 
 
 GROUP_SUMS = ("ring", "ktree", "two_level")
@@ -236,7 +238,7 @@ class SplitPlan:
     placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
     overlap: str = word("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
     experts: ExpertsPlan
-    exchange: Any = word("how tokens go to their experts and back: direct, or by_node", EXCHANGES, absent=True)
+    exchange: Any = word("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
     sums: str = word(
         "how dies that share attention add partial sums up: ring, ktree or two_level",
         GROUP_SUMS,
@@ -255,7 +257,7 @@ class DiesPlan(SplitPlan):
 
     attention: AttentionPlan
     gemm: SummaPlan
-    exchange: str = word("how tokens go to their experts and back: direct, or by_node", EXCHANGES, default="direct")
+    exchange: str = word("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, default="direct")
 
 
 @record

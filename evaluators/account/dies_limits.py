@@ -37,7 +37,7 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
     routed = 1 if model.experts is None else physical(model.experts, of.redundant, of.shared)
     whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
     rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
-    blocks = _plan(design, phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
+    blocks = _plan(design, phase).placement in RECTANGLES and of.ranks <= rows_ * cols_ and routed % of.ep == 0
     size = 1 if chip.boxes is None else int(chip.boxes.size)
     boxed = [] if chip.boxes is None else [Limit("chip.boxes.size", _multiple(count(chip), size), count(chip) * 1.0, "1")]
     uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
@@ -63,6 +63,10 @@ def _placeable(model: Model, of: Split) -> bool:
     return experts is not None and experts.shared > 0 and of.ep > 1 and shared_width(experts) == experts.intermediate
 
 
+RECTANGLES = ("blocks", "entwine")
+"""Placements in which groups are rectangles."""
+
+
 def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) -> list[Limit]:
     """That sums of two levels have nodes of as many dies each, where somebody asks for them."""
     if plan.sums != "two_level" or of.tp == 1:
@@ -73,11 +77,15 @@ def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) 
 
 def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
     """Dies of each stage of each copy of the model."""
-    return placed(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group)
+    return placed(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group, of.tp)
 
 
 def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
-    """Whether tokens can go as a plan says: by boxes only where groups have as many dies in each, one after the other."""
+    """Whether tokens can go as a plan says: by boxes only where groups have as many dies in each, one after the other; from the
+    nearest die of a copy of attention only where it has several, and experts are shared out.
+    """
+    if plan.exchange == "near":
+        return of.tp > 1 and of.ep > 1
     if plan.exchange != "by_node" or of.ranks > count(chip):
         return True
     if chip.boxes is None:
@@ -147,6 +155,8 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
         return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
     if address == "chip.boxes.size":
         return f"{count(chip)} dies are no whole number of boxes: other sides of chip.dies"
+    if field == "exchange" and _plan(design, phase).exchange == "near":
+        return "tokens are near by where several dies share attention, and experts: mapping.both.tp and ep above 1, or direct"
     if field == "exchange":
         if chip.boxes is None:
             return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"

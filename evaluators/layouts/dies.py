@@ -23,7 +23,7 @@ from dse.evaluators.layouts.residency import width
 from dse.evaluators.layouts.turns import Turn, Turns
 from dse.evaluators.passes.call import Block
 from dse.space.chip import Dies
-from dse.space.elementwise import ceil_div
+from dse.space.elementwise import Array, ceil_div
 from dse.space.layers import MOE, layers
 from dse.space.mapping import SplitPlan
 from dse.space.model import Experts, Model
@@ -41,6 +41,7 @@ class Split(NamedTuple):
         batches: micro-batches in flight.
         halves: parts of a micro-batch that take turns: two where one is computed while the other exchanges.
         shared: copies of each shared expert that are placed as experts; 0 where each die has it for its own tokens.
+        near: whether all dies of a copy of attention get its tokens, and each sends to the experts of its part of the group.
     """
 
     tp: int
@@ -52,6 +53,7 @@ class Split(NamedTuple):
     batches: int
     halves: int = 1
     shared: int = 0
+    near: bool = False
 
     @property
     def copies(self) -> int:
@@ -83,7 +85,8 @@ def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
     dp, redundant = int(plan.dp) or max(room, 1), int(plan.experts.redundant)
     halves = 2 if plan.overlap == "halves" else 1
     batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp) * halves)) if prompts else pp)
-    return Split(tp, pp, ep, dp, group, redundant, batches, halves, int(plan.experts.shared))
+    near = plan.exchange == "near" and tp > 1 and ep > 1
+    return Split(tp, pp, ep, dp, group, redundant, batches, halves, int(plan.experts.shared), near)
 
 
 def physical(experts: Experts, redundant: int, shared: int) -> int:
@@ -290,14 +293,26 @@ def _routed(part: Part, block: Any, turn: Turn, on: On, of: Split) -> Steps:
         each, evenly = np.repeat(turn.sent, of.tp), np.full(of.ep, 1 / of.ep)
         taken = evenly if shares is None else shares
         shares, back = each[:, None] * taken[None, :], taken[:, None] * each[None, :]
-    found += [
-        block(part.name, before),
-        Crossing("dispatch", "all_to_all", copies * on.itemsize, shares),
-        block(part.name, experts),
-    ]
+    if of.near:
+        shares, back = _near(shares, of), _near(None if back is None else back.T, of).T
+    found += [block(part.name, before), *([Crossing("tokens to all", "allgather", nbytes)] if of.near else [])]
+    found += [Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block(part.name, experts)]
     found.append(Crossing("combine", "all_to_all", copies * on.returned, back, True))
+    whole = tokens * on.model.hidden * on.returned
+    found += [Crossing("sums of experts", "reduce_scatter", whole)] if of.near else []
     found += [block(part.name, after)] if after else []
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
+
+
+def _near(shares: Array | None, of: Split) -> Array:
+    """What each die sends to each, shape (ep, ep): to its part of the group what all dies of its copy would have sent.
+
+    Parts have one die of each copy; dies of a copy follow one another. Of all dies of a copy the same goes to a die.
+    """
+    taken = np.full((of.ep, of.ep), 1 / of.ep) if shares is None else np.broadcast_to(shares, (of.ep, of.ep))
+    part = np.arange(of.ep) % of.tp
+    of_copy = taken.reshape(of.copies, of.tp, of.ep).sum(axis=1).repeat(of.tp, axis=0)
+    return np.asarray(of_copy * (part[:, None] == part[None, :]))
 
 
 def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:

@@ -40,7 +40,9 @@ def bounds(plan: SplitPlan, dies: Dies, case: Case) -> Bounds:
     """Those of a plan of a case on so many dies."""
     experts = case.model.experts
     routed = 0 if experts is None else physical(experts, int(plan.experts.redundant), int(plan.experts.shared))
-    return Bounds(int(dies.rows), int(dies.cols), case.model.heads, stages(case), routed, plan.placement == "blocks")
+    return Bounds(
+        int(dies.rows), int(dies.cols), case.model.heads, stages(case), routed, plan.placement in ("blocks", "entwine")
+    )
 
 
 def stages(case: Case) -> int:

@@ -109,7 +109,7 @@ def between(
     """
     cols = int(chip.dies.cols)
     first, count = rows or (0, int(chip.dies.rows))
-    at = _placed(placement, count, cols, groups, members) + first * cols
+    at = _placed(placement, count, cols, groups, members, tp) + first * cols
     on = level(chip, reached)
     each = on.box and together(at, on.box)
     boxed = None if copies is None or not each or each == members else (each, copies(members // each))
@@ -136,8 +136,8 @@ def together(at: Array, box: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _placed(placement: str, rows: int, cols: int, groups: int, members: int) -> Array:
-    return placed(placement, rows, cols, groups, members)
+def _placed(placement: str, rows: int, cols: int, groups: int, members: int, each: int) -> Array:
+    return placed(placement, rows, cols, groups, members, each)
 
 
 def price(job: Job) -> Cost:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dse.evaluators.account.alone import Spans, Spent, in_turn, itemised, largest
 from dse.evaluators.account.breakdown import Row
-from dse.evaluators.account.dies_limits import count, one_die, port_limit
+from dse.evaluators.account.dies_limits import RECTANGLES, count, one_die, port_limit
 from dse.evaluators.kernels.collective import collective
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -91,7 +91,7 @@ def asked(design: Design, cases: tuple[Collective, ...]) -> Laid:
     if chip.boxes is not None:
         found.append(Limit("chip.boxes.size", float(ceil_div(dies, chip.boxes.size) * chip.boxes.size), dies * 1.0, "1"))
     fits = all(np.all(limit.need <= limit.have) for limit in found)
-    cut = fits and not (plan.placement == "blocks" and not rectangle(rows, cols, groups, members)[0])
+    cut = fits and not (plan.placement in RECTANGLES and not rectangle(rows, cols, groups, members)[0])
     found.append(Limit("mapping.placement", 2.0 if fits and not cut else 1.0, 1.0, "layout"))
     if not cut:
         return Laid(case, (), groups, members, found)

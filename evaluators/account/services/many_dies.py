@@ -491,7 +491,7 @@ def _copies(design: Design, of: Pool) -> Array:
     """Places of the dies of each copy of attention, all stages of it together; shape (copies, members)."""
     plan, cols, (first, rows) = getattr(design.mapping, of.phase), int(design.chip.dies.cols), of.rows
     split = of.of
-    at = placed(plan.placement, rows, cols, split.dp * split.pp, split.group) + first * cols
+    at = placed(plan.placement, rows, cols, split.dp * split.pp, split.group, split.tp) + first * cols
     each = at.reshape(split.dp, split.pp, split.copies, split.tp)
     return np.asarray(each.transpose(0, 2, 1, 3).reshape(split.dp * split.copies, -1))
 
