@@ -31,6 +31,9 @@ MOST = 40_000_000
 DEEP = 512
 """Flits of a channel, at least, where credits make nobody wait."""
 
+SHALLOW = 4
+"""Flits of a channel, at least, where credits bound them: whole numbers of fewer would be far from what is said."""
+
 HOPS = 2, 1024
 """Cycles of a hop: at least its router's one and its link's one; of longer ways flits may be rounded, which they hide."""
 
@@ -94,6 +97,8 @@ def _flit(level: Level, nbytes: Array, wide: int) -> tuple[float, float, int]:
     """Bytes of a flit, a cycle [s], and cycles of a hop: as many bytes as make that a whole number."""
     bandwidth, latency = float(level.bandwidth), float(level.latency)
     flit = float(np.median(nbytes)) / FLITS
+    if level.credits > 0:
+        flit = min(flit, float(level.credits) / VCS / SHALLOW)
     hop = min(max(round(latency * bandwidth * wide / flit), HOPS[0]), HOPS[1])
     flit = latency * bandwidth * wide / hop if latency > 0 else flit
     return flit, flit / bandwidth / wide, hop
@@ -135,7 +140,7 @@ def _packed(
 def _routers(level: Level, targets: Array, flit: float, hop: int, wide: int, ported: int) -> Net:
     """Empty routers, with buffers for as many flits as credits say."""
     trip = 2 * hop // wide + 2
-    depth = max(int(level.credits / flit / VCS), 1) if level.credits > 0 else max(DEEP, 2 * trip)
+    depth = max(round(level.credits / flit / VCS), 1) if level.credits > 0 else max(DEEP, 2 * trip)
     width = np.full((level.dies, CORE + 1), wide)
     width[:, CORE] = ported
     net = network(

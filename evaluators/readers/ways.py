@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
+    DIE_COLLECTIVE,
     MANY_DIES,
     PIPELINES,
     POOLED_DIES,
@@ -171,6 +172,10 @@ WAYS: dict[str, tuple[Way, ...]] = {
         *SILICON,
     ),
     COLLECTIVE: (Way("the collective", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
+    DIE_COLLECTIVE: (
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, CROSSINGS),
+        _alike("area by part", "silicon.area:dies"),
+    ),
     ATTENTION: (
         Way("attention with its loads and messages", "readers.closed_attention:price", EVENTS, CYCLES),
         TILE_BANKS,

@@ -42,6 +42,8 @@ LINES = {
     "product": "chip=wse2 workload=gemv workload.shapes=[1x{some}x512] mapping.rows=16",
     "summa": "chip=tile32 workload=gemm workload.shapes=[{some}x512x512]",
     "collective": "chip=tile32 workload=collective workload.bytes=[{some}KiB]",
+    "collective of dies": "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 workload=collective workload.pattern=allreduce "
+    "workload.along=rectangle workload.root=0 workload.bytes=[{some}KiB]",
     "attention": "chip=tile32 workload=attention workload.keys=[{some}] workload.batch=1",
     "stream": "chip=hbm3 workload=stream workload.requests={some}",
     "traffic": "chip=mesh8 workload=traffic workload.packets={some}",
