@@ -130,8 +130,16 @@ WAYS: dict[str, tuple[Way, ...]] = {
     SERVED_DEVICES: _standing(_priced("devices")),
     SERVED_REGIONS: _standing(_priced("regions")),
     SERVED_WHOLE_CHIP: _standing(_priced("whole_chip")),
-    SERVED_DIES: _standing(_priced("many_dies")),
-    SERVED_POOLED_DIES: _standing(_priced("many_dies")),
+    SERVED_DIES: _standing(
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        Way("products, attention and vectors on a die with their loads and messages", TILE_JOBS, EVENTS, ""),
+        TILE_BANKS._replace(cycles=""),
+        _priced("many_dies")._replace(events="account.services.many_dies:instances"),
+    ),
+    SERVED_POOLED_DIES: _standing(
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        _priced("many_dies")._replace(events="account.services.many_dies:instances"),
+    ),
     WHOLE_CHIP: (
         Way("products, attention and vectors with their loads and messages", TILE_JOBS, EVENTS, CYCLES),
         TILE_BANKS,

@@ -34,9 +34,10 @@ LINES = {
     "workload.prompt={some} workload.output=4",
     "served whole chip": "chip=npu64 mapping=flat_serving workload=serving model=qwen3_4b model.qwen3_4b.layers={layers} "
     "workload.requests=4 workload.prompt={some} workload.output=4",
-    "served many dies": "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 model=qwen3_1b7 model.qwen3_1b7.layers={layers} "
-    "workload=serving workload.requests=4 workload.prompt={some} workload.output=4 mapping.both.ep=1 mapping.serving.batch=4 "
-    "mapping.serving.tokens=256",
+    "served many dies": "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 chip.mesh.rows=4 chip.mesh.cols=4 "
+    "chip.hbm.channels=4 model=qwen3_1b7 model.qwen3_1b7.layers={layers} "
+    "workload=serving workload.requests=4 workload.prompt={some} workload.output=4 mapping.both.ep=1 mapping.both.tp=2 "
+    "mapping.serving.batch=4 mapping.serving.tokens=256",
     "served pooled dies": "chip=h800_ep model=deepseek_v2_lite model.deepseek_v2_lite.layers={layers} workload=serving "
     "workload.requests=4 workload.prompt={some} workload.output=4 mapping.both.ep=64",
     "product": "chip=wse2 workload=gemv workload.shapes=[1x{some}x512] mapping.rows=16",

@@ -59,7 +59,7 @@ from dse.space.workload import Case, Load
 
 __all__ = ["area_parts", "areas"]
 
-FIDELITIES = ("closed",)
+FIDELITIES = ("closed", "events")
 
 ONE_BY_ONE = True
 

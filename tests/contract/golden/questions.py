@@ -287,6 +287,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4 mapping.both.attention.dataflow=flat_rows",
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
+        "mapping.both.tp=2 mapping.serving.batch=2 mapping.serving.tokens=64 workload=serving workload.requests=2 "
+        "workload.prompt=40 workload.output=3 fidelity=events",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
+        "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.batch=16 mapping.serving.tokens=1024 $SERVED "
+        "fidelity=events",
+        "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
         "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 mapping.serving.batch=4 "
         "mapping.serving.tokens=256",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
