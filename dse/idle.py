@@ -119,6 +119,8 @@ def _unread(base: Design, asked_for: Workload) -> dict[str, str]:
     stack, cases = base.mapping.stack, asked_for.cases
     if stack is None:
         return {}
+    if base.mapping.kernel is not None:
+        return dict.fromkeys((*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies exchange as programs do")
     if isinstance(cases[0], Collective):
         found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT, "dispatch"), "only a collective is asked for")
         return found | _links(base, {case.pattern for case in cases if isinstance(case, Collective)})

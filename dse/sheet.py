@@ -89,6 +89,9 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
         console.print(_bound(parts))
     if over_time := _over_time(found):
         console.print(f"power over time, all chips{' in the first case' if cases > 1 else ''}: {over_time}")
+    if parts.memory:
+        each = " + ".join(f"{part} {show(value, 'B')}" for part, value in parts.memory.items() if value)
+        console.print(f"memory of the fullest die: {show(sum(parts.memory.values()), 'B')} = {each}")
     of_chip = (("area", "mm2", parts.area), ("power at peak", "W", parts.power), ("price", "USD", parts.price))
     for name, unit, of_parts in of_chip:
         total, said = sum(of_parts.values()), [f"{part} {value:.4g}" for part, value in of_parts.items() if value]

@@ -363,7 +363,7 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
                 raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
             summed = pattern in ("reduce", "allreduce", "reduce_scatter")
             what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
-            label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
+            label = f"{what}, {size}, {'all together' if group == 'mesh' else f'groups of {rows} x {cols}'}"
             cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"], recorded))
     return cases
 

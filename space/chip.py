@@ -259,6 +259,16 @@ class Boxes:
     start: Number = quantity("s", "start of an exchange over it")
 
 
+def box_sides(cols: Any, size: Any) -> tuple[Any, Any]:
+    """Rows and columns of a box of dies that follow one another: whole rows of dies, or else one row by itself.
+
+    >>> box_sides(8, 64), box_sides(8, 8), box_sides(8, 4)
+    ((8, 8), (1, 8), (1, 4))
+    """
+    whole = size % cols == 0
+    return where(whole, size // cols, 1), where(whole, cols, size)
+
+
 @record
 class Chip:
     """An accelerator: the parts that it has, None for those it has not.

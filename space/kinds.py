@@ -8,6 +8,7 @@ from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
     DEVICES,
+    DIE_COLLECTIVE,
     MANY_DIES,
     PIPELINES,
     POOLED_DIES,
@@ -80,6 +81,8 @@ KINDS: dict[tuple[str, type], Kind] = {
     (TILES, Product): Kind((SUMMA, PRODUCT), ("summa", "product")),
     (TILES, Collective): Kind((COLLECTIVE,), ("collective",)),
     (TILES, Attention): Kind((ATTENTION,), ("attention",)),
+    (DIES, Collective): Kind((DIE_COLLECTIVE,), ("die_collective",)),
+    (POOLED, Collective): Kind((DIE_COLLECTIVE,), ("die_collective",)),
     (POOL, Load): Kind((SERVED_DEVICES,), ("serving",)),
     (WAFER, Load): Kind(
         (SERVED_REGIONS,),

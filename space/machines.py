@@ -24,7 +24,7 @@ MACHINES: dict[str, Parts] = {
         ("faults", "hbm", "dram"),
     ),
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2")),
-    DIES: Parts("dies of tiles", _TILES | {"dies": Dies, "d2d": D2d}, ("faults", "carrier")),
+    DIES: Parts("dies of tiles", _TILES | {"dies": Dies, "d2d": D2d}, ("faults", "carrier", "boxes")),
     POOLED: Parts("many dies with a cache", _POOL | {"dies": Dies, "d2d": D2d}, ("power", "base", "boxes")),
     MEMORY: Parts("a memory by itself", {"memory": Memory}, ("dram",)),
     NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),

@@ -185,9 +185,10 @@ class FlatPlan:
     )
 
 
-DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave")
+DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave", "entwine")
 """Where the dies of a stage are: row after row; likewise, every second row from its other end; a rectangle as square as can be;
-or each a step from the next, so that dies beside each other are of different stages."""
+each a step from the next, so that dies beside each other are of different stages; or a rectangle in which dies beside each
+other are of different copies of attention, as long as there are others."""
 
 
 OVERLAPS = ("none", "halves")
@@ -199,11 +200,18 @@ class ExpertsPlan:
     """Where experts are: each on one die of a group, copies of the busiest on others."""
 
     redundant: Number = whole("copies of the busiest experts beside the routed ones", low=0, apart=True)
+    shared: Number = whole(
+        "copies of each shared expert that are placed as experts, on some dies, and tokens are sent to; 0 for one on every die",
+        low=0,
+        default=0,
+        apart=True,
+    )
 
 
-EXCHANGES = ("direct", "by_node")
-"""How tokens go to their experts: a copy to each, over whatever link; or one copy to a box, to the die of the same place there,
-which forwards it inside."""
+EXCHANGES = ("direct", "by_node", "near")
+"""How tokens go to their experts: a copy to each, over whatever link; one copy to a box, to the die of the same place there,
+which forwards it inside; or from that die of their copy of attention which is in the same part of the stage as the expert: all
+of these get the tokens first, and sum up afterwards what each has got back."""
 
 
 GROUP_SUMS = ("ring", "ktree", "two_level")
@@ -230,7 +238,7 @@ class SplitPlan:
     placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
     overlap: str = word("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
     experts: ExpertsPlan
-    exchange: Any = word("how tokens go to their experts and back: direct, or by_node", EXCHANGES, absent=True)
+    exchange: Any = word("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, absent=True)
     sums: str = word(
         "how dies that share attention add partial sums up: ring, ktree or two_level",
         GROUP_SUMS,
@@ -249,7 +257,7 @@ class DiesPlan(SplitPlan):
 
     attention: AttentionPlan
     gemm: SummaPlan
-    exchange: Any = refused("dies of tiles are in no boxes and exchange directly; leave it out")
+    exchange: str = word("how tokens go to their experts and back: direct, by_node or near", EXCHANGES, default="direct")
 
 
 @record
@@ -452,6 +460,28 @@ class CollectivePlan:
     collective: str = word("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
 
 
+DIE_COLLECTIVES = ("direct", "by_node", "ring", "two_level", "ktree")
+"""Who carries a collective of dies: each sends to each, or by boxes; around rings, in two levels of them, or along a tree."""
+
+WITHIN = ("none", "hardware", "tree", "sequential")
+"""What the tiles of a die do before dies exchange, and after: nothing, or a reduction, and a multicast."""
+
+
+@record
+class DieCollectivePlan:
+    """One collective between dies."""
+
+    collective: str = word("who carries it between dies: direct, by_node, ring, two_level or ktree", DIE_COLLECTIVES)
+    members: Number = whole("dies of a group, all of which exchange at the same time; 0 for all dies", low=0, apart=True)
+    placement: str = word("where the dies of a group are", DIE_PLACEMENTS)
+    ktree_k: Number = whole(
+        "phases of the K-tree (K)", apart=True, unread={"collective": ("direct", "by_node", "ring", "two_level")}
+    )
+    within: str = word(
+        "what tiles of a die do first, and last: none; or reduce and multicast by hardware, tree or sequential", WITHIN
+    )
+
+
 @record
 class Mapping:
     """Software on the chip: a plan for each phase of a model and how requests are served, or the one kernel that is asked for.
@@ -476,5 +506,13 @@ class Mapping:
     )
     serving: Any = part("how requests are served", Serving, TileServing)
     kernel: Any = part(
-        "one kernel by itself", ProductPlan, SummaPlan, StreamPlan, TrafficPlan, AttentionPlan, CollectivePlan, inline=True
+        "one kernel by itself",
+        ProductPlan,
+        SummaPlan,
+        StreamPlan,
+        TrafficPlan,
+        AttentionPlan,
+        CollectivePlan,
+        DieCollectivePlan,
+        inline=True,
     )

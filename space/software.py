@@ -3,6 +3,7 @@
 from dse.space.mapping import (
     AttentionPlan,
     CollectivePlan,
+    DieCollectivePlan,
     DiesPlan,
     FlatPlan,
     Mapping,
@@ -29,6 +30,7 @@ SERVED_DEVICES, SERVED_REGIONS = "served devices", "served regions"
 SERVED_PIPELINES, SERVED_WHOLE_CHIP = "served pipelines", "served whole chip"
 SERVED_DIES, SERVED_POOLED_DIES = "served many dies", "served pooled dies"
 PRODUCT, SUMMA, STREAM, TRAFFIC, ATTENTION, COLLECTIVE = "product", "summa", "stream", "traffic", "attention", "collective"
+DIE_COLLECTIVE = "collective of dies"
 
 
 def _phases(plan: type) -> dict[str, type | None]:
@@ -60,6 +62,7 @@ SOFTWARE: dict[str, Parts] = {
     TRAFFIC: Parts("traffic by itself", {"kernel": TrafficPlan}),
     ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}, may=("precision",)),
     COLLECTIVE: Parts("a collective by itself", {"kernel": CollectivePlan}),
+    DIE_COLLECTIVE: Parts("a collective between dies by itself", {"kernel": DieCollectivePlan}, may=("stack",)),
 }
 """Mappings that something runs by: what of one it reads; nothing reads a part that is in neither list."""
 

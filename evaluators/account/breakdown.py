@@ -106,6 +106,7 @@ class Breakdown:
         segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
         flows: through bars of the first segment of a phase, by phase.
         power, price: of one chip, by what takes it: rated, and to make it. [W], [USD]
+        memory: of the fullest of many dies that share a model, by what it is for. [B]
     """
 
     rows: tuple[Row, ...]
@@ -115,6 +116,7 @@ class Breakdown:
     flows: dict[str, list[Flow]] = field(default_factory=dict)
     power: dict[str, float] = field(default_factory=dict)
     price: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
 
     def by_bound(self, phase: str | None = None) -> dict[str, float]:
         """Seconds by what they were spent on, largest first."""

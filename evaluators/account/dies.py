@@ -4,19 +4,21 @@ from collections.abc import Mapping as Dict
 from functools import partial
 from typing import Any
 
-from dse.evaluators.account import many_dies, tiles
+from dse.evaluators.account import dies_limits, many_dies, tiles
+from dse.evaluators.account.dies_limits import early as early
+from dse.evaluators.account.dies_limits import one_die
+from dse.evaluators.account.dies_limits import refused as refused
 from dse.evaluators.account.many_dies import GAP as GAP
 from dse.evaluators.account.many_dies import HIDDEN as HIDDEN
 from dse.evaluators.account.many_dies import IN_PART as IN_PART
 from dse.evaluators.account.many_dies import SMALLER as SMALLER
 from dse.evaluators.account.many_dies import TOGETHER as TOGETHER
 from dse.evaluators.account.many_dies import WAITS as WAITS
-from dse.evaluators.account.many_dies import Alone, Kind, alone, one_die
+from dse.evaluators.account.many_dies import Alone, Kind, alone
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
 from dse.evaluators.account.many_dies import chips as chips
-from dse.evaluators.account.many_dies import early as early
-from dse.evaluators.account.many_dies import refused as refused
+from dse.evaluators.account.many_dies import memory as memory
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches
@@ -137,9 +139,9 @@ def memories(design: Design, held: Dict[str, Held]) -> list[Limit]:
 
 def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memories of both phases, groups of tiles, and what holds on many dies of any kind."""
-    return [*memories(design, {phase.name: phase.held for phase in phases}), *many_dies.limits(design, job)]
+    return [*memories(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do."""
-    return many_dies.remedy(worst, design, asked) or tiles.remedy(worst, design)
+    return dies_limits.remedy(worst, design, asked) or tiles.remedy(worst, design)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.evaluators.layouts.devices import kv_local
-from dse.evaluators.layouts.dies import DRAFT, EMBEDDING, HEAD, Split, named, runs
+from dse.evaluators.layouts.dies import DRAFT, EMBEDDING, HEAD, Split, named, physical, runs
 from dse.evaluators.layouts.formats import Sizes
 from dse.space.elementwise import ceil_div
 from dse.space.layers import MOE, at_reach, layers
@@ -36,27 +36,40 @@ def caches(mixes: str, model: Model, cached: Any, sequences: float, of: Split, s
     return total
 
 
+TABLES, ATTENTION, FFN, ROUTED = "embedding and head", "attention", "dense FFNs", "routed experts"
+COPIES, SHARED, ROUTERS, MODULES = "copies of experts", "shared experts", "routers", "MTP modules"
+WEIGHTS = (TABLES, ATTENTION, FFN, ROUTED, COPIES, SHARED, ROUTERS, MODULES)
+"""What weights are of."""
+
+
 def weights(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
     """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]
 
     Where attention and FFN are on dies of their own, those on one of attention.
     """
+    return float(sum(by_kind(unit, names, model, of, sizes).values()))
+
+
+def by_kind(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> dict[str, float]:
+    """The same by what weights are of, words of `WEIGHTS`; norms are with what they are before. [B]"""
     usual = sizes.weights
     table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
     if unit in (EMBEDDING, HEAD):
-        return float(table + (h if unit == HEAD else 0))
+        return {TABLES: table + (h if unit == HEAD else 0.0)}
     mixes, feeds = names
-    found, total = layers(model), 0.0
-    for layer in found.mixings:
-        total += (attention_parameters(layer.of) / of.tp * sizes.attention + h) if layer.name == mixes else 0.0
-    for layer in (one for one in found.ffns if one.name == feeds):
+    kinds, found = layers(model), dict[str, float]()
+    for layer in (one for one in kinds.mixings if one.name == mixes):
+        found[ATTENTION] = attention_parameters(layer.of) / of.tp * sizes.attention + h
+    for layer in (one for one in kinds.ffns if one.name == feeds):
         if of.attention:  # the norm, and what chooses experts
-            total += h + (_around(layer.of, sizes) if feeds.startswith(MOE) else 0.0)
+            found[ROUTERS if feeds.startswith(MOE) else FFN] = h + (_around(layer.of, sizes) if feeds.startswith(MOE) else 0.0)
             continue
-        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual
-        total += (_sparse(layer.of, of, sizes) if feeds.startswith(MOE) else dense) + h
+        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual + h
+        found |= _sparse(layer.of, of, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
+    if unit != DRAFT:
+        return found
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    return float(total + (2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
+    return {MODULES: sum(found.values()) + 2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0)}
 
 
 def fed_weights(names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
@@ -64,7 +77,7 @@ def fed_weights(names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -
     total = 0.0
     for layer in (one for one in layers(model).ffns if one.name == names[1]):
         if layer.name.startswith(MOE):
-            total += _sparse(layer.of, of, sizes) - _around(layer.of, sizes)
+            total += sum(_sparse(layer.of, of, sizes, 0.0).values()) - _around(layer.of, sizes)
         else:
             total += ffn_parameters(layer.of, layer.of.ffn_intermediate) * sizes.weights
     return float(total)
@@ -77,12 +90,17 @@ def _around(model: Model, sizes: Sizes) -> float:
     return float((experts.count + 2 * experts.latent) * model.hidden * sizes.weights)
 
 
-def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
-    """Bytes of a layer's experts on one die: some of them whole, or a share of each."""
+def _sparse(model: Model, of: Split, sizes: Sizes, norm: float) -> dict[str, float]:
+    """Bytes of a layer's experts on one die, some of them whole, or a share of each; with the norm before them.
+
+    What dies share out is itemised as all of them together have it.
+    """
     experts = model.experts
     assert experts is not None
     one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
-    shared = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
-    around = _around(model, sizes)
-    stored = ceil_div(experts.count + of.redundant, of.ep) * one
-    return float(stored + shared + around if of.ep > 1 or of.attention else (stored + shared) / of.tp + around)
+    own = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
+    among = experts.shared * of.shared if of.ep > 1 else 0
+    every, tp = physical(experts, of.redundant, of.shared), 1 if of.ep > 1 or of.attention else of.tp
+    each = float(ceil_div(every, of.ep)) * one / tp / every
+    shared = among * each if among else own / tp
+    return {ROUTED: experts.count * each, COPIES: of.redundant * each, SHARED: shared, ROUTERS: _around(model, sizes) + norm}

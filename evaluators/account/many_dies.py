@@ -5,18 +5,17 @@ What a die is, and what it does by itself, a `Kind` says: `account.dies` of tile
 
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
-from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.account.dies_limits import count, split
+from dse.evaluators.account.dies_memory import WEIGHTS, by_kind, units_of
 from dse.evaluators.account.dies_memory import caches as caches_of
-from dse.evaluators.account.dies_memory import units_of
-from dse.evaluators.account.dies_memory import weights as weights_of
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Stretches, by_case
-from dse.evaluators.graph.experts import parts_reached
+from dse.evaluators.graph.experts import chosen_by, parts_reached
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.graph.transformer import transformer
@@ -27,26 +26,22 @@ from dse.evaluators.layouts.dies import (
     Split,
     Unit,
     fullest,
-    split_of,
 )
 from dse.evaluators.layouts.formats import Sizes
-from dse.evaluators.layouts.legal_splits import advice, bounds, stages
 from dse.evaluators.layouts.turns import Batch, Turns
-from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
-from dse.evaluators.readers.crossings import Between, between, node, together
+from dse.evaluators.readers.crossings import Between, between
 from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.silicon import area
-from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import Array, ceil_div, maximum
+from dse.space.elementwise import Array, maximum
 from dse.space.layers import by_reach
-from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, SplitPlan
-from dse.space.model import Model
+from dse.space.model import Experts, Model
+from dse.space.remember import remembered
 from dse.space.workload import Case
 
 WAITS = "stages"
@@ -148,6 +143,7 @@ def phases(kind: Kind, design: Design, job: Stretches, fidelity: str, *, detaile
     return tuple(found)
 
 
+@remembered
 def _useful(case: Case, phase: str, decode_at: str) -> float:
     """Useful operations of a phase, whoever does them."""
     steps = [(1.0, prefill(case))] if phase == "prefill" else decode(case, decode_at)
@@ -178,10 +174,10 @@ def played(
         of: how the model is divided; all copies of it exchange at the same time.
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
-    mapping, reader, found = _mapping(design), reader_of(fidelity), list[Played]()
+    mapping, reader, found = design.mapping, reader_of(fidelity), list[Played]()
     plan = getattr(mapping, asked.plan)
     where = between(
-        _chip(design), plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
+        design.chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
         reached=kind.reached(mapping),
         copies=_copies(plan, asked.model),
         library=None if mapping.stack is None else mapping.stack.dispatch,
@@ -189,11 +185,12 @@ def played(
         sums=(plan.sums, int(plan.ktree_k)),
         attention=of.attention,
     )  # fmt: skip
+    crossed = partial(_crossed, where=where, reader=reader, known={})
     own, slices = kind.own(design, asked, of._replace(dp=1, batches=1), fidelity)  # the same, however many there are
     for one, ran in own:
-        units = tuple(_done(unit, of_unit, of, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
+        units = tuple(_done(unit, of_unit, of, crossed) for unit, of_unit in zip(one.units, ran, strict=True))
         onward = Crossing("to the next stage", "hand_over", one.onward)
-        found.append(Played(one, units, _crossed(onward, "stage", where, reader) if of.pp > 1 else []))
+        found.append(Played(one, units, [crossed(onward, "stage")] if of.pp > 1 else []))
     return tuple(found), slices
 
 
@@ -202,7 +199,14 @@ def _copies(plan: SplitPlan, model: Model) -> Callable[[int], float] | None:
     experts = model.experts
     if plan.exchange != "by_node" or experts is None:
         return None
-    return lambda boxes: parts_reached(experts, boxes) / experts.top_k
+    some, asked = experts, chosen_by(experts, int(plan.experts.shared))
+    return lambda boxes: _boxes_reached(some, boxes, asked - some.top_k) / asked
+
+
+def _boxes_reached(experts: Experts, boxes: int, shared: int) -> float:
+    """Boxes that a token goes to, also for copies of some shared experts, which are in any of them alike."""
+    routed = parts_reached(experts, boxes)
+    return boxes - (boxes - routed) * (1 - 1 / boxes) ** shared
 
 
 def alone(some: Sequence[Pass], machine: Machine, reader: Reader, sums: Sums) -> tuple[Any, list[Timed]]:
@@ -228,17 +232,17 @@ def alone(some: Sequence[Pass], machine: Machine, reader: Reader, sums: Sums) ->
     return tuple(found), parts
 
 
-def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Done:
+def _done(unit: Unit, ran: Ran, of: Split, cross: Callable[[Crossing, str], Timed]) -> Done:
     """A unit with its exchanges; of two halves one computes while the other exchanges, whichever takes longer."""
     if of.attention:
-        return _apart(unit, ran, of, where, reader)
+        return _apart(unit, ran, of, cross)
     activity, parts = ran.activity, []
     exchanged: Any = 0.0
     for step in ran.steps:
         if isinstance(step, Timed):
             parts.append(step)
             continue
-        (crossed,) = _crossed(step, unit.name, where, reader)
+        crossed = cross(step, unit.name)
         parts.append(crossed)
         exchanged = exchanged + crossed.seconds
         activity = activity + (crossed.costs[0].activity or Activity())
@@ -246,7 +250,7 @@ def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Do
     return Done(unit.name, unit.times, seconds, activity, ran.flop, parts)
 
 
-def _apart(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Done:
+def _apart(unit: Unit, ran: Ran, of: Split, cross: Callable[[Crossing, str], Timed]) -> Done:
     """A unit of which attention and FFN are on dies of their own, of all micro-batches between them.
 
     What is without an FFN follows one after the other on attention dies.
@@ -257,7 +261,7 @@ def _apart(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> D
         if isinstance(step, Timed):
             parts.append(step)
             continue
-        (crossed,) = _crossed(step, unit.name, where, reader)
+        crossed = cross(step, unit.name)
         parts.append(crossed)
         activity = activity + (crossed.costs[0].activity or Activity())
         if step.pattern == "all_to_all":
@@ -304,10 +308,17 @@ def to_and_fro(micro: int, each: Sequence[Any]) -> Any:
     return float(found) if np.ndim(found) == 0 else found
 
 
-def _crossed(of: Crossing, part: str, where: Between, reader: Reader) -> list[Timed]:
-    """An exchange, as a block of one call."""
-    call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=where.job(of.pattern, of.nbytes, of.shares, back=of.back))
-    return timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)
+def _crossed(of: Crossing, part: str, where: Between, reader: Reader, known: dict[Any, Timed]) -> Timed:
+    """An exchange, as a block of one call; those that are alike are priced once."""
+    apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
+    alike = of.pattern, of.nbytes, id(of.shares), of.back and apart
+    if alike not in known:
+        job = where.job(of.pattern, of.nbytes, of.shares, back=of.back)
+        call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=job)
+        known[alike] = timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)[0]
+    found = known[alike]
+    call = found.block.calls[0]._replace(part=part, name=of.name)
+    return found._replace(block=found.block._replace(name=of.name, calls=(call,)))
 
 
 NOTHING = Machine(None, None, None, 0.0, None, None, 0.0)
@@ -349,9 +360,10 @@ def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, pha
     A step of decode is over when its slowest stage has had them all, and no sooner than one has passed all stages; prompts fill
     and drain the pipeline.
     """
-    each = [sum(stage[kind] * seconds[kind] for kind in range(len(seconds))) for stage in stages]
-    each = [value + onward for value in each[:-1]] + each[-1:]
-    slowest, through = np.max(np.stack(np.broadcast_arrays(*each)), axis=0), sum(each)
+    own = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, float)) for value in seconds)))
+    each = np.sum(stages * own, axis=1)
+    slowest = np.maximum(np.max(each[:-1] + onward, axis=0, initial=0.0), each[-1])
+    through = each.sum(axis=0) + (len(each) - 1) * onward
     found = np.maximum(batches * slowest, through) if phase == "decode" else through + (batches - 1) * slowest
     return found if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found[0])
 
@@ -375,26 +387,37 @@ def _held(
     design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: Sizes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
-    model, units = case.model, units_of(case.model)
     found: dict[str, tuple[tuple[str, Any], ...]] = {}
     for phase, some in played.items():
         of = split(design, case, phase)
-        mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        weights = np.array([weights_of(name, units.get(name, ("", "")), model, of, sizes) for name in names])
-        many = of.batches * of.halves
-        cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
-        caches = np.array([caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names])
-        on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights, caches)]
-        fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
-        wide = stages.shape[2] > 1
-        of_weights, of_caches = (np.take_along_axis(each, fullest_stage, 0)[0] for each in on_stage)
+        items = _of_units(case, phase, of, sizes, tuple(unit.name for unit in some[0].units))
+        on_stage = np.tensordot(items, stages, (1, 1))
+        most = on_stage[:, np.argmax(on_stage.sum(axis=0), axis=0), np.arange(stages.shape[2])]
+        of_caches, *of_weights = most if stages.shape[2] > 1 else most[:, 0].tolist()
         found[phase] = (
-            ("weights", of_weights if wide else float(of_weights[0])),
-            ("KV cache", of_caches if wide else float(of_caches[0])),
+            *((f"weights of {name}", some) for name, some in zip(WEIGHTS, of_weights, strict=True) if np.any(some)),
+            ("KV cache", of_caches),
             ("activations", of.halves * max(step.of.held for step in some)),
             ("dispatched tokens", of.halves * max(step.of.received for step in some)),
         )
     return found
+
+
+@remembered
+def _of_units(case: Case, phase: str, of: Split, sizes: Sizes, names: tuple[str, ...]) -> Array:
+    """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
+    model, units, mine = case.model, units_of(case.model), fullest(case, of.slots)
+    many = of.batches * of.halves
+    cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
+    caches = [caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names]
+    kinds = [by_kind(name, units.get(name, ("", "")), model, of, sizes) for name in names]
+    return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
+
+
+def memory(phases: Sequence[Phase]) -> dict[str, float]:
+    """Bytes in HBM of the fullest die, of the phase that has most there, by what they are for; of one design."""
+    each = [{name: float(value) for name, value in phase.held[0]} for phase in phases]
+    return max(each, key=lambda parts: sum(parts.values()))
 
 
 def _kept(case: Case, phase: str) -> Any:
@@ -405,226 +428,15 @@ def _kept(case: Case, phase: str) -> Any:
 
 def areas(design: Design) -> tuple[Any, Any]:
     """Area of one die, and of all. [mm2]"""
-    chip = _chip(design)
+    chip = design.chip
     return area.die(chip), area.total(chip) * count(chip)
 
 
 def chips(design: Design) -> int:
     """Dies that serve a batch."""
-    return count(_chip(design))
+    return count(design.chip)
 
 
 def area_parts(design: Design) -> dict[str, Any]:
     """Area of one chip of tiles by block; there are as many as dies. [mm2]"""
-    return area.parts(_chip(design))
-
-
-def refused(design: Design, job: Stretches) -> list[Limit]:
-    """What cannot be laid out at all: more ranks than dies, stages than units, or groups that do not fit one another."""
-    (case,) = job.cases
-    found = [limit for name in ("prefill", "decode") for limit in layout_limits(design, case, name)]
-    return found if any(limit.need > limit.have for limit in found) else []
-
-
-def layout_limits(design: Design, case: Case, phase: str, said: Split | None = None, rows: int = 0) -> list[Limit]:
-    """That a phase of a case can be laid out.
-
-    Args:
-        design, case, phase: as they are.
-        said: how it is divided; None where the batch says how many micro-batches.
-        rows: of dies that it has; 0 for all.
-    """
-    chip, model, where = _chip(design), case.model, f"mapping.{phase}"
-    of = said or split(design, case, phase)
-    routed = 1 if model.experts is None else model.experts.count + of.redundant
-    routed = of.ep if of.attention and model.experts is None else routed
-    whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
-    whole = of.ep if of.attention else whole
-    rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
-    blocks = _plan(design, phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
-    size = 1 if chip.boxes is None else int(chip.boxes.size)
-    boxed = [] if chip.boxes is None else [Limit("chip.boxes.size", _multiple(count(chip), size), count(chip) * 1.0, "1")]
-    uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
-    return [
-        Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
-        Limit(f"{where}.pp", of.pp * 1.0, stages(case) * 1.0, "1"),
-        Limit(f"{where}.ep", _multiple(routed, of.ep), routed * 1.0, "1"),
-        Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
-        Limit("chip.dies", of.ranks * 1.0, count(chip) * 1.0, "1"),
-        Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
-        Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
-        *boxed,
-        *_apart_limits(_plan(design, phase), of, where),
-        *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
-    ]
-
-
-def _apart_limits(plan: SplitPlan, of: Split, where: str) -> list[Limit]:
-    """That dies of attention are whole copies of it, and that tokens go between them and FFNs in the one way that there is."""
-    if not of.attention:
-        return []
-    others = {"exchange": plan.exchange == "by_node", "overlap": plan.overlap != "none", "sums": plan.sums == "two_level"}
-    return [
-        Limit(f"{where}.attention_dies", _multiple(of.attention, of.tp), of.attention * 1.0, "1"),
-        *(Limit(f"{where}.{name}", 2.0, 1.0, "layout") for name, said in others.items() if said),
-    ]
-
-
-def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) -> list[Limit]:
-    """That sums of two levels have nodes of as many dies each, where somebody asks for them."""
-    if plan.sums != "two_level" or of.tp == 1 or of.attention:
-        return []
-    alike = uncut or of.ranks > count(chip) or of.group % of.tp or node(chip, _at(chip, plan, of), of.tp)
-    return [Limit(where, 1.0 if alike else 2.0, 1.0, "layout")]
-
-
-def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
-    """Dies of each stage of each copy of the model."""
-    return placed(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group)
-
-
-def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
-    """Whether tokens can go as a plan says: by boxes only where groups have as many dies in each, one after the other."""
-    if plan.exchange != "by_node" or of.ranks > count(chip) or of.attention:
-        return True
-    if chip.boxes is None:
-        return False
-    return together(_at(chip, plan, of), int(chip.boxes.size)) > 0
-
-
-def _places(design: Design, case: Case, phase: str) -> int:
-    """Places that requests are spread over evenly; prompts that go one by one are as many micro-batches as there are."""
-    of = split(design, case, phase)
-    one_by_one = phase == "prefill" and not _mapping(design).prefill.microbatches
-    return of.dp * of.copies * of.halves if one_by_one else of.slots
-
-
-def _multiple(number: int, of: int) -> float:
-    """The next multiple."""
-    return float(ceil_div(number, of) * of)
-
-
-def early(design: Design, job: Stretches) -> list[Limit]:
-    """Limits that are known before anything is priced: layouts, and requests that are spread evenly."""
-    (case,), found = job.cases, []
-    for name in ("prefill", "decode"):
-        found += layout_limits(design, case, name)
-        slots = _places(design, case, name)
-        found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
-    return found
-
-
-def limits(design: Design, job: Stretches) -> list[Limit]:
-    """Layouts, ports of dies, and requests that are spread evenly."""
-    (case,) = job.cases
-    both = [split(design, case, name) for name in ("prefill", "decode")]
-    return [*early(design, job), one_split(*both), port_limit(_chip(design))]
-
-
-def one_split(before: Split, after: Split) -> Limit:
-    """Where the same dies do both phases."""
-    alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
-    return Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1")
-
-
-def port_limit(chip: Chip) -> Limit:
-    """Links of a die, which its topology takes."""
-    boxes = chip.boxes
-    sides = (int(chip.dies.rows), int(chip.dies.cols)) if boxes is None else (1, int(boxes.size))
-    return Limit("chip.d2d.ports", ports_needed(*sides, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
-
-
-def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
-    """In words, what would do."""
-    chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
-    phase, _, field = address.removeprefix("mapping.").partition(".")
-    apart = phase in ("prefill", "decode") and split(design, case, phase).attention
-    if apart and field in WITH_APART:
-        return f"dies of attention and of FFNs are apart: {WITH_APART[field]}"
-    if address == "workload.batch":
-        slots = max(_places(design, case, name) for name in ("prefill", "decode"))
-        near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
-        said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
-        return f"copies of attention x micro-batches are {slots}: {said} requests are spread evenly over them"
-    if address == "chip.dies":
-        ranks = {name: split(design, case, name) for name in ("prefill", "decode")}
-        phase, of = max(ranks.items(), key=lambda pair: pair[1].ranks)
-        copies = f", {of.dp} copies of them" if of.dp > 1 else ""
-        return f"{of.pp} stages of {of.group} dies{copies}: {_nearest(design, case, phase)}"
-    if address == "chip.d2d.ports":
-        sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
-        return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
-    if address == "chip.boxes.size":
-        return f"{count(chip)} dies are no whole number of boxes: other sides of chip.dies"
-    if field == "exchange":
-        if chip.boxes is None:
-            return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
-        return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
-    if field == "sums":
-        whose = "row of dies" if chip.boxes is None else "box"
-        return f"copies of attention have not as many dies in each {whose}: another tp or placement, or sums=ring or ktree"
-    if field == "ep":
-        of, experts = split(design, case, phase), case.model.experts
-        whole = f"in groups of whole copies of attention on {of.tp} dies"
-        whose = "has no experts" if experts is None else f"has {experts.count + of.redundant} experts, {whole}"
-        return f"{case.model.name} {whose}: {_nearest(design, case, phase)}"
-    if field == "placement":
-        others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
-        return f"no rectangles of so many dies fit: {', or '.join(others)}"
-    if field == "pp":
-        units = f"the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
-        return f"{worst.have:.0f} units, {units}: {_nearest(design, case, phase)}"
-    if field == "tp" and worst.have > 1:
-        return f"{case.model.heads} heads: {_nearest(design, case, phase)}"
-    if field == "tp":
-        return (
-            "prefill and decode are on the same dies: mapping.both.tp, pp, ep, dp and experts.redundant count for both phases"
-        )
-    if address == "chip.hbm.capacity":
-        return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
-    return ""
-
-
-WITH_APART = {
-    "attention_dies": "mapping.both.attention_dies in whole copies of tp",
-    "exchange": "tokens go to them directly, mapping.both.exchange=direct",
-    "overlap": "micro-batches go to and fro between them, mapping.both.overlap=none",
-    "sums": "mapping.both.sums=ring or ktree",
-}
-"""What would do beside dies of attention alone, by fields of a plan."""
-
-
-def _nearest(design: Design, case: Case, phase: str) -> str:
-    """In overrides, the nearest splits that can be laid out."""
-    if (of := split(design, case, phase)).attention:
-        return f"a stage has attention_dies and ep dies, {of.attention} and {of.ep}: smaller ones, or fewer stages"
-    plan = _plan(design, phase)
-    return advice(split(design, case, phase), int(plan.dp), bounds(plan, _chip(design).dies, case))
-
-
-def split(design: Design, case: Case, phase: str) -> Split:
-    """How a phase of a case is divided."""
-    return split_of(_plan(design, phase), _chip(design).dies, case.batch if phase == "prefill" else 0)
-
-
-def _plan(design: Design, phase: str) -> SplitPlan:
-    plan: SplitPlan = getattr(_mapping(design), phase)
-    return plan
-
-
-def one_die(chip: Chip) -> Chip:
-    """One die, with nothing around it."""
-    return replace(chip, dies=None, d2d=None, boxes=None)
-
-
-def count(chip: Chip) -> int:
-    """Dies."""
-    return int(chip.dies.rows) * int(chip.dies.cols)
-
-
-def _chip(design: Design) -> Chip:
-    return design.chip
-
-
-def _mapping(design: Design) -> Mapping:
-    return design.mapping
+    return area.parts(design.chip)

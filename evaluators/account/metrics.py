@@ -321,6 +321,11 @@ LIMITS = {
     "mapping.decode.gemm.rows": "1",
     "mapping.decode.prefetch": "layout",
     "mapping.decode.sums": "layout",
+    "mapping.prefill.experts.shared": "layout",
+    "mapping.decode.experts.shared": "layout",
+    "mapping.members": "1",
+    "mapping.placement": "layout",
+    "mapping.collective": "layout",
 }
 """What can bind, with its unit."""
 

@@ -5,21 +5,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dse.evaluators.account import breakdown, many_dies
+from dse.evaluators.account import breakdown, dies_limits, many_dies
 from dse.evaluators.account.breakdown import Row, merged
 from dse.evaluators.account.devices import at_rated_power, done_in
+from dse.evaluators.account.dies_limits import early as early
+from dse.evaluators.account.dies_limits import one_die
+from dse.evaluators.account.dies_limits import refused as refused
 from dse.evaluators.account.many_dies import GAP as GAP
 from dse.evaluators.account.many_dies import HIDDEN as HIDDEN
 from dse.evaluators.account.many_dies import IN_PART as IN_PART
 from dse.evaluators.account.many_dies import SMALLER as SMALLER
 from dse.evaluators.account.many_dies import TOGETHER as TOGETHER
 from dse.evaluators.account.many_dies import WAITS as WAITS
-from dse.evaluators.account.many_dies import Alone, Kind, alone, one_die
+from dse.evaluators.account.many_dies import Alone, Kind, alone
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
 from dse.evaluators.account.many_dies import chips as chips
-from dse.evaluators.account.many_dies import early as early
-from dse.evaluators.account.many_dies import refused as refused
+from dse.evaluators.account.many_dies import memory as memory
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches
@@ -43,10 +45,10 @@ from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.numbers import Rates
 from dse.space.remember import remembered
 
-FIDELITIES = ("closed",)
-"""Readers: there is no mesh of cores to play."""
+FIDELITIES = ("closed", "events")
+"""Readers: there is no mesh of cores to play, but links between dies."""
 
-ALONE = ()
+ALONE = ("events",)
 """Readers that take one design after another."""
 
 
@@ -136,7 +138,7 @@ def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
 
 
 def _done(of: Activity) -> Pooled:
-    return Pooled(of.macs, WORD * of.macs, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes)
+    return Pooled(of.macs, WORD * of.macs, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes + of.boxed_bytes)
 
 
 def _held(of: Phase) -> Any:
@@ -173,9 +175,9 @@ def memories(design: Design, held: Dict[str, Any]) -> list[Limit]:
 
 def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memory, and what holds on many dies of any kind."""
-    return [*memories(design, {phase.name: phase.held for phase in phases}), *many_dies.limits(design, job)]
+    return [*memories(design, {phase.name: phase.held for phase in phases}), *dies_limits.limits(design, job)]
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do."""
-    return many_dies.remedy(worst, design, asked)
+    return dies_limits.remedy(worst, design, asked)

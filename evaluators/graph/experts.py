@@ -64,7 +64,12 @@ def touched(experts: Experts, tokens: Any) -> Any:
     return _touched(chosen(experts), tokens)
 
 
-def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0) -> tuple[Any, Any]:
+def chosen_by(experts: Experts, shared: int) -> int:
+    """Experts that a token is sent to: its routed ones, and shared ones where these have copies that are placed as experts."""
+    return experts.top_k + (experts.shared if shared else 0)
+
+
+def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
     """Rows, and experts touched, on the core that has most rows; leaves broadcast.
 
     Experts are dealt to cores from the most popular one on, up and down in turn. The most of several sums that scatter about
@@ -77,52 +82,82 @@ def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0) -> tu
         tokens: that each go to `top_k` of them.
         cores: that have whole experts.
         redundant: copies of the busiest experts beside the others, which share their rows.
+        shared: copies of each shared expert, which are dealt like others: each has as many of all tokens.
     """
     if isinstance(cores, np.ndarray):
         found = np.zeros((2, *np.broadcast_shapes(cores.shape, np.shape(tokens))))
         for count in np.unique(cores):
             here = np.broadcast_to(cores == count, found.shape[1:])
-            for values, result in zip(found, busiest(experts, tokens, float(count), redundant), strict=True):
+            for values, result in zip(found, busiest(experts, tokens, float(count), redundant, shared), strict=True):
                 values[here] = np.broadcast_to(result, here.shape)[here]
         return found[0], found[1]
-    if experts.load == "even":
+    if experts.load == "even" and not shared:
         rows = tokens * (experts.top_k / int(cores))
         return rows, minimum(ceil_div(experts.count + redundant, int(cores)) * 1.0, rows)
+    if experts.load == "even":
+        share, most = _most_even(experts, int(cores), redundant, shared)
+        return share * tokens, minimum(most, share * tokens)
     if experts.load == "sampled":
-        rows = each(lambda some: _most(experts, some, int(cores), redundant)[0], tokens)
-        return rows, each(lambda some: _most(experts, some, int(cores), redundant)[1], tokens)
+        rows = each(lambda some: _most(experts, some, int(cores), redundant, shared)[0], tokens)
+        return rows, each(lambda some: _most(experts, some, int(cores), redundant, shared)[1], tokens)
     if experts.load == "file":
-        rows, read = zip(*(_most_of(layer, tokens, int(cores), redundant) for layer in experts.shares), strict=True)
+        beside = _beside(experts, shared)
+        each_layer = [_most_of(layer, tokens, int(cores), redundant, beside) for layer in experts.shares]
+        rows, read = zip(*each_layer, strict=True)
         return sum(rows) / len(rows), sum(read) / len(read)
-    share, spread, own = _fullest(experts, int(cores), redundant)
+    share, spread, own = _fullest(experts, int(cores), redundant, shared)
     rows = share * tokens + spread * (2 * log(max(int(cores), 1)) * tokens) ** 0.5
-    return np.minimum(rows, tokens * min(experts.top_k, len(own))), _touched(own, tokens)
+    return np.minimum(rows, tokens * min(chosen_by(experts, shared), len(own))), _touched(own, tokens)
 
 
-def spread(experts: Experts, tokens: float, cores: int, redundant: int = 0) -> Array | None:
+def spread(experts: Experts, tokens: float, cores: int, redundant: int = 0, shared: int = 0) -> Array | None:
     """Which part of the rows goes to each core, shape (cores,); None where all cores get as many, or are expected to."""
-    if experts.load == "even" or (experts.load == "expected" and not experts.skew):
+    if not shared and (experts.load == "even" or (experts.load == "expected" and not experts.skew)):
         return None
     if experts.load == "sampled":
-        loads = shared_out(drawn(experts, tokens), redundant)
+        loads = _with(shared_out(drawn(experts, tokens), redundant), _beside(experts, shared) * tokens)
         found = [np.bincount(dealt(len(loads), cores), loads, cores)]
     else:
         layers = [np.array(layer) for layer in experts.shares] if experts.load == "file" else [chosen(experts)]
-        found = [np.sort(_ranked(layer, cores, redundant)[2])[::-1] for layer in layers]
+        if experts.load == "even":
+            layers, redundant = [_evenly(experts, redundant)], 0
+        found = [np.sort(_ranked(layer, cores, redundant, _beside(experts, shared))[2])[::-1] for layer in layers]
     mean: Array = np.sum([rows / rows.sum() for rows in found], axis=0) / len(found)
     return mean
 
 
-def _ranked(loads: Array, cores: int, redundant: int) -> tuple[Array, Array, Array]:
+def _beside(experts: Experts, shared: int) -> Array:
+    """The share of tokens that go to each copy of shared experts, shape (copies,)."""
+    return np.full(experts.shared * shared, 1 / max(shared, 1))
+
+
+def _evenly(experts: Experts, redundant: int) -> Array:
+    """Likewise to each routed expert and copy, where all get as many."""
+    count = experts.count + redundant
+    return np.full(count, experts.top_k / count)
+
+
+def _with(loads: Array, beside: Array) -> Array:
+    """Loads of experts and of others, most popular first; as they are where there are no others."""
+    return np.sort(np.concatenate([loads, beside]))[::-1] if len(beside) else loads
+
+
+def _ranked(loads: Array, cores: int, redundant: int, beside: Array) -> tuple[Array, Array, Array]:
     """Loads of experts and copies, most popular first, the core of each, and what each core has of them."""
-    loads = np.sort(shared_out(loads, redundant))[::-1]
+    loads = np.sort(np.concatenate([shared_out(loads, redundant), beside]))[::-1]
     of_core = dealt(len(loads), cores)
     return loads, of_core, np.bincount(of_core, loads, cores)
 
 
-def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int) -> tuple[Any, Any]:
+def _most_even(experts: Experts, cores: int, redundant: int, shared: int) -> tuple[float, float]:
+    """Rows of a token, and experts, of the core that has most rows where routed experts have as many each."""
+    _, of_core, sums = _ranked(_evenly(experts, redundant), cores, 0, _beside(experts, shared))
+    return float(sums.max()), float(np.count_nonzero(of_core == int(sums.argmax())))
+
+
+def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int, beside: Array) -> tuple[Any, Any]:
     """Rows, and experts touched, on the core that has most rows of a layer whose experts are chosen so often."""
-    shares, of_core, sums = _ranked(np.array(layer), cores, redundant)
+    shares, of_core, sums = _ranked(np.array(layer), cores, redundant, beside)
     return float(sums.max()) * tokens, _touched(shares[of_core == int(sums.argmax())], tokens)
 
 
@@ -159,9 +194,9 @@ def parts_reached(experts: Experts, parts: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _fullest(experts: Experts, cores: int, redundant: int = 0) -> tuple[float, float, Array]:
+def _fullest(experts: Experts, cores: int, redundant: int = 0, shared: int = 0) -> tuple[float, float, Array]:
     """Of the core with most rows: rows of a token, their deviation, and the shares of its experts."""
-    shares, of_core, sums = _ranked(chosen(experts), cores, redundant)
+    shares, of_core, sums = _ranked(chosen(experts), cores, redundant, _beside(experts, shared))
     own = shares[of_core == int(sums.argmax())]
     return float(own.sum()), sqrt(float((own * (1 - own)).sum())), own
 
@@ -205,9 +240,9 @@ def drawn(experts: Experts, tokens: float) -> Array:
     return np.bincount(picked.ravel(), minlength=experts.count) * (max(tokens, 1.0) / count)
 
 
-def _most(experts: Experts, tokens: float, cores: int, redundant: int) -> tuple[float, float]:
+def _most(experts: Experts, tokens: float, cores: int, redundant: int, shared: int) -> tuple[float, float]:
     """Rows, and experts touched, on the core that got most of a draw; experts are where their popularity puts them."""
-    loads = shared_out(drawn(experts, tokens), redundant)
+    loads = _with(shared_out(drawn(experts, tokens), redundant), _beside(experts, shared) * tokens)
     of_core = dealt(len(loads), cores)
     sums = np.bincount(of_core, loads, cores)
     return float(sums.max()), float(np.count_nonzero(loads[of_core == int(sums.argmax())]))

@@ -7,17 +7,22 @@ from dse.space.model import Model
 from dse.space.parameters import routed_width
 
 
-def routing(model: Model, part: Part) -> Part:
+def routing(model: Model, part: Part, beside: int = 0) -> Part:
     """A part with the choice of experts after the router's product, and the sum of their outputs after their last one.
 
     The largest of a token's scores are found one by one; outputs are scaled by their scores and summed.
+
+    Args:
+        model, part: as they are.
+        beside: outputs of shared experts that come back like those of the others.
     """
     if model.experts is None:
         return part
     top, tokens = model.experts.top_k, part.rows
+    summed = top + beside
     after = {
         "router": Elementwise("choice", ("router",), tokens, Dim(model.experts.count), 1 + 2 * top, 1),
-        "experts_down": Elementwise("combination", ("experts_down",), tokens, Dim(routed_width(model)), 2 * top, top + 1),
+        "experts_down": Elementwise("combination", ("experts_down",), tokens, Dim(routed_width(model)), 2 * summed, summed + 1),
     }
     found = []
     for operator in part.operators:

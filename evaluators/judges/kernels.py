@@ -20,7 +20,7 @@ from dse.evaluators.silicon import area
 from dse.space.design import Design
 from dse.space.later import later
 from dse.space.limits import Infeasible, Limit
-from dse.space.software import ATTENTION, COLLECTIVE, DEVICES, PRODUCT, STREAM, SUMMA, TRAFFIC, software_of
+from dse.space.software import ATTENTION, COLLECTIVE, DEVICES, DIE_COLLECTIVE, PRODUCT, STREAM, SUMMA, TRAFFIC, software_of
 from dse.space.workload import Asked, Workload
 
 KERNELS = {
@@ -28,6 +28,7 @@ KERNELS = {
     PRODUCT: "product",
     SUMMA: "summa",
     COLLECTIVE: "collective",
+    DIE_COLLECTIVE: "die_collective",
     ATTENTION: "attention",
     STREAM: "stream",
     TRAFFIC: "traffic",

@@ -114,14 +114,16 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
         return Breakdown((), 0.0, parts, {})
     found: list[Row] = []
     spans: dict[str, dict[str, list[Bar]]] = {}
-    for phase in layout.phases(design, job, fidelity, detailed=True):
+    phases = layout.phases(design, job, fidelity, detailed=True)
+    for phase in phases:
         found += _rows(layout, phase, fidelity)
         blocks = [of for of in phase.timed if np.any(of.block.times)]
         lines: dict[str, list[Bar]] = {}
         for of in blocks:
             lines.setdefault(of.block.name, bars(of))  # of the first step
         spans |= {phase.name: lines} if lines else {}
-    return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans)
+    held = layout.memory(phases) if hasattr(layout, "memory") else {}
+    return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans, memory=held)
 
 
 def profile(design: Design, case: Case, decode_at: str, fidelity: str) -> Profile | None:

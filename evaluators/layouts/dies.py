@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.experts import busiest, spread
+from dse.evaluators.graph.experts import busiest, chosen_by, spread
 from dse.evaluators.graph.operators import (
     FEEDING,
     MIXING,
@@ -35,10 +35,10 @@ from dse.evaluators.layouts.residency import width
 from dse.evaluators.layouts.turns import Turn, Turns
 from dse.evaluators.passes.call import Block
 from dse.space.chip import Dies
-from dse.space.elementwise import ceil_div
+from dse.space.elementwise import Array, ceil_div
 from dse.space.layers import MOE, layers
 from dse.space.mapping import SplitPlan
-from dse.space.model import Model
+from dse.space.model import Experts, Model
 from dse.space.parameters import drafting, routed_width
 from dse.space.workload import Case
 
@@ -58,6 +58,8 @@ class Split(NamedTuple):
         halves: parts of a micro-batch that take turns: two where one is computed while the other exchanges; where attention
             and FFN are apart, as many as go to and fro between them.
         attention: dies of a stage that have attention alone, the first ones; those of `ep` have FFNs. 0 where all have both.
+        shared: copies of each shared expert that are placed as experts; 0 where each die has it for its own tokens.
+        near: whether all dies of a copy of attention get its tokens, and each sends to the experts of its part of the group.
     """
 
     tp: int
@@ -69,6 +71,8 @@ class Split(NamedTuple):
     batches: int
     halves: int = 1
     attention: int = 0
+    shared: int = 0
+    near: bool = False
 
     @property
     def copies(self) -> int:
@@ -103,7 +107,13 @@ def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
     if attention:
         halves = int(getattr(plan, "pingpong", None) or PINGPONG)
     batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp) * halves)) if prompts else pp)
-    return Split(tp, pp, ep, dp, group, redundant, batches, halves, attention)
+    near = plan.exchange == "near" and tp > 1 and ep > 1
+    return Split(tp, pp, ep, dp, group, redundant, batches, halves, attention, int(plan.experts.shared), near)
+
+
+def physical(experts: Experts, redundant: int, shared: int) -> int:
+    """Experts that dies share out: routed ones, copies of the busiest, and copies of shared ones that are placed so."""
+    return int(experts.count + redundant + experts.shared * shared)
 
 
 def fullest(case: Case, slots: int) -> Case:
@@ -119,7 +129,7 @@ def fullest(case: Case, slots: int) -> Case:
         mine = ceil_div(end, slots) - ceil_div(start, slots)  # turns of the first slot among these
         found += [(int(mine), prompt, output)] if mine else []
         start = end
-    return replace(case, requests=tuple(found))
+    return replace(case, label="", requests=tuple(found))  # what a slot does is known, whatever it is called
 
 
 EMBEDDING, DENSE, SPARSE, DRAFT, HEAD = "embedding", "dense layer", "MoE layer", "MTP module", "head"
@@ -187,7 +197,7 @@ Cover = Callable[[Part, Attend], Block]
 """What makes calls of a die of a part, whose requests attend like some."""
 
 
-def plain(model: Model, part: Part) -> Part:
+def plain(model: Model, part: Part, beside: int = 0) -> Part:
     """A part as it is."""
     return part
 
@@ -206,7 +216,7 @@ class On(NamedTuple):
     cover: Cover
     itemsize: float
     returned: float
-    whole: Callable[[Model, Part], Part] = routing
+    whole: Callable[..., Part] = routing
 
 
 def passes(asked: Turns, of: Split, on: On) -> list[Pass]:
@@ -219,6 +229,9 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
     model, nbytes = on.model, on.itemsize * on.model.hidden
     graph = transformer(model, at)
     asked = {(part.name, one.name): useful(one) / of.tp for part in graph for one in part.operators}
+    for key, flop in list(asked.items()) if of.shared and of.ep > 1 else ():
+        if key[1] in SHARED:  # done where experts are
+            asked[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
     parts = {part.name: _divided(on.whole(model, part), of.tp) for part in graph}
     rows = 0.0
     for name in parts if model.experts is not None and of.ep > 1 and not of.attention else ():
@@ -402,23 +415,36 @@ def _routed(part: Part, block: Any, turn: Turn, on: On, of: Split) -> Steps:
     """
     experts_, tokens = on.model.experts, turn.at.tokens
     assert experts_ is not None
-    nbytes, copies = tokens * on.model.hidden * on.itemsize, tokens * routed_width(on.model) / of.tp * experts_.top_k
+    each = tokens * routed_width(on.model) / of.tp
+    nbytes, copies = tokens * on.model.hidden * on.itemsize, each * chosen_by(experts_, of.shared)
     before, experts, after = _cut(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
-    shares = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant)
+    shares = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
     back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
     if turn.sent:  # of what the fullest copy sends, its dies alike
         each, evenly = np.repeat(turn.sent, of.tp), np.full(of.ep, 1 / of.ep)
         taken = evenly if shares is None else shares
         shares, back = each[:, None] * taken[None, :], taken[:, None] * each[None, :]
-    found += [
-        block(part.name, before),
-        Crossing("dispatch", "all_to_all", copies * on.itemsize, shares),
-        block(part.name, experts),
-    ]
+    if of.near:
+        shares, back = _near(shares, of), _near(None if back is None else back.T, of).T
+    found += [block(part.name, before), *([Crossing("tokens to all", "allgather", nbytes)] if of.near else [])]
+    found += [Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block(part.name, experts)]
     found.append(Crossing("combine", "all_to_all", copies * on.returned, back, True))
+    whole = tokens * on.model.hidden * on.returned
+    found += [Crossing("sums of experts", "reduce_scatter", whole)] if of.near else []
     found += [block(part.name, after)] if after else []
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
+
+
+def _near(shares: Array | None, of: Split) -> Array:
+    """What each die sends to each, shape (ep, ep): to its part of the group what all dies of its copy would have sent.
+
+    Parts have one die of each copy; dies of a copy follow one another. Of all dies of a copy the same goes to a die.
+    """
+    taken = np.full((of.ep, of.ep), 1 / of.ep) if shares is None else np.broadcast_to(shares, (of.ep, of.ep))
+    part = np.arange(of.ep) % of.tp
+    of_copy = taken.reshape(of.copies, of.tp, of.ep).sum(axis=1).repeat(of.tp, axis=0)
+    return np.asarray(of_copy * (part[:, None] == part[None, :]))
 
 
 def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
@@ -437,16 +463,23 @@ def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, float]:
     assert experts is not None
     tokens = float(ceil_div(at.tokens, of.tp))
     part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == name)
-    rows, read = busiest(experts, turn.tokens * of.copies, of.ep, of.redundant)
-    rows, stored = float(ceil_div(rows, 1)), float(ceil_div(experts.count + of.redundant, of.ep))
+    rows, read = busiest(experts, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
+    rows, stored = float(ceil_div(rows, 1)), float(ceil_div(physical(experts, of.redundant, of.shared), of.ep))
     placed: list[Operator] = []
     for operator in part.operators:
+        if of.shared and operator.name in SHARED:
+            continue
         if isinstance(operator, MatMul) and operator.name.startswith("experts_"):
             operator = replace(operator, m=rows, copies=min(float(read), rows), stored=stored)
         elif isinstance(operator, Elementwise) and operator.name.startswith("experts_"):
             operator = replace(operator, rows=rows)
         placed.append(operator)
-    return on.whole(model, replace(part, operators=tuple(placed))), rows
+    beside = experts.shared if of.shared else 0
+    return on.whole(model, replace(part, operators=tuple(placed)), beside), rows
+
+
+SHARED = ("shared_gate", "shared_up", "shared_activation", "shared_down")
+"""Operators of shared experts, which are those of experts where these are placed so."""
 
 
 def _divided(part: Part, tp: int) -> Part:

@@ -5,7 +5,7 @@ from itertools import product
 from math import log2
 from typing import NamedTuple
 
-from dse.evaluators.layouts.dies import Split
+from dse.evaluators.layouts.dies import Split, physical
 from dse.evaluators.machine.d2d import rectangle
 from dse.space.chip import Dies
 from dse.space.mapping import SplitPlan
@@ -24,7 +24,7 @@ class Bounds(NamedTuple):
     Attributes:
         rows, cols: of dies.
         heads, units: of the model: at most so many dies share attention, and so many stages a copy.
-        routed: experts with copies of the busiest; 0 for a model that has none.
+        routed: experts that dies share out, with all copies; 0 for a model that has none.
         blocks: whether the dies of a stage are a rectangle.
     """
 
@@ -39,8 +39,10 @@ class Bounds(NamedTuple):
 def bounds(plan: SplitPlan, dies: Dies, case: Case) -> Bounds:
     """Those of a plan of a case on so many dies."""
     experts = case.model.experts
-    routed = 0 if experts is None else experts.count + int(plan.experts.redundant)
-    return Bounds(int(dies.rows), int(dies.cols), case.model.heads, stages(case), routed, plan.placement == "blocks")
+    routed = 0 if experts is None else physical(experts, int(plan.experts.redundant), int(plan.experts.shared))
+    return Bounds(
+        int(dies.rows), int(dies.cols), case.model.heads, stages(case), routed, plan.placement in ("blocks", "entwine")
+    )
 
 
 def stages(case: Case) -> int:

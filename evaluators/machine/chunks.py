@@ -28,10 +28,11 @@ class Floor(NamedTuple):
     """Links and ports, with what waits at them.
 
     Attributes:
-        first, over: ways of pairs, as of `machine.d2d.Routes`.
+        first, over: ways of pairs of ends, as of `machine.d2d.Routes`.
         line, closes: which line of dies a link is of, along rows or columns; whether it closes that; shape (links,).
-        byte: a byte on a link, and at a port. [s/B], shape (2,)
-        latency: of a hop. [s]
+        byte: what a byte takes on each link. [s/B], shape (links,)
+        ported: what it takes at the port of each die. [s/B], shape (dies,)
+        latency: of a hop over each link. [s], shape (links,)
         held: whether a chunk has its room until it has gone on from the die, or until it is there.
         room: bytes that each channel of a link still takes, shape (links, 2).
         free, pending, turn: when a link is free; whether that is in the heap; the queue whose turn it is; shape (links,).
@@ -47,7 +48,8 @@ class Floor(NamedTuple):
     line: Array
     closes: Array
     byte: Array
-    latency: float
+    ported: Array
+    latency: Array
     held: bool
     room: Array
     free: Array
@@ -155,9 +157,9 @@ def _inject(floor, sent, die, now, interleave):
     chunk = np.int64(sent.begin[message] + sent.sent[message])
     sent.sent[message] += 1
     size = sent.size[message]
-    ends = now + size * floor.byte[1]
+    ends = now + size * floor.ported[die]
     sent.message[chunk], sent.at[chunk] = message, floor.first[sent.pair[message]]
-    _push(floor, max(now, ends - size * floor.byte[0]), chunk << 3 | ARRIVE)
+    _push(floor, max(now, ends - size * floor.byte[floor.over[sent.at[chunk]]]), chunk << 3 | ARRIVE)
     _push(floor, ends, die << 3 | INJECT)
     last = sent.sent[message] == sent.chunks[message]
     if last or interleave:
@@ -209,14 +211,14 @@ def _go_on(floor, sent, link, now):
             floor.turn[link] = queue + 1 if queue < 2 else 0
             floor.queue[link, queue, 0] = sent.next[chunk]
             floor.room[link, vc] -= size
-            floor.free[link] = now + size * floor.byte[0]
+            floor.free[link] = now + size * floor.byte[link]
             if queue != OWN and floor.held:
-                _give_back(floor, sent, chunk, floor.free[link] + floor.latency)
+                _give_back(floor, sent, chunk, floor.free[link] + floor.latency[floor.over[sent.at[chunk] - 1]])
             sent.vc[chunk] = vc
             sent.at[chunk] += 1
             if not floor.held:  # bytes come back as they went, one after the other: from the first one's round trip on
-                _give_back(floor, sent, chunk, now + 2 * floor.latency)
-            _push(floor, now + floor.latency, np.int64(chunk) << 3 | ARRIVE)
+                _give_back(floor, sent, chunk, now + 2 * floor.latency[link])
+            _push(floor, now + floor.latency[link], np.int64(chunk) << 3 | ARRIVE)
             break
     waiting = floor.queue[link, 0, 0] >= 0 or floor.queue[link, 1, 0] >= 0 or floor.queue[link, 2, 0] >= 0
     if waiting and floor.free[link] > now and not floor.pending[link]:
@@ -229,10 +231,11 @@ def _receive(floor, sent, chunk, now):
     """The target's port takes a chunk whose head is there; whoever waits for a message that is complete goes on."""
     message = np.int64(sent.message[chunk])
     die, size = sent.target[message], sent.size[message]
-    ends = max(max(now, floor.port[die, 1]) + size * floor.byte[1], now + size * floor.byte[0])
+    last = floor.over[sent.at[chunk] - 1]
+    ends = max(max(now, floor.port[die, 1]) + size * floor.ported[die], now + size * floor.byte[last])
     floor.port[die, 1] = ends
     if floor.held:
-        _give_back(floor, sent, chunk, ends + floor.latency)
+        _give_back(floor, sent, chunk, ends + floor.latency[last])
     sent.left[message] -= 1
     if sent.left[message] == 0:
         sent.done[message] = ends

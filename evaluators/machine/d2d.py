@@ -5,12 +5,13 @@ Dies are numbered row after row; the switch of a switched network is numbered af
 Nothing here knows time; `evaluators.readers.die_exchange` makes seconds of loads, and `events_dies` plays messages.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.chip import D2D_TOPOLOGIES, Chip
+from dse.space.chip import D2D_TOPOLOGIES, Chip, box_sides
 from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.errors import DesignError, nearest
 
@@ -122,7 +123,7 @@ def routes(rows: int, cols: int, topology: str, box: int = 0) -> Routes:
     mesh: along the row, then along the column. torus: likewise, each the shorter way round; where both are as long, dies of
     even places go up and those of odd ones down, so that both directions are used. ring: dies row after row and back to the
     first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there. With boxes, each of
-    so many dies in a row has links of its own, and there are none between them.
+    so many dies, which follow one another, has links of its own, and there are none between them.
 
     >>> found = routes(2, 2, "mesh")
     >>> found.ends[found.over[found.first[3] : found.first[4]]].tolist()
@@ -131,7 +132,7 @@ def routes(rows: int, cols: int, topology: str, box: int = 0) -> Routes:
     _known(topology)
     dies = rows * cols
     if box:
-        return _boxed(dies, routes(1, box, topology), box)
+        return _boxed(dies, routes(*box_sides(cols, box), topology), box)
     if topology == "ring":
         return _walked(1, dies, True)
     if topology in ("mesh", "torus"):
@@ -212,20 +213,33 @@ def crossings(of: Routes, pair: Array) -> tuple[Array, Array]:
     return of.over[place], far
 
 
-def placed(placement: str, rows: int, cols: int, groups: int, members: int) -> Array:
+def placed(placement: str, rows: int, cols: int, groups: int, members: int, each: int = 1) -> Array:
     """Dies of each member of each group, shape (groups, members); some may be left over, no die is used twice.
 
     linear: row after row. snake: likewise, every second row from its other end. interleave: members are `groups` dies apart, so
     that those beside each other are of different groups. blocks: each group is a rectangle, of those with room for all groups
-    the one that is nearest to a square, and wide rather than tall; members snake through it.
+    the one that is nearest to a square, and wide rather than tall; members snake through it. entwine: in the same rectangles,
+    which are cut into `each` parts alike; members that follow one another are at the same place of each part, part by part.
+
+    Args:
+        placement, rows, cols, groups, members: as they are.
+        each: members that belong together, which follow one another and divide the members.
 
     Raises:
         DesignError: too few dies, or no rectangle of so many members leaves room for so many groups.
 
     >>> placed("blocks", 4, 4, 4, 4).tolist()[0], placed("interleave", 4, 4, 4, 4).tolist()[0]
     ([0, 1, 5, 4], [0, 4, 8, 12])
+    >>> placed("entwine", 4, 4, 1, 16, 4).reshape(4, 4).tolist()
+    [[0, 2, 10, 8], [1, 3, 11, 9], [4, 6, 14, 12], [5, 7, 15, 13]]
     """
-    placements = {"linear": _linear, "snake": _snake, "blocks": _blocks, "interleave": _interleave}
+    placements: dict[str, Callable[[int, int, int, int], Array]] = {
+        "linear": _linear,
+        "snake": _snake,
+        "blocks": _blocks,
+        "interleave": _interleave,
+        "entwine": partial(_entwine, each=each),
+    }
     if placement not in placements:
         raise DesignError(f"placement: no option {placement!r}; {nearest(placement, placements)}")
     if groups < 1 or members < 1 or groups * members > rows * cols:
@@ -253,6 +267,30 @@ def _interleave(rows: int, cols: int, groups: int, members: int) -> Array:
 
 
 def _blocks(rows: int, cols: int, groups: int, members: int) -> Array:
+    down, across = _cut(rows, cols, groups, members)
+    inside = _turning(down, across)
+    return _at_corners(cols, groups, (down, across), (inside // across * cols + inside % across).ravel())
+
+
+def _entwine(rows: int, cols: int, groups: int, members: int, each: int) -> Array:
+    down, across = _cut(rows, cols, groups, members)
+    if members % each:
+        raise DesignError(f"placement entwine: {each} dies that share attention do not divide a group of {members}")
+    copies = members // each  # dies of a part
+    sides = [(a, copies // a) for a in range(1, down + 1) if down % a == 0 and copies % a == 0 and across % (copies // a) == 0]
+    high, wide = min(sides, key=max)
+    parts = _turning(down // high, across // wide).ravel()
+    row, col = np.divmod(parts, across // wide)
+    place = np.arange(copies)[:, None]
+    return _at_corners(cols, groups, (down, across), ((row * high + place // wide) * cols + col * wide + place % wide).ravel())
+
+
+def _cut(rows: int, cols: int, groups: int, members: int) -> tuple[int, int]:
+    """The rectangle of each group.
+
+    Raises:
+        DesignError: there is none.
+    """
     down, across = rectangle(rows, cols, groups, members)
     if not down:
         legal = [size for size in range(1, rows * cols // groups + 1) if all(rectangle(rows, cols, groups, size))]
@@ -261,9 +299,12 @@ def _blocks(rows: int, cols: int, groups: int, members: int) -> Array:
             f"placement blocks: no rectangle of {members} dies fits {groups} times into chip.dies of {rows} x {cols}; "
             f"the nearest size of a group is {near}, or say linear, snake or interleave"
         )
-    inside = _turning(down, across)
-    where_ = (inside // across * cols + inside % across).ravel()
-    corner = np.arange(groups)
+    return down, across
+
+
+def _at_corners(cols: int, groups: int, sides: tuple[int, int], where_: Array) -> Array:
+    """Places inside a rectangle, of each group from the corner of its own."""
+    (down, across), corner = sides, np.arange(groups)
     wide = cols // across
     return np.asarray((corner // wide * down * cols + corner % wide * across)[:, None] + where_)
 

@@ -22,6 +22,7 @@ class Activity:
         memory_bytes: that come from memory channels or go there.
         cache_bytes: that come from the cache in front of them or go there.
         linked_bytes: bytes times the links between dies that they cross.
+        boxed_bytes: bytes times the links of the network between boxes of dies that they cross.
     """
 
     macs: Any = 0.0
@@ -31,6 +32,7 @@ class Activity:
     memory_bytes: Any = 0.0
     cache_bytes: Any = 0.0
     linked_bytes: Any = 0.0
+    boxed_bytes: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":
         return Activity(*(getattr(self, name) + getattr(other, name) for name in COUNTS))

@@ -13,6 +13,7 @@ from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.remember import remembered
 
 
 class Job(NamedTuple):
@@ -41,6 +42,7 @@ def split(job: Job) -> dict[str, Any]:
     return dict(zip(PARTS, (whole - left, left), strict=True))
 
 
+@remembered
 def proposed(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float = 2.0) -> Job:
     """What takes the least time by the closed form and fits; leaves broadcast over designs.
 

@@ -114,7 +114,7 @@ def between(
     """
     cols = int(chip.dies.cols)
     first, count = rows or (0, int(chip.dies.rows))
-    at = _placed(placement, count, cols, groups, members) + first * cols
+    at = _placed(placement, count, cols, groups, members, tp) + first * cols
     on = level(chip, reached)
     each = on.box and together(at, on.box)
     boxed = None if copies is None or not each or each == members else (each, copies(members // each))
@@ -141,14 +141,19 @@ def together(at: Array, box: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _placed(placement: str, rows: int, cols: int, groups: int, members: int) -> Array:
-    return placed(placement, rows, cols, groups, members)
+def _placed(placement: str, rows: int, cols: int, groups: int, members: int, each: int) -> Array:
+    return placed(placement, rows, cols, groups, members, each)
 
 
 def price(job: Job) -> Cost:
     """Time, and bytes times the links that they cross, of each die that works."""
     done = closed(job)
-    return Cost(done.seconds, Activity(linked_bytes=done.hop_bytes / job.ranks))
+    return Cost(done.seconds, activity(done, job.ranks))
+
+
+def activity(of: Exchange, ranks: int) -> Activity:
+    """Of each of some dies that work, in the mean."""
+    return Activity(linked_bytes=(of.hop_bytes - of.boxed_bytes) / ranks, boxed_bytes=of.boxed_bytes / ranks)
 
 
 def split(job: Job) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Exchange(NamedTuple):
         link: dies that it goes from and to; the number of dies stands for the switch.
         hops: links of the longest way.
         sent_bytes, hop_bytes: that leave their dies, and times the links that they cross. [B]
+        boxed_bytes: of these, over links of the network between boxes. [B]
     """
 
     seconds: Any
@@ -46,6 +47,7 @@ class Exchange(NamedTuple):
     hops: int
     sent_bytes: Any
     hop_bytes: Any
+    boxed_bytes: Any = 0.0
 
     @property
     def binds(self) -> Any:
@@ -116,18 +118,30 @@ def by_node(
     Returns:
         What goes between nodes, and what inside of them, one after the other; back, the other way round.
     """
-    nodes = _cut(at, size)
-    groups, count, _ = nodes.shape
-    across, inside = nodes.transpose(0, 2, 1).reshape(-1, count), nodes.reshape(-1, size)
+    across, inside = nodes(at, nbytes, size, between, within, shares, back=back)
+    return all_to_all(level, *across), all_to_all(level, *inside)
+
+
+Leg = tuple[Array, Any, Array | None]
+"""Members of groups, what each sends in all [B], and shares: as of `all_to_all`."""
+
+
+def nodes(
+    at: Array, nbytes: Any, size: int, between: float, within: float, shares: Array | None, *, back: bool
+) -> tuple[Leg, Leg]:
+    """What goes between nodes and inside of them; arguments as of `by_node`."""
+    cut = _cut(at, size)
+    groups, count, _ = cut.shape
+    across, inside = cut.transpose(0, 2, 1).reshape(-1, count), cut.reshape(-1, size)
     if shares is None:
-        return all_to_all(level, across, nbytes * between), all_to_all(level, inside, nbytes * within)
+        return (across, nbytes * between, None), (inside, nbytes * within, None)
     whole = np.broadcast_to(np.asarray(shares, float), (at.shape[1], at.shape[1])).reshape(count, size, count, size)
     if back:
         outer, inner = whole.sum(axis=1).transpose(2, 0, 1), whole.sum(axis=2)
     else:
         outer, inner = whole.sum(axis=3).transpose(1, 0, 2), whole.sum(axis=0).transpose(1, 0, 2)
-    first = all_to_all(level, across, nbytes * between, np.tile(outer, (groups, 1, 1)))
-    return first, all_to_all(level, inside, nbytes * within, np.tile(inner, (groups, 1, 1)))
+    tiled = np.tile(outer, (groups, 1, 1)), np.tile(inner, (groups, 1, 1))
+    return (across, nbytes * between, tiled[0]), (inside, nbytes * within, tiled[1])
 
 
 def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
@@ -178,8 +192,12 @@ def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Ex
         seconds=moved + end,
         latency=moved - steps * slowest,
         barrier=end,
-        **{name: getattr(step, name) * steps for name in ("links", "injection", "busiest", "sent_bytes", "hop_bytes")},
+        **{name: getattr(step, name) * steps for name in SCALED},
     )
+
+
+SCALED = ("links", "injection", "busiest", "sent_bytes", "hop_bytes", "boxed_bytes")
+"""What as many steps have as many times."""
 
 
 @lru_cache(maxsize=1024)
@@ -207,14 +225,14 @@ def sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any,
     near = source // level.box == target // level.box
     inside = _timed(level, _unit(level, source, target, weight * near), nbytes, barrier)
     between = _timed(level.outer, _unit(level.outer, source, target, weight * ~near), nbytes, barrier)
-    return _beside(inside, between)
+    return _beside(inside, between._replace(boxed_bytes=between.hop_bytes))
 
 
 def together(one: Exchange, other: Exchange) -> Exchange:
     """One after the other; the busiest link is that of the one that takes longer on links."""
     first = np.all(np.asarray(one.links) >= np.asarray(other.links))
     longer = one if first else other
-    summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes")
+    summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes", "boxed_bytes")
     sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
     return longer._replace(hops=max(one.hops, other.hops), **sums)
 
@@ -232,7 +250,7 @@ def _beside(one: Exchange, other: Exchange) -> Exchange:
     first = np.asarray(one.seconds) >= np.asarray(other.seconds)
     slower = {name: where(first, getattr(one, name), getattr(other, name)) for name in ("latency", "barrier")}
     most = {name: maximum(getattr(one, name), getattr(other, name)) for name in ("seconds", "links", "injection")}
-    sums = {name: getattr(one, name) + getattr(other, name) for name in ("sent_bytes", "hop_bytes")}
+    sums = {name: getattr(one, name) + getattr(other, name) for name in ("sent_bytes", "hop_bytes", "boxed_bytes")}
     longer = one if first.all() else other
     return longer._replace(hops=max(one.hops, other.hops), **slower, **most, **sums)
 

@@ -130,7 +130,8 @@ def turns(pattern: str, at: Array, by: Sums) -> tuple[Turn, ...]:
 def tree(pattern: str, at: Array, by: Sums) -> tuple[Phase, ...]:
     """Phases of a tree one after the other: to the roots of groups, from them back, each when all before it have come.
 
-    Of a reduce_scatter only slices go back, of an allgather only slices come: those of all members below.
+    Of a reduce_scatter only slices go back, of an allgather only slices come: those of all members below. A reduction, and a
+    multicast, is one half; `root_of` is where it ends, or begins.
 
     Args:
         pattern, at, by: as of `collective`.
@@ -143,7 +144,17 @@ def tree(pattern: str, at: Array, by: Sums) -> tuple[Phase, ...]:
     back = [
         Phase(of.target, of.source, below if pattern == "reduce_scatter" else np.ones(len(below))) for of, below in reversed(up)
     ]
-    return (*there, *back)
+    return (*(there if pattern != "multicast" else ()), *(back if pattern != "reduce" else ()))
+
+
+def root_of(members: int, phases: int) -> int:
+    """The member that ends up with sums of all of a tree.
+
+    >>> root_of(9, 2), root_of(4, 1)
+    (4, 2)
+    """
+    (group, place) = groups(members, phases)[-1][0]
+    return int(group[place])
 
 
 @lru_cache(maxsize=256)

@@ -1,11 +1,12 @@
-"""What dies exchange, played chunk by chunk (`events_dies`): time by events, bytes and ways as the program has them."""
+"""What dies exchange, played by `events_dies` or `cycles_dies`: time is theirs, bytes and ways are as of the closed form."""
 
 from functools import lru_cache
 from typing import Any
 
 from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.readers import crossings, events_dies
+from dse.evaluators.readers import crossings, cycles_dies, events_dies
 from dse.evaluators.readers.crossings import PARTS, Job
+from dse.evaluators.readers.die_exchange import BARRIER
 from dse.evaluators.readers.events_dies import CHUNK
 
 MESSAGE = 32
@@ -13,28 +14,46 @@ MESSAGE = 32
 
 
 class Events:
-    """Prices exchanges by events, one design at a time."""
+    """Prices exchanges by playing their messages, one design at a time.
 
-    @staticmethod
-    def price(job: Job) -> Cost:
+    Attributes:
+        play: who plays them.
+    """
+
+    def __init__(self, play: events_dies.Player) -> None:
+        self.play = play
+
+    def price(self, job: Job) -> Cost:
         """Time, and bytes times the links that they cross, of each die that works."""
-        return Cost(_seconds(job), crossings.price(job).activity)
+        return Cost(_seconds(job, self.play), crossings.price(job).activity)
 
-    @staticmethod
-    def split(job: Job) -> dict[str, Any]:
+    def split(self, job: Job) -> dict[str, Any]:
         """Its time by what it goes into: what is neither the longest way nor the barrier is links and ports."""
-        known, seconds = crossings.closed(job), _seconds(job)
+        known, seconds = crossings.closed(job), _seconds(job, self.play)
         barrier = min(float(known.barrier), seconds)
         way = min(float(known.latency), seconds - barrier)
         return dict(zip(PARTS, (seconds - way - barrier, way, barrier), strict=True))
 
 
-EVENTS = Events()
+EVENTS, CYCLES = Events(events_dies.messages), Events(cycles_dies.messages)
 
 
-def _seconds(job: Job) -> float:
+def _seconds(job: Job, play: events_dies.Player) -> float:
     to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
-    return _played(_Key(job, (job.pattern, job.on, job.at.shape, job.at.tobytes(), to, float(job.nbytes), shares, job.sums)))
+    said = (
+        job.pattern,
+        job.on,
+        job.at.shape,
+        job.at.tobytes(),
+        to,
+        float(job.nbytes),
+        shares,
+        job.boxed,
+        job.back,
+        job.ended,
+        job.sums,
+    )
+    return _played(_Key(job, said), play)
 
 
 class _Key:
@@ -51,11 +70,17 @@ class _Key:
 
 
 @lru_cache(maxsize=256)
-def _played(key: _Key) -> float:
+def _played(key: _Key, play: events_dies.Player) -> float:
     job = key.job
     chunk = max(CHUNK, float(job.nbytes) / job.at.shape[-1] / MESSAGE)
     if job.pattern == "hand_over":
-        return events_dies.hand_over(job.on, job.at, job.to, float(job.nbytes), chunk=chunk).seconds
+        return events_dies.hand_over(job.on, job.at, job.to, float(job.nbytes), chunk=chunk, play=play).seconds
+    how: dict[str, Any] = {"barrier": BARRIER if job.ended is None else 0.0, "chunk": chunk, "play": play}
+    ended = float(job.ended or 0.0)
+    if job.boxed is not None:
+        size, copies = job.boxed
+        some = (job.on, job.at, float(job.nbytes), size, copies, 1.0, job.shares)
+        return events_dies.by_node(*some, back=job.back, **how).seconds + ended
     if job.pattern == "all_to_all":
-        return events_dies.all_to_all(job.on, job.at, float(job.nbytes), job.shares, chunk=chunk).seconds
-    return events_dies.collective(job.pattern, job.on, job.at, float(job.nbytes), job.sums, chunk=chunk).seconds
+        return events_dies.all_to_all(job.on, job.at, float(job.nbytes), job.shares, **how).seconds + ended
+    return events_dies.collective(job.pattern, job.on, job.at, float(job.nbytes), job.sums, chunk=chunk, play=play).seconds

@@ -4,17 +4,21 @@ The same exchanges as `die_exchange` has formulas for, one design at a time. Sou
 begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.machine.chunks import Floor, Messages, flow
 from dse.evaluators.machine.d2d import Level, Routes, crossings, routes
-from dse.evaluators.readers.die_exchange import BARRIER
+from dse.evaluators.readers.die_exchange import BARRIER, nodes
 from dse.evaluators.readers.die_sums import Phase, Sums, Turn, branches, tree, turns
+from dse.space.chip import box_sides
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
+
+Player = Callable[..., Any]
+"""Who plays messages, as `messages` and `cycles_dies.messages` do."""
 
 CHUNK = 65536.0
 """Bytes that take a link at a time, at most."""
@@ -32,7 +36,7 @@ class Played(NamedTuple):
     Attributes:
         seconds: until all dies know that all are done.
         done: when each message was complete, shape (messages,). [s]
-        links: bytes over each link of `machine.d2d.routes`, shape (links,). [B]
+        links: bytes over each link of `machine.d2d.routes`, then over those between boxes, shape (links,). [B]
     """
 
     seconds: float
@@ -51,6 +55,7 @@ def all_to_all(
     interleave: bool = True,
     held: bool = False,
     chunk: float = CHUNK,
+    play: Player | None = None,
 ) -> Played:
     """Every member of every group sends to all members of its group; arguments as of `die_exchange.all_to_all`.
 
@@ -60,28 +65,40 @@ def all_to_all(
         held: whether credits are room in buffers at the edge of a die, which a chunk has until it has gone on, so that who
             waits makes others wait; else the die's memory takes what comes, and credits bound what is on a link.
         chunk: bytes that take a link at a time, at most.
+        play: who plays messages: `messages`, here and below, where it is not said.
     """
     members = at.shape[1]
     here = np.arange(members)
     order = np.broadcast_to(here, (members, members)) if ascending else (here[:, None] + here + 1) % members
     whole = np.full(members, 1 / members) if shares is None else np.asarray(shares, float)
-    weight = np.take_along_axis(np.broadcast_to(whole, (members, members)), order, axis=1)
-    source = np.broadcast_to(at[:, :, None], (*at.shape, members))
-    target, sizes = at[:, order], np.broadcast_to(nbytes * weight, source.shape)
+    every = (*at.shape, members)
+    weight = np.take_along_axis(np.broadcast_to(whole, every), np.broadcast_to(order, every), axis=2)
+    source = np.broadcast_to(at[:, :, None], every)
+    target, sizes = at[:, order], nbytes * weight
     ends = source.ravel(), target.ravel()
-    return messages(level, *ends, sizes.ravel(), barrier=barrier, interleave=interleave, held=held, chunk=chunk)
+    play = play or messages
+    return play(level, *ends, sizes.ravel(), barrier=barrier, interleave=interleave, held=held, chunk=chunk)
 
 
 def collective(
-    pattern: str, level: Level, at: Array, nbytes: float, by: Sums, *, barrier: float = BARRIER, chunk: float = CHUNK
+    pattern: str,
+    level: Level,
+    at: Array,
+    nbytes: float,
+    by: Sums,
+    *,
+    barrier: float = BARRIER,
+    chunk: float = CHUNK,
+    play: Player | None = None,
 ) -> Played:
     """As `die_sums.collective`; of a tree, a phase begins when all of the one before it has come."""
+    play = play or messages
     if branches(at, by):
-        return _tree(level, at, [(of, nbytes * of.share) for of in tree(pattern, at, by)], barrier, chunk)
-    return _rings(level, nbytes, turns(pattern, at, by), barrier, chunk)
+        return _tree(level, at, [(of, nbytes * of.share) for of in tree(pattern, at, by)], barrier, chunk, play)
+    return _rings(level, nbytes, turns(pattern, at, by), barrier, chunk, play)
 
 
-def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float) -> Played:
+def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float, play: Player) -> Played:
     """Slices go round the members of rings, one turn after the other; each waits for the one before it at its die."""
     dies, steps = some[0].at.size, sum(turn.steps for turn in some)
     place = np.zeros(level.dies, np.int64)
@@ -99,26 +116,57 @@ def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, ch
     then = np.full((steps, dies), -1)
     then[:-1] = np.take_along_axis(number[1:], place[target[:-1]], axis=1)
     flat = source.ravel(), target.ravel(), sizes.ravel()
-    return messages(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
+    found: Played = play(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
+    return found
 
 
-def _tree(level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float) -> Played:
+def _tree(level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float, play: Player) -> Played:
     """Phases one after the other, each by itself."""
-    seconds, links, done = 0.0, np.zeros(len(routes(level.rows, level.cols, level.topology).ends)), [np.zeros(0)]
+    seconds, links, done = 0.0, np.zeros(1), [np.zeros(0)]
     for of, nbytes in phases:
         sizes = np.tile(nbytes, len(at))
-        found = messages(level, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, barrier=0.0, chunk=chunk)
+        found = play(level, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, barrier=0.0, chunk=chunk)
         done.append(np.where(found.done > 0, seconds + found.done, 0.0))
         seconds, links = seconds + found.seconds, links + found.links
     return Played(seconds + barrier if seconds else 0.0, np.concatenate(done), links)
 
 
+def by_node(
+    level: Level,
+    at: Array,
+    nbytes: float,
+    size: int,
+    between: float,
+    within: float,
+    shares: Array | None = None,
+    *,
+    back: bool = False,
+    barrier: float = BARRIER,
+    chunk: float = CHUNK,
+    play: Player | None = None,
+) -> Played:
+    """As `die_exchange.by_node`, leg after leg, each ended by a barrier."""
+    legs = nodes(at, nbytes, size, between, within, shares, back=back)
+    one, other = (
+        all_to_all(level, *leg, barrier=barrier, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs))
+    )
+    done = np.concatenate([one.done, np.where(other.done > 0, one.seconds + other.done, 0.0)])
+    return Played(one.seconds + other.seconds, done, one.links + other.links)
+
+
 def hand_over(
-    level: Level, start: Array, end: Array, nbytes: float, *, barrier: float = BARRIER, chunk: float = CHUNK
+    level: Level,
+    start: Array,
+    end: Array,
+    nbytes: float,
+    *,
+    barrier: float = BARRIER,
+    chunk: float = CHUNK,
+    play: Player | None = None,
 ) -> Played:
     """As `die_exchange.hand_over`."""
     start, end = np.asarray(start).ravel(), np.asarray(end).ravel()
-    return messages(level, start, end, np.full(start.shape, float(nbytes)), barrier=barrier)
+    return (play or messages)(level, start, end, np.full(start.shape, float(nbytes)), barrier=barrier)
 
 
 def messages(
@@ -135,6 +183,8 @@ def messages(
 ) -> Played:
     """Messages of any dies, of each die in the order in which they are listed.
 
+    Those between boxes go from a port of their own over a network of their own, and their order is among themselves.
+
     Args:
         level: the network, of one design.
         source, target: dies, shape (messages,); what stays on its die is there at once.
@@ -147,35 +197,89 @@ def messages(
     Raises:
         DesignError: nothing can go on, though messages are left.
     """
-    of = routes(level.rows, level.cols, level.topology)
     moves = (source != target) & (nbytes > 0)
     done = np.zeros(len(source))
-    over, far = crossings(of, (source * level.dies + target)[moves])
-    links = np.bincount(over, np.repeat(nbytes[moves], far), len(of.ends))
+    net = _net(level, source[moves], target[moves])
+    links = np.bincount(net.over, np.repeat(nbytes[moves], np.diff(net.first)), len(net.byte))
     if not moves.any():
         return Played(0.0, done, links)
     if level.credits > 0:
         chunk = min(chunk, level.credits / WINDOW)
     onward = np.full(int(moves.sum()), -1) if then is None else then
-    sent = _messages(level.dies, source[moves], target[moves], nbytes[moves], onward, chunk)
-    left = flow(_floor(level, of, sent, held), sent, interleave)
+    sent = _messages(net, nbytes[moves], onward, chunk)
+    left = flow(_floor(level, net, sent, held), sent, interleave)
     if left:
         raise DesignError(f"fidelity: {left} chunks between dies wait for one another; give chip.d2d.credits more")
     done[moves] = sent.done
     return Played(float(sent.done.max()) + barrier, done, links)
 
 
-def _messages(dies: int, source: Array, target: Array, nbytes: Array, then: Array, chunk: float) -> Messages:
-    count = len(source)
+class _Net(NamedTuple):
+    """Ways of messages over links of one network or two, dies with a port to each.
+
+    Attributes:
+        source, target: ports, those to the network between boxes after all others, shape (messages,).
+        first, over: where the way of each message begins, shape (messages + 1,), and links, shape (crossings,).
+        byte, latency, room, line, closes: of links, as of `machine.chunks.Floor`, `room` of each channel.
+        ported: of ports.
+    """
+
+    source: Array
+    target: Array
+    first: Array
+    over: Array
+    byte: Array
+    latency: Array
+    room: Array
+    line: Array
+    closes: Array
+    ported: Array
+
+
+def _net(level: Level, source: Array, target: Array) -> _Net:
+    inner = routes(level.rows, level.cols, level.topology, level.box)
+    wide, links = level.ports if level.topology == "switch" else 1.0, len(inner.ends)
+    line, closes = _lines(level, inner)
+    room = level.credits * wide if level.credits > 0 else np.inf
+    ported = 1 / min(level.bandwidth * level.ports, level.inject)
+    byte, latency, rooms = (np.full(links, float(of)) for of in (1 / (level.bandwidth * wide), level.latency, room))
+    found = _Net(source, target, np.zeros(1), np.zeros(0), byte, latency, rooms, line, closes, np.full(level.dies, ported))
+    if level.outer is None:
+        over, far = crossings(inner, source * level.dies + target)
+        return found._replace(first=np.concatenate([[0], np.cumsum(far)]), over=over)
+    between, beyond = level.outer, source // level.box != target // level.box
+    outer = routes(between.rows, between.cols, between.topology)
+    up = outer.ends[:, 0] < level.dies  # where an exchange over it starts
+    pair = source * level.dies + target
+    far = np.where(beyond, outer.hops[pair], inner.hops[pair])
+    over, away = np.zeros(int(far.sum()), np.int64), np.repeat(beyond, far)
+    over[~away], over[away] = crossings(inner, pair[~beyond])[0], links + crossings(outer, pair[beyond])[0]
+    more = len(outer.ends)
+    return _Net(
+        source + level.dies * beyond,
+        target + level.dies * beyond,
+        np.concatenate([[0], np.cumsum(far)]),
+        over,
+        np.append(byte, np.full(more, 1 / between.bandwidth)),
+        np.append(latency, between.latency + between.start * up),
+        np.append(rooms, np.full(more, np.inf)),
+        np.append(line, line.max(initial=0) + 1 + np.arange(more)),
+        np.append(closes, np.zeros(more, np.int64)),
+        np.repeat([ported, 1 / between.bandwidth], level.dies),
+    )
+
+
+def _messages(net: _Net, nbytes: Array, then: Array, chunk: float) -> Messages:
+    count = len(nbytes)
     chunks = np.maximum(np.ceil(nbytes / chunk * (1 - 1e-12)), PIECES).astype(np.int64)
     waits = np.zeros(count, np.uint8)
     waits[then[then >= 0]] = 1
     total = int(chunks.sum())
     none = np.full(total, -1, np.int32)
     return Messages(
-        source=source.astype(np.int64),
-        target=target.astype(np.int64),
-        pair=(source * dies + target).astype(np.int64),
+        source=net.source.astype(np.int64),
+        target=net.target.astype(np.int64),
+        pair=np.arange(count),
         size=nbytes / chunks,
         chunks=chunks,
         begin=np.cumsum(chunks) - chunks,
@@ -192,28 +296,26 @@ def _messages(dies: int, source: Array, target: Array, nbytes: Array, then: Arra
     )
 
 
-def _floor(level: Level, of: Routes, sent: Messages, held: bool) -> Floor:
-    links = len(of.ends)
-    wide = level.ports if level.topology == "switch" else 1.0
-    line, closes = _lines(level, of)
-    room = level.credits * wide if level.credits > 0 else np.inf
-    back = int(sent.chunks @ of.hops[sent.pair]) if level.credits > 0 else 0
-    most = int(sent.chunks.sum()) + back + links + len(sent.chunks) + 2 * level.dies
+def _floor(level: Level, net: _Net, sent: Messages, held: bool) -> Floor:
+    links, ports = len(net.byte), len(net.ported)
+    back = int(sent.chunks @ np.diff(net.first)) if level.credits > 0 else 0
+    most = int(sent.chunks.sum()) + back + links + len(sent.chunks) + 2 * ports
     return Floor(
-        first=of.first,
-        over=of.over,
-        line=line,
-        closes=closes,
-        byte=np.array([1 / (level.bandwidth * wide), 1 / min(level.bandwidth * level.ports, level.inject)]),
-        latency=float(level.latency),
+        first=net.first.astype(np.int64),
+        over=net.over.astype(np.int64),
+        line=net.line,
+        closes=net.closes,
+        byte=net.byte,
+        ported=net.ported,
+        latency=net.latency,
         held=held,
-        room=np.full((links, 2), float(room)),
+        room=np.stack([net.room, net.room], axis=1),
         free=np.zeros(links),
         pending=np.zeros(links, np.uint8),
         turn=np.zeros(links, np.int64),
         queue=np.full((links, 3, 2), -1),
-        port=np.stack([np.full(level.dies, -1.0), np.zeros(level.dies)], axis=1),
-        sending=np.full((level.dies, 2), -1),
+        port=np.stack([np.full(ports, -1.0), np.zeros(ports)], axis=1),
+        sending=np.full((ports, 2), -1),
         when=np.zeros(most),
         what=np.zeros(most, np.int64),
         counts=np.zeros(1, np.int64),
@@ -222,10 +324,12 @@ def _floor(level: Level, of: Routes, sent: Messages, held: bool) -> Floor:
 
 def _lines(level: Level, of: Routes) -> tuple[Array, Array]:
     """Which line each link is of, and whether it closes that; shape (links,)."""
-    apart = np.abs(of.ends[:, 0] - of.ends[:, 1])
+    box = level.box or level.dies
+    cols = box_sides(level.cols, box)[1] if level.box else level.cols
+    apart, which = np.abs(of.ends[:, 0] - of.ends[:, 1]), of.ends[:, 0] // box
     if level.topology == "ring":
-        return np.zeros(len(apart), np.int64), (apart > 1).astype(np.int64)
-    (row, to_row), (col, to_col) = (axis.T for axis in np.divmod(of.ends, level.cols))
-    line = np.where(row == to_row, row, level.rows + col)
+        return which.astype(np.int64), (apart > 1).astype(np.int64)
+    (row, to_row), (col, to_col) = (axis.T for axis in np.divmod(of.ends % box, cols))
+    line = np.where(row == to_row, row, box + col) + 2 * box * which
     far = np.abs(row - to_row) + np.abs(col - to_col) > 1
     return line.astype(np.int64), (far & (level.topology == "torus")).astype(np.int64)

@@ -75,4 +75,4 @@ def _readers(fidelity: str) -> dict[type, Any]:
     modules = ((summa, events_summa), (attention, events_attention), (streamed, events_streamed), (walked, events_walked))
     played = [(closed.Job, module) for closed, module in modules]
     found = {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in played}
-    return found | ({crossings.Job: events_crossings.EVENTS} if fidelity == "events" else {})
+    return found | {crossings.Job: {"events": events_crossings.EVENTS, "cycles": events_crossings.CYCLES}[fidelity]}

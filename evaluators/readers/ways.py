@@ -9,8 +9,10 @@ from typing import NamedTuple
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
+    DIE_COLLECTIVE,
     MANY_DIES,
     PIPELINES,
+    POOLED_DIES,
     PRODUCT,
     REGIONS,
     SERVED_DEVICES,
@@ -128,8 +130,16 @@ WAYS: dict[str, tuple[Way, ...]] = {
     SERVED_DEVICES: _standing(_priced("devices")),
     SERVED_REGIONS: _standing(_priced("regions")),
     SERVED_WHOLE_CHIP: _standing(_priced("whole_chip")),
-    SERVED_DIES: _standing(_priced("many_dies")),
-    SERVED_POOLED_DIES: _standing(_priced("many_dies")),
+    SERVED_DIES: _standing(
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        Way("products, attention and vectors on a die with their loads and messages", TILE_JOBS, EVENTS, ""),
+        TILE_BANKS._replace(cycles=""),
+        _priced("many_dies")._replace(events="account.services.many_dies:instances"),
+    ),
+    SERVED_POOLED_DIES: _standing(
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        _priced("many_dies")._replace(events="account.services.many_dies:instances"),
+    ),
     WHOLE_CHIP: (
         Way("products, attention and vectors with their loads and messages", TILE_JOBS, EVENTS, CYCLES),
         TILE_BANKS,
@@ -151,6 +161,14 @@ WAYS: dict[str, tuple[Way, ...]] = {
         TIMELINE,
         *SILICON,
     ),
+    POOLED_DIES: (
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        _alike("what a die takes for its calls", "readers.price:timed"),
+        OPERATORS,
+        _alike("which die has which experts and requests", "layouts.dies:passes"),
+        _alike("energy of counted work", "silicon.energy:of_pool"),
+        _alike("area by part", "silicon.area:dies"),
+    ),
     PRODUCT: (Way("the product with its messages", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
     SUMMA: (
         Way("the product with its loads and messages", "readers.closed_summa:price", EVENTS, CYCLES),
@@ -162,6 +180,10 @@ WAYS: dict[str, tuple[Way, ...]] = {
         *SILICON,
     ),
     COLLECTIVE: (Way("the collective", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
+    DIE_COLLECTIVE: (
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, CROSSINGS),
+        _alike("area by part", "silicon.area:dies"),
+    ),
     ATTENTION: (
         Way("attention with its loads and messages", "readers.closed_attention:price", EVENTS, CYCLES),
         TILE_BANKS,

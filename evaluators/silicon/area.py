@@ -228,6 +228,8 @@ def _around(chip: Chip) -> dict[str, Any]:
         found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     if chip.d2d is not None:
         found[BETWEEN] = found[BETWEEN] + _linked(chip)
+        if chip.mesh is not None:
+            outside = outside + 2 * maximum(links.port(chip) - own.host * LANE, 0.0)
     return found | {"links": outside * getattr(tech, own.reach)}
 
 

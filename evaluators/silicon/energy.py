@@ -73,6 +73,8 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     found = on_chip * supply.squared(chip)
     if chip.d2d is not None:
         found = found + activity.linked_bytes * links.between(chip).mean * _near(chip)
+    if chip.boxes is not None:
+        found = found + activity.boxed_bytes * _outside(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
 
 
@@ -97,7 +99,7 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
         + activity.elements * tech.element
         + activity.shared_bytes * tech.shared
     )
-    outside = activity.memory_bytes * chip.dram.byte + activity.linked_bytes * getattr(tech, own.reach + "_byte")
+    outside = activity.memory_bytes * chip.dram.byte + activity.linked_bytes * _outside(chip)
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
     return on_chip * supply.squared(chip) + outside
@@ -141,13 +143,18 @@ def _busy(chip: Chip) -> dict[str, Any]:
     byte = 2 * _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
     found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
-        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip)
+        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip) + links.port(chip) * _outside(chip)
     return found
 
 
 def _near(chip: Chip) -> Any:
     """Energy of a byte to the next die. [J/B]"""
     return getattr(chip.technology, chip.die.near + "_byte")
+
+
+def _outside(chip: Chip) -> Any:
+    """Energy of a byte over a link to other chips. [J/B]"""
+    return getattr(chip.technology, chip.die.reach + "_byte")
 
 
 def _length(chip: Chip) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.chip import Chip
+from dse.space.chip import Chip, box_sides
 from dse.space.elementwise import logarithm, maximum
 
 
@@ -83,8 +83,8 @@ def routed(rows: Any, cols: Any, topology: str) -> Any:
 
 def between(chip: Chip) -> Wiring:
     """Links between the dies of a chip of many; of one box, where they are in boxes."""
-    rows, cols = (chip.dies.rows, chip.dies.cols) if chip.boxes is None else (1, chip.boxes.size)
-    return wiring(rows, cols, chip.d2d.topology)
+    sides = (chip.dies.rows, chip.dies.cols) if chip.boxes is None else box_sides(chip.dies.cols, chip.boxes.size)
+    return wiring(*sides, chip.d2d.topology)
 
 
 def interfaces(chip: Chip) -> Any:
@@ -115,7 +115,7 @@ def stages(members: Any) -> Any:
 
 
 def port(chip: Chip) -> Any:
-    """What one die of a pool sends to the network between servers, one direction. [B/s], broadcasts over designs."""
+    """What one die sends to the network between servers, one direction. [B/s], broadcasts over designs."""
     if chip.boxes is not None:
         return chip.boxes.bandwidth
     nodes = None if chip.network is None else chip.network.nodes

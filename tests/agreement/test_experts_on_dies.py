@@ -75,6 +75,25 @@ def test_tokens_come_to_their_experts_and_back(of: Layer, topology: str) -> None
     np.testing.assert_allclose(of.computed(of.program(topology)), of.expected(), rtol=1e-9, atol=1e-12)
 
 
+@given(LAYERS, st.integers(1, 3))
+@settings(max_examples=15)
+def test_shared_experts_among_others_give_every_token_theirs(of: Layer, shared: int) -> None:
+    """Copies of one more expert on some dies, which all tokens go to in turn, beside their routed ones."""
+    dies, tokens, _ = of.choices.shape
+    experts = len(of.gate)
+    more = dies * -(-shared // dies)  # so that dies share out all of them; those beyond the copies get nothing
+    numbers = np.arange(dies * tokens).reshape(dies, tokens, 1) % shared + experts
+    choices = np.concatenate([of.choices, numbers], axis=2)
+    weights = np.concatenate([of.weights, np.ones(numbers.shape)], axis=2)
+    rng = np.random.default_rng(shared)
+    own = [rng.normal(size=one.shape[1:]) for one in (of.gate, of.up, of.down)]
+    every = [np.concatenate([one, np.tile(it, (more, 1, 1))]) for one, it in zip((of.gate, of.up, of.down), own, strict=True)]
+    placed_ = Layer(of.mesh, exchange_v.copies(choices, experts + more), of.x, choices, weights, *every)
+    gate, up = of.x @ own[0], of.x @ own[1]
+    expected = of.expected() + (gate / (1 + np.exp(-gate)) * up) @ own[2]
+    np.testing.assert_allclose(placed_.computed(placed_.program()), expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("turn", [1, 5], ids=["dispatch", "combine"])
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 @settings(max_examples=15)

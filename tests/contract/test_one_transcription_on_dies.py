@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dse.evaluators.account.many_dies import split
+from dse.evaluators.account.dies_limits import split
 from dse.evaluators.graph.operators import MIXING, Part
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import decode, prefill

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account import many_dies
+from dse.evaluators.account import dies_limits, many_dies
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.layouts.cuts import cut
 from dse.evaluators.layouts.dies import fullest
@@ -191,14 +191,14 @@ def test_splits_that_a_refusal_names_can_be_laid_out() -> None:
     for _ in range(60):
         said = {name: int(rng.integers(1, 12)) for name in ("tp", "pp", "ep")} | {"dp": int(rng.choice([0, 0, 3]))}
         design = of(**said)
-        if not many_dies.refused(design, job):
+        if not dies_limits.refused(design, job):
             continue
         plan, dies = design.mapping.decode, design.chip.dies
-        text = advice(many_dies.split(design, job.cases[0], "decode"), said["dp"], bounds(plan, dies, job.cases[0]))
+        text = advice(dies_limits.split(design, job.cases[0], "decode"), said["dp"], bounds(plan, dies, job.cases[0]))
         for changes in text.removeprefix("mapping.both.").split(", or "):
             first = dict(pair.split("=") for pair in changes.split(" and "))
             for value in next(iter(first.values())).split(" or "):
-                assert not many_dies.refused(
+                assert not dies_limits.refused(
                     of(**said | {n: int(v) for n, v in (first | {next(iter(first)): value}).items()}), job
                 )
                 named += 1

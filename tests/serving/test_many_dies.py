@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dse.evaluators import evaluate, explain
+from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.account.services import many_dies
 from dse.evaluators.evaluation import infeasible
 from dse.space.design import stacked
@@ -131,3 +131,18 @@ def test_guesses_have_rows() -> None:
     words = (*BOXES, "model=deepseek_v3", "model.deepseek_v3.layers=4", *split(1, 1, 8), *SERVED, *FEW)
     plain, guessed = (metrics(*words, f"workload.speculation={said}") for said in ("none", "{tokens: 1, acceptance: 1.0}"))
     assert guessed["tpot"] < plain["tpot"]
+
+
+def test_a_load_on_played_iterations_is_near_that_on_formulas() -> None:
+    words = (
+        "chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", "model=deepseek_v2_lite",
+        "model.deepseek_v2_lite.layers=4", "mapping.both.ep=8", "workload=serving", "workload.requests=6",
+        "workload.prompt=300", "workload.output=8",
+    )  # fmt: skip
+    question = asked(*words)
+    assert fidelities(question.base, question.workload) == ("steady", "closed", "events")
+    times = [
+        evaluate(stacked([question.base]), question.workload, fidelity=word).columns["tpot"][0] for word in ("closed", "events")
+    ]
+    assert times[0] == pytest.approx(times[1], rel=0.1)
+    assert times[0] != times[1]

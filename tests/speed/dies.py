@@ -6,6 +6,7 @@ import numpy as np
 
 from dse.evaluators import evaluate
 from dse.space.design import stacked
+from dse.space.fields import replaced
 from tests.samples import asked
 
 BATCHES = (64, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152)
@@ -34,10 +35,36 @@ def priced() -> list[tuple[str, str, str]]:
     begun = process_time()
     evaluate(stacked([question.base]), question.workload, fidelity="events")
     played = process_time() - begun
+    alone, many = (_random(*words) for words in (ALONE, (*WORDS, *step)))
     return [
+        (
+            "closed form, the same on 1,024 random dies, of the time that one such die and its share of requests takes",
+            f"{many / alone:.2f}",
+            "",
+        ),
         ("closed form, DeepSeek-V3 on a wafer of 64 dies, a grid of 89,600 designs", f"{count / taken:,.0f} designs/s", ""),
         ("events, the same on one new chip: prefill and decode, kernels and exchanges", f"{played:.1f} s CPU", ""),
     ]
+
+
+ALONE = (
+    "chip=tile_gh200", "chip.clock=1.9 GHz", *WORDS[1:], "workload.batch=[256]", "mapping.precision.weights=fp8",
+    "mapping.precision.activations=fp8", "mapping.precision.kv=fp8",
+)  # fmt: skip
+"""One die of the wafer by itself, with the requests that it has there."""
+
+
+def _random(*words: str) -> float:
+    """CPU seconds for 1,024 random dies: the median of three times, of new ones each. [s]"""
+    question, rng, taken = asked(*words), np.random.default_rng(0), []
+    usual = question.base.chip.hbm.channel_bandwidth, question.base.chip.clock
+    for count in (1, 1024, 1024, 1024):  # the first one loads what is loaded
+        rates = zip(rng.uniform(0.5, 2.0, count) * usual[0], rng.uniform(0.6, 1.2, count) * usual[1], strict=True)
+        designs = [replaced(question.base, {"chip.hbm.channel_bandwidth": a, "chip.clock": b}) for a, b in rates]
+        begun = process_time()
+        evaluate(stacked(designs), question.workload)
+        taken.append(process_time() - begun)
+    return float(np.median(taken[1:]))
 
 
 def _grid(batch: int) -> int:

@@ -22,19 +22,16 @@ import numpy as np
 
 from dse.evaluators.account import many_dies
 from dse.evaluators.account.breakdown import Row, repeated
+from dse.evaluators.account.dies_limits import count, layout_limits, one_split, port_limit
 from dse.evaluators.account.dies_memory import caches, fed_weights, units_of, weights
 from dse.evaluators.account.many_dies import (
     HIDDEN,
     Played,
     area_parts,
     areas,
-    count,
     handed,
     in_detail,
-    layout_limits,
-    one_split,
     played,
-    port_limit,
     stages_of,
 )
 from dse.evaluators.account.phase import Phase
@@ -62,7 +59,7 @@ from dse.space.workload import Case, Load
 
 __all__ = ["area_parts", "areas"]
 
-FIDELITIES = ("closed",)
+FIDELITIES = ("closed", "events")
 
 ONE_BY_ONE = True
 
@@ -517,7 +514,7 @@ def _copies(design: Design, of: Pool) -> Array:
     """Places of the dies of each copy of attention, all stages of it together; shape (copies, members)."""
     plan, cols, (first, rows) = getattr(design.mapping, of.phase), int(design.chip.dies.cols), of.rows
     split = of.of
-    at = placed(plan.placement, rows, cols, split.dp * split.pp, split.group) + first * cols
+    at = placed(plan.placement, rows, cols, split.dp * split.pp, split.group, split.tp) + first * cols
     at = at[:, : split.copies * split.tp]
     each = at.reshape(split.dp, split.pp, split.copies, split.tp)
     return np.asarray(each.transpose(0, 2, 1, 3).reshape(split.dp * split.copies, -1))

@@ -11,6 +11,7 @@ from dse.space.software import software_of
 from dse.space.workload import Asked
 
 SHORT = {
+    "BOXES": "+chip.boxes={size:4,bandwidth:50GB/s,latency:3us,start:2us}",
     "EXPERTS": "+mapping.precision.experts=mxfp4 +mapping.precision.attention=mxfp8",
     "EXCHANGES": "workload=collective workload.pattern=[all_to_all,allreduce,allgather,reduce_scatter]"
     " workload.along=rectangle workload.root=0",
@@ -22,6 +23,8 @@ SHORT = {
     "SERVED": "workload=serving workload.requests=6 workload.prompt=300 workload.output=8",
     "SMALL": "chip.mesh.rows=4 chip.mesh.cols=4 chip.hbm.channels=4",
     "SUMS": "workload.pattern=[allreduce] workload.along=rectangle workload.root=0 workload.group=mesh workload.combine=sum",
+    "TREES": "workload=collective workload.pattern=[allreduce,multicast,reduce] workload.along=rectangle workload.root=0"
+    " workload.bytes=[64KiB]",
     "TINY": "workload.batch=[2] workload.prompt=48 workload.output=4",
 }
 """What several questions say alike."""
@@ -114,6 +117,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16,48] "
         "workload.prompt=100 workload.output=8 mapping.both.tp=2 mapping.both.ep=4 mapping.both.pp=2 "
         "mapping.both.attention.dataflow=flat_rows mapping.both.overlap=halves",
+        "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16] $BOXES "
+        "workload.prompt=100 workload.output=8 mapping.both.ep=8 mapping.both.pp=1 mapping.both.exchange=by_node "
+        "mapping.both.placement=linear mapping.both.experts.shared=4",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+        "workload.prompt=512 workload.output=4 mapping.both.ep=8 mapping.both.exchange=by_node fidelity=events",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 "
         "workload.batch=[4] workload.prompt=40 workload.output=2 mapping.both.ep=4 mapping.both.pp=1 fidelity=events",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
@@ -153,6 +161,17 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=h100 workload=collective stack=trtllm_h100 mapping=sglang mapping.both.tp=8 mapping.both.allreduce=library "
         "$SUMS workload.bytes=[64KiB,64MiB]",
         "chip=a100 workload=collective stack=tuned mapping=sglang mapping.both.tp=4 $SUMS workload.bytes=[1MiB]",
+    ),
+    "collective_of_dies": (
+        "chip=wafer64 $EXCHANGES mapping.collective=direct workload.bytes=[64KiB,16MiB]",
+        "chip=wafer64 $TREES mapping.collective=ktree mapping.within=hardware mapping.members=16 mapping.placement=blocks",
+        "chip=h800_ep $TREES workload.pattern=allreduce mapping.collective=two_level",
+        "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $EXCHANGES mapping.collective=direct workload.bytes=[256KiB] "
+        "fidelity=events",
+        "chip=h800_ep chip.dies.rows=2 workload=collective workload.pattern=all_to_all workload.along=rectangle "
+        "workload.root=0 mapping.collective=by_node workload.bytes=[1MiB] fidelity=events",
+        "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $EXCHANGES mapping.collective=direct workload.bytes=[256KiB] "
+        "fidelity=cycles",
     ),
     "product": (
         "chip=wse2 workload=gemm workload.shapes=[300x512x700,1x512x300]",
@@ -267,6 +286,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.output=4 mapping.serving.batch=4",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4 mapping.both.attention.dataflow=flat_rows",
+        "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
+        "mapping.both.tp=2 mapping.serving.batch=2 mapping.serving.tokens=64 workload=serving workload.requests=2 "
+        "workload.prompt=40 workload.output=3 fidelity=events",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
+        "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.batch=16 mapping.serving.tokens=1024 $SERVED "
+        "fidelity=events",
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
         "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 mapping.serving.batch=4 "
         "mapping.serving.tokens=256",

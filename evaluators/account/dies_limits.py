@@ -1,0 +1,263 @@
+"""What many dies hold a split to: that it can be laid out, has its links, and spreads its requests; and what would do."""
+
+from dataclasses import replace
+
+from dse.evaluators.account.stretches import Stretches
+from dse.evaluators.layouts.dies import Split, physical, split_of
+from dse.evaluators.layouts.legal_splits import advice, bounds, stages
+from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
+from dse.evaluators.readers.crossings import node, together
+from dse.space.chip import Chip, box_sides
+from dse.space.design import Design
+from dse.space.elementwise import Array, ceil_div
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import Mapping, SplitPlan
+from dse.space.model import Model
+from dse.space.parameters import shared_width
+from dse.space.workload import Case
+
+
+def refused(design: Design, job: Stretches) -> list[Limit]:
+    """What cannot be laid out at all: more ranks than dies, stages than units, or groups that do not fit one another."""
+    (case,) = job.cases
+    found = [limit for name in ("prefill", "decode") for limit in layout_limits(design, case, name)]
+    return found if any(limit.need > limit.have for limit in found) else []
+
+
+def layout_limits(design: Design, case: Case, phase: str, said: Split | None = None, rows: int = 0) -> list[Limit]:
+    """That a phase of a case can be laid out.
+
+    Args:
+        design, case, phase: as they are.
+        said: how it is divided; None where the batch says how many micro-batches.
+        rows: of dies that it has; 0 for all.
+    """
+    chip, model, where = _chip(design), case.model, f"mapping.{phase}"
+    of = said or split(design, case, phase)
+    routed = 1 if model.experts is None else physical(model.experts, of.redundant, of.shared)
+    routed = of.ep if of.attention and model.experts is None else routed
+    whole = of.ep if of.attention else of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
+    rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
+    blocks = _plan(design, phase).placement in RECTANGLES and of.ranks <= rows_ * cols_ and routed % of.ep == 0
+    size = 1 if chip.boxes is None else int(chip.boxes.size)
+    boxed = [] if chip.boxes is None else [Limit("chip.boxes.size", _multiple(count(chip), size), count(chip) * 1.0, "1")]
+    uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
+    return [
+        Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
+        Limit(f"{where}.pp", of.pp * 1.0, stages(case) * 1.0, "1"),
+        Limit(f"{where}.ep", _multiple(routed, of.ep), routed * 1.0, "1"),
+        Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
+        Limit("chip.dies", of.ranks * 1.0, count(chip) * 1.0, "1"),
+        Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
+        Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
+        *boxed,
+        *_apart_limits(_plan(design, phase), of, where),
+        Limit(f"{where}.experts.shared", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
+        *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
+    ]
+
+
+def _apart_limits(plan: SplitPlan, of: Split, where: str) -> list[Limit]:
+    """That dies of attention are whole copies of it, and that tokens go between them and FFNs in the one way that there is."""
+    if not of.attention:
+        return []
+    others = {
+        "exchange": plan.exchange != "direct",
+        "overlap": plan.overlap != "none",
+        "sums": plan.sums == "two_level",
+        "experts.shared": of.shared > 0,
+    }
+    return [
+        Limit(f"{where}.attention_dies", _multiple(of.attention, of.tp), of.attention * 1.0, "1"),
+        *(Limit(f"{where}.{name}", 2.0, 1.0, "layout") for name, said in others.items() if said),
+    ]
+
+
+def _placeable(model: Model, of: Split) -> bool:
+    """Whether shared experts can be placed as experts, where somebody asks for that: they are as wide, on several dies."""
+    experts = model.experts
+    if not of.shared:
+        return True
+    return experts is not None and experts.shared > 0 and of.ep > 1 and shared_width(experts) == experts.intermediate
+
+
+RECTANGLES = ("blocks", "entwine")
+"""Placements in which groups are rectangles."""
+
+
+def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) -> list[Limit]:
+    """That sums of two levels have nodes of as many dies each, where somebody asks for them."""
+    if plan.sums != "two_level" or of.tp == 1 or of.attention:
+        return []
+    alike = uncut or of.ranks > count(chip) or of.group % of.tp or node(chip, _at(chip, plan, of), of.tp)
+    return [Limit(where, 1.0 if alike else 2.0, 1.0, "layout")]
+
+
+def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
+    """Dies of each stage of each copy of the model."""
+    return placed(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group, of.tp)
+
+
+def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
+    """Whether tokens can go as a plan says: by boxes only where groups have as many dies in each, one after the other; from the
+    nearest die of a copy of attention only where it has several, and experts are shared out.
+    """
+    if of.attention:
+        return True
+    if plan.exchange == "near":
+        return of.tp > 1 and of.ep > 1
+    if plan.exchange != "by_node" or of.ranks > count(chip):
+        return True
+    if chip.boxes is None:
+        return False
+    return together(_at(chip, plan, of), int(chip.boxes.size)) > 0
+
+
+def _places(design: Design, case: Case, phase: str) -> int:
+    """Places that requests are spread over evenly; prompts that go one by one are as many micro-batches as there are."""
+    of = split(design, case, phase)
+    one_by_one = phase == "prefill" and not _mapping(design).prefill.microbatches
+    return of.dp * of.copies * of.halves if one_by_one else of.slots
+
+
+def _multiple(number: int, of: int) -> float:
+    """The next multiple."""
+    return float(ceil_div(number, of) * of)
+
+
+def early(design: Design, job: Stretches) -> list[Limit]:
+    """Limits that are known before anything is priced: layouts, and requests that are spread evenly."""
+    (case,), found = job.cases, []
+    for name in ("prefill", "decode"):
+        found += layout_limits(design, case, name)
+        slots = _places(design, case, name)
+        found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
+    return found
+
+
+def limits(design: Design, job: Stretches) -> list[Limit]:
+    """Layouts, ports of dies, and requests that are spread evenly."""
+    (case,) = job.cases
+    both = [split(design, case, name) for name in ("prefill", "decode")]
+    return [*early(design, job), one_split(*both), port_limit(_chip(design))]
+
+
+def one_split(before: Split, after: Split) -> Limit:
+    """Where the same dies do both phases."""
+    alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
+    return Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1")
+
+
+def port_limit(chip: Chip) -> Limit:
+    """Links of a die, which its topology takes."""
+    boxes = chip.boxes
+    rows, cols = int(chip.dies.rows), int(chip.dies.cols)
+    rows, cols = (rows, cols) if boxes is None else box_sides(cols, int(boxes.size))
+    return Limit("chip.d2d.ports", ports_needed(rows, cols, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
+
+
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
+    """In words, what would do."""
+    chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
+    phase, _, field = address.removeprefix("mapping.").partition(".")
+    apart = phase in ("prefill", "decode") and split(design, case, phase).attention
+    if apart and field in WITH_APART:
+        return f"dies of attention and of FFNs are apart: {WITH_APART[field]}"
+    if address == "workload.batch":
+        slots = max(_places(design, case, name) for name in ("prefill", "decode"))
+        near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
+        said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
+        return f"copies of attention x micro-batches are {slots}: {said} requests are spread evenly over them"
+    if address == "chip.dies":
+        ranks = {name: split(design, case, name) for name in ("prefill", "decode")}
+        phase, of = max(ranks.items(), key=lambda pair: pair[1].ranks)
+        copies = f", {of.dp} copies of them" if of.dp > 1 else ""
+        return f"{of.pp} stages of {of.group} dies{copies}: {_nearest(design, case, phase)}"
+    if address == "chip.d2d.ports":
+        sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
+        return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
+    if address == "chip.boxes.size":
+        return f"{count(chip)} dies are no whole number of boxes: other sides of chip.dies"
+    if field == "exchange" and _plan(design, phase).exchange == "near":
+        return "tokens are near by where several dies share attention, and experts: mapping.both.tp and ep above 1, or direct"
+    if field == "exchange":
+        if chip.boxes is None:
+            return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
+        return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
+    if field == "sums":
+        whose = "row of dies" if chip.boxes is None else "box"
+        return f"copies of attention have not as many dies in each {whose}: another tp or placement, or sums=ring or ktree"
+    if field == "ep":
+        of, experts = split(design, case, phase), case.model.experts
+        whole = f"in groups of whole copies of attention on {of.tp} dies"
+        of_all = "" if experts is None else f"{physical(experts, of.redundant, of.shared)} experts"
+        whose = f"has {of_all}, {whole}" if of_all else "has no experts"
+        return f"{case.model.name} {whose}: {_nearest(design, case, phase)}"
+    if field == "experts.shared":
+        return f"{_unplaced(case.model, split(design, case, phase))}: mapping.both.experts.shared=0 has one on every die"
+    if field == "placement":
+        others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
+        return f"no rectangles of so many dies fit: {', or '.join(others)}"
+    if field == "pp":
+        units = f"the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
+        return f"{worst.have:.0f} units, {units}: {_nearest(design, case, phase)}"
+    if field == "tp" and worst.have > 1:
+        return f"{case.model.heads} heads: {_nearest(design, case, phase)}"
+    if field == "tp":
+        return "prefill and decode are on the same dies: mapping.both.tp, pp, ep, dp and experts count for both phases"
+    if address == "chip.hbm.capacity":
+        return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
+    return ""
+
+
+def _unplaced(model: Model, of: Split) -> str:
+    """Why shared experts cannot be placed as experts."""
+    if model.experts is None or not model.experts.shared:
+        return f"{model.name} has no shared experts"
+    return "no dies share out experts" if of.ep == 1 else "shared experts are not as wide as routed ones"
+
+
+WITH_APART = {
+    "attention_dies": "mapping.both.attention_dies in whole copies of tp",
+    "exchange": "tokens go to them directly, mapping.both.exchange=direct",
+    "overlap": "micro-batches go to and fro between them, mapping.both.overlap=none",
+    "sums": "mapping.both.sums=ring or ktree",
+    "experts.shared": "each die of FFNs has all shared experts, mapping.both.experts.shared=0",
+}
+"""What would do beside dies of attention alone, by fields of a plan."""
+
+
+def _nearest(design: Design, case: Case, phase: str) -> str:
+    """In overrides, the nearest splits that can be laid out."""
+    if (of := split(design, case, phase)).attention:
+        return f"a stage has attention_dies and ep dies, {of.attention} and {of.ep}: smaller ones, or fewer stages"
+    plan = _plan(design, phase)
+    return advice(split(design, case, phase), int(plan.dp), bounds(plan, _chip(design).dies, case))
+
+
+def split(design: Design, case: Case, phase: str) -> Split:
+    """How a phase of a case is divided."""
+    return split_of(_plan(design, phase), _chip(design).dies, case.batch if phase == "prefill" else 0)
+
+
+def _plan(design: Design, phase: str) -> SplitPlan:
+    plan: SplitPlan = getattr(_mapping(design), phase)
+    return plan
+
+
+def one_die(chip: Chip) -> Chip:
+    """One die, with nothing around it."""
+    return replace(chip, dies=None, d2d=None, boxes=None)
+
+
+def count(chip: Chip) -> int:
+    """Dies."""
+    return int(chip.dies.rows) * int(chip.dies.cols)
+
+
+def _chip(design: Design) -> Chip:
+    return design.chip
+
+
+def _mapping(design: Design) -> Mapping:
+    return design.mapping

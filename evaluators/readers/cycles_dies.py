@@ -1,0 +1,168 @@
+"""What dies do together on routers of a mesh, flit by flit: the messages of `events_dies`, one design at a time.
+
+Each die has a router of `VCS` virtual channels, whose links take so many cycles for a flit as its port to the die takes fewer.
+Packets go in the order in which a die sends; who waits for room holds what is behind it in its channel, as links by themselves
+do not. Buffers are as deep as credits say, or, where those are not said, deeper than anything waits for.
+"""
+
+import numpy as np
+
+from dse.evaluators.machine.d2d import Level, crossings, routes
+from dse.evaluators.machine.net import CORE, Net, network
+from dse.evaluators.machine.tasks import NOTE, PACKET, STACK, Floor, Packets, Tasks, perform
+from dse.evaluators.readers.cycles import deadlock
+from dse.evaluators.readers.die_exchange import BARRIER
+from dse.evaluators.readers.events_dies import CHUNK, Played
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+
+VCS = 16
+"""Virtual channels of a port: as many as routers are played with."""
+
+FLITS = 32
+"""Of a message of middle length: fewer, and rounding of the others shows; more take longer to play."""
+
+PACKED = 4
+"""Flits of a packet, at most."""
+
+MOST = 40_000_000
+"""Flits times the links that they cross that are played: some minutes."""
+
+DEEP = 512
+"""Flits of a channel, at least, where credits make nobody wait."""
+
+SHALLOW = 4
+"""Flits of a channel, at least, where credits bound them: whole numbers of fewer would be far from what is said."""
+
+HOPS = 2, 1024
+"""Cycles of a hop: at least its router's one and its link's one; of longer ways flits may be rounded, which they hide."""
+
+WIDTHS = 16
+"""Cycles of a flit on a link, at most."""
+
+
+def messages(
+    level: Level,
+    source: Array,
+    target: Array,
+    nbytes: Array,
+    *,
+    then: Array | None = None,
+    barrier: float = BARRIER,
+    interleave: bool = True,
+    held: bool = False,
+    chunk: float = CHUNK,
+) -> Played:
+    """As `events_dies.messages`; `held` and `chunk` make no difference, as routers hold what waits, in packets of their own.
+
+    Raises:
+        DesignError: links that are no mesh, more flits than can be played, or packets that wait for one another.
+    """
+    if level.topology != "mesh" or level.outer is not None:
+        have = "these are in boxes" if level.outer is not None else f"these are a {level.topology}: say chip.d2d.topology=mesh"
+        raise DesignError(f"fidelity: cycles plays routers of one mesh of dies, and {have}; events plays their links")
+    of = routes(level.rows, level.cols, level.topology)
+    moves = (source != target) & (nbytes > 0)
+    done = np.zeros(len(source))
+    over, far = crossings(of, (source * level.dies + target)[moves])
+    links = np.bincount(over, np.repeat(nbytes[moves], far), len(of.ends))
+    if not moves.any():
+        return Played(0.0, done, links)
+    onward = np.full(int(moves.sum()), -1) if then is None else then
+    wide, ported = _widths(level)
+    flit, cycle, hop = _flit(level, nbytes[moves], wide)
+    flits = np.maximum(np.round(nbytes[moves] / flit), 1).astype(np.int64)
+    if int(flits @ far) > MOST:
+        raise DesignError(f"fidelity: cycles would play {int(flits @ far):,} flits over links; {MOST:,} at most, or events")
+    tasks, packets, targets = _packed(level, source[moves], target[moves], flits, onward, interleave=interleave, pace=ported)
+    net = _routers(level, targets, flit, hop, wide, ported)
+    if not perform(net, _floor(level, tasks, packets), tasks, packets):
+        raise DesignError(f"fidelity: deadlock: {deadlock(net, level.cols)}; give chip.d2d.credits more")
+    done[moves] = tasks.done[-len(flits) :] * cycle
+    return Played(float(done.max()) + barrier, done, links)
+
+
+def _widths(level: Level) -> tuple[int, int]:
+    """Cycles of a flit on a link and at a die's port, whole numbers that are nearest to what these take.
+
+    >>> _widths(Level(4, 4, "mesh", 4, 1e12, 256e-9)), _widths(Level(4, 4, "mesh", 4, 1e12, 256e-9, inject=1.5e12))
+    ((4, 1), (3, 2))
+    """
+    ports = float(level.injection) / float(level.rate)
+    some = [(wide, max(round(wide / ports), 1)) for wide in range(1, WIDTHS + 1)]
+    return min(some, key=lambda pair: (round(abs(pair[0] / pair[1] / ports - 1), 3), pair[0]))
+
+
+def _flit(level: Level, nbytes: Array, wide: int) -> tuple[float, float, int]:
+    """Bytes of a flit, a cycle [s], and cycles of a hop: as many bytes as make that a whole number."""
+    bandwidth, latency = float(level.bandwidth), float(level.latency)
+    flit = float(np.median(nbytes)) / FLITS
+    if level.credits > 0:
+        flit = min(flit, float(level.credits) / VCS / SHALLOW)
+    hop = min(max(round(latency * bandwidth * wide / flit), HOPS[0]), HOPS[1])
+    flit = latency * bandwidth * wide / hop if latency > 0 else flit
+    return flit, flit / bandwidth / wide, hop
+
+
+def _packed(
+    level: Level, source: Array, target: Array, flits: Array, then: Array, *, interleave: bool, pace: int
+) -> tuple[Tasks, Packets, Array]:
+    """Tasks and packets of messages, and targets of packets: each packet's start, its arrival, and each message's end."""
+    pieces = -(-flits // PACKED)
+    message = np.repeat(np.arange(len(flits)), pieces)
+    place = np.arange(len(message)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    order = np.lexsort((message, place)) if interleave else np.arange(len(message))
+    message, place = message[order], place[order]
+    size = np.minimum(flits[message] - place * PACKED, PACKED)
+    count, ends = len(message), len(flits)
+    waits = np.zeros(ends, np.int64)
+    waits[then[then >= 0]] = 1
+    needs = np.concatenate([waits[message], np.ones(count, np.int64), pieces]).astype(np.int32)
+    after = np.concatenate([np.zeros(count, np.int64), 2 * count + message])  # of starts, of arrivals
+    begun = [np.flatnonzero(message == one) if one >= 0 else np.zeros(0, np.int64) for one in then.tolist()]
+    lists = np.concatenate([[0] * count, [1] * count, [len(of) for of in begun]]).astype(np.int64)
+    onward = np.concatenate([after[count:], *begun]) if ends else after
+    none, empty = np.full(count, -1), np.zeros(count, np.int64)
+    kind = np.concatenate([np.full(count, PACKET), np.full(count + ends, NOTE)]).astype(np.uint8)
+    total = len(kind)
+    tasks = Tasks(
+        kind, np.append(np.arange(count), np.zeros(count + ends, np.int64)), np.zeros(total), np.zeros(total), needs,
+        np.zeros(total), np.concatenate([[0], np.cumsum(lists)]), onward.astype(np.int64), np.full(total, -1), np.zeros(total),
+    )  # fmt: skip
+    packets = Packets(
+        source[message].astype(np.int64), np.full(count, CORE), np.arange(count), size, np.full(count, float(pace)), empty,
+        empty.copy(), np.zeros(count), none, none.copy(), none.copy(), count + np.arange(count), none.copy(), empty.copy(),
+        size.copy(), empty.copy(),
+    )  # fmt: skip
+    return tasks, packets, (target[message] << 3) + CORE
+
+
+def _routers(level: Level, targets: Array, flit: float, hop: int, wide: int, ported: int) -> Net:
+    """Empty routers, with buffers for as many flits as credits say."""
+    trip = 2 * hop // wide + 2
+    depth = max(round(level.credits / flit / VCS), 1) if level.credits > 0 else max(DEEP, 2 * trip)
+    width = np.full((level.dies, CORE + 1), wide)
+    width[:, CORE] = ported
+    net = network(
+        level.rows, level.cols, VCS, depth, route=0, forward=hop - 1, credit=hop, eject=1, inject=1, local=1, roomy=True,
+        width=width, packets=len(targets),
+    )  # fmt: skip
+    net.target[:] = targets
+    return net
+
+
+def _floor(level: Level, tasks: Tasks, packets: Packets) -> Floor:
+    """Nobody computes: who sends, and what has begun."""
+    begin = np.flatnonzero(tasks.needs == 0)
+    stack, counts = np.zeros(len(tasks.kind) + 1, np.int64), np.zeros(8, np.int64)
+    stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
+    events, dies = len(tasks.kind) + len(packets.router) + 1, level.dies
+
+    def nobody(*shape: int) -> Array:
+        return np.full(shape, -1, np.int64)
+
+    return Floor(
+        np.zeros(0), nobody(0, 2), nobody(dies, 2), np.zeros(dies, np.int64), nobody(dies), np.zeros(dies, np.uint8),
+        np.zeros(dies, np.int64), 0.0, 0.0, 0.0, np.arange(len(packets.router)), np.zeros((0, dies), np.int32),
+        np.zeros(events), np.zeros(events, np.int64), stack, nobody(4 * dies, 2), nobody(0), 0, 0.0, 0.0, counts,
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""Collectives between dies by themselves, as a user asks for them."""
+
+import numpy as np
+import pytest
+
+from dse.evaluators import evaluate, explain, fidelities
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.readers.die_sums import root_of
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from tests.samples import asked
+
+ALL = ("workload=collective", "workload.along=rectangle", "workload.root=0")
+BOXES = "+chip.boxes={size: 4, bandwidth: 50 GB/s, latency: 3 us, start: 2 us}"
+FOUR = ("chip=wafer64", "chip.dies.rows=4", "chip.dies.cols=4", *ALL)
+
+
+def latency(*words: str, fidelity: str = "closed") -> float:
+    of = asked(*words)
+    return float(evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+
+
+def refused(*words: str) -> str:
+    of = asked(*words)
+    return str(infeasible(of.base, of.workload))
+
+
+KINDS = [
+    ("all_to_all", "direct"),
+    ("allgather", "ring"),
+    ("allreduce", "two_level"),
+    ("allreduce", "direct"),
+    ("reduce", "ktree"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "carrier"), KINDS)
+def test_three_readers_agree_on_sixteen_dies(pattern: str, carrier: str) -> None:
+    """16 dies: events are within 15 % of the closed form, and within 3 % of routers flit by flit."""
+    words = (*FOUR, f"workload.pattern={pattern}", f"mapping.collective={carrier}", "workload.bytes=[8 MiB]")
+    closed, events, cycles = (latency(*words, fidelity=word) for word in ("closed", "events", "cycles"))
+    assert closed == pytest.approx(events, rel=0.15)
+    assert events == pytest.approx(cycles, rel=0.03)
+
+
+def test_every_reader_is_there_for_dies_of_both_kinds() -> None:
+    for chip in ("wafer64", "h800_ep"):
+        of = asked(f"chip={chip}", *ALL, "workload.pattern=allreduce")
+        assert fidelities(of.base, of.workload) == ("closed", "events", "cycles")
+
+
+def test_legs_add_up_and_tiles_are_the_first_and_the_last() -> None:
+    of = asked(*FOUR, "workload.pattern=allreduce", "mapping.within=tree", "workload.bytes=[64 KiB]")
+    found = explain(of.base, of.workload.cases[0])
+    assert [row.segment for row in found.rows] == ["within a die", "between dies", "back in a die"]
+    assert found.seconds == pytest.approx(
+        latency(*FOUR, "workload.pattern=allreduce", "mapping.within=tree", "workload.bytes=[64 KiB]")
+    )
+    assert found.rows[1].seconds == pytest.approx(latency(*FOUR, "workload.pattern=allreduce", "workload.bytes=[64 KiB]"))
+
+
+def test_a_reduction_and_a_multicast_are_an_allreduce() -> None:
+    tree = (*FOUR, "mapping.collective=ktree", "workload.bytes=[1 MiB]")
+    root = f"workload.root={root_of(16, 2)}"
+    parts = [latency(*tree, f"workload.pattern={word}", root) for word in ("reduce", "multicast")]
+    parts.append(latency(*tree, "workload.pattern=allreduce"))
+    assert parts[0] + parts[1] == pytest.approx(parts[2] + 2e-6)  # one barrier instead of two
+
+
+def test_a_far_root_takes_longer() -> None:
+    words = (*FOUR, "mapping.collective=ktree", "mapping.ktree_k=1", "workload.pattern=multicast", "workload.bytes=[1 KiB]")
+    middle, corner = (latency(*words, f"workload.root={root}") for root in (5, 0))
+    assert middle < corner
+
+
+def test_one_group_after_the_other_is_a_stack() -> None:
+    of = asked(
+        *FOUR, "workload.pattern=allreduce", "workload.bytes=[1 MiB]", "+space.chip.d2d.bandwidth=choice(1 TB/s,160 GB/s)"
+    )
+    many = of.space.stack({"chip.d2d.bandwidth": np.array([1e12, 160e9])})
+    found = evaluate(many, of.workload).columns["latency"]
+    alone = [
+        latency(*FOUR, "workload.pattern=allreduce", "workload.bytes=[1 MiB]", f"chip.d2d.bandwidth='{of} GB/s'")
+        for of in (1000, 160)
+    ]
+    assert found.tolist() == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("workload.pattern=allreduce", "mapping.members=6"), "the nearest are 4 and 8"),
+        (("workload.pattern=all_to_all", "mapping.collective=by_node"), "the chip has none"),
+        (("workload.pattern=all_to_all", "mapping.collective=by_node", BOXES, "mapping.members=4"), "of several boxes"),
+        (("workload.pattern=multicast", "mapping.collective=ktree", "workload.root=16"), "the last member of a group is 15"),
+        (("workload.pattern=allreduce", "chip.d2d.topology=full"), "takes 15 links a die"),
+        (("workload.pattern=allreduce", "workload.bytes=[1 TB]"), "parts would do"),
+    ],
+)
+def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
+    assert said in refused(*FOUR, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("workload.pattern=all_to_all",), "choose direct or by_node"),
+        (("workload.pattern=all_to_all", "mapping.collective=direct", "mapping.within=tree"), "do not share all_to_all"),
+        (("workload.pattern=allreduce", "workload.along=row"), "workload.along"),
+        (("workload.pattern=allreduce", "workload.root=3"), "nothing has a root"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_line(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        latency(*FOUR, *words)
+
+
+def test_routers_refuse_what_is_no_mesh() -> None:
+    for more in (("chip.d2d.topology=torus",), (BOXES,)):
+        with pytest.raises(DesignError, match="one mesh of dies"):
+            latency(*FOUR, "workload.pattern=allreduce", *more, fidelity="cycles")
