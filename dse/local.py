@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.acquisition import Known, Promise
+from dse.acquisition import Below, Known, Promise
 from dse.encoding import Places
 from dse.pareto import minimised
 from dse.samplers import Ask, Possible, Told, Values, every, sobol
@@ -46,6 +46,7 @@ class Local:
     """
 
     designs = None
+    _blind = BLIND
 
     def __init__(self, space: AnySpace, directions: Sequence[str], seed: int, start: int, possible: Possible = every) -> None:
         knobs = len(space.knobs)
@@ -115,11 +116,20 @@ class Local:
         """Rows of the next asks."""
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
         near = self._neighbours(rng)
-        if len(self._rows) <= near.shape[1] or rng.random() < BLIND:
+        if len(self._rows) <= near.shape[1] or rng.random() < self._blind:
             return near[rng.integers(len(near), size=1)]
         known = Known(np.array(self._rows), np.array(self._objectives), np.array(self._excess), self._front)
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
-        return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng)
+        below = self._below(known.rows, np.concatenate([near, waiting]))
+        return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng, below)
+
+    def _below(self, known: Array, at: Array) -> Below | None:
+        """What a lower fidelity says of rows that are known, and of those that are looked at; None where there is none."""
+        return None
+
+    def _members(self) -> Array:
+        """Rows that others are bred from."""
+        return np.array([self._rows[place] for place in self._front])
 
     def _neighbours(self, rng: np.random.Generator) -> Array:
         """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
@@ -158,7 +168,7 @@ class Local:
     def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
         """A third each of moved members, crosses of two, and members continued along a line; half of the latter moved too."""
         count = len(rows)
-        members = np.array([self._rows[place] for place in self._front])
+        members = self._members()
         # knobs that do not count in a member take any value, so that a move that makes them count has one
         one, two, three = (
             np.where(np.isnan(some), rows, some) for some in (members[rng.integers(len(members), size=count)] for _ in range(3))
