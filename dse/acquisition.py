@@ -40,12 +40,15 @@ class Known:
         objectives: to be made small, shape (designs, objectives).
         excess: by how much limits and constraints are broken in sum, 0 where all hold; shape (designs,).
         front: places in these arrays of the designs that no other beats.
+        out, beyond: rows of designs that break limits and have no objectives, shape (others, knobs), and by how much.
     """
 
     rows: Array
     objectives: Array
     excess: Array
     front: Sequence[int]
+    out: Array
+    beyond: Array
 
 
 @dataclass(frozen=True)
@@ -138,13 +141,16 @@ class Promise:
 
     def _predicted(self, known: Known, at: Array, below: Below | None) -> tuple[Array, Array]:
         """Means and standard deviations of each target, shape (designs, targets)."""
-        doubtful = bool(known.excess.any()) or (below is not None and bool(below.known.excess.any()))
+        doubtful = bool(known.excess.any() or len(known.out)) or (below is not None and bool(below.known.excess.any()))
         level = _level(len(known.rows))
         if (level, len(self._scales)) != (self._level, known.objectives.shape[1] + doubtful):
             _, x, targets, _ = self._learned(known, level, FIT, doubtful, below)
             self._level = level
             groups = self._groups(x)
-            self._scales = [fitted(x, groups, _even(target)[0]) for target in targets.T]
+            self._scales = [fitted(x, groups, _even(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
+            if doubtful:
+                features, steps = self._doubted(known, x, targets[:, -1], FIT)
+                self._scales.append(fitted(features, groups, _even(steps)[0]))
         scaled, x, targets, rho = self._learned(known, len(known.rows), LEARN, doubtful, below)
         features, groups = self._places.features(at), self._groups(x)
         trend = np.zeros((len(at), targets.shape[1]))
@@ -152,11 +158,21 @@ class Promise:
             features = np.hstack([features, scaled(below.at.objectives)])
             trend = rho * _targets(known, below.at.objectives, below.at.excess, doubtful)
         found = []
-        for scales, target in zip(self._scales, targets.T, strict=True):
+        learned = [(x, target) for target in targets.T]
+        if doubtful:
+            learned[-1] = self._doubted(known, x, targets[:, -1], LEARN)
+        for scales, (points, target) in zip(self._scales, learned, strict=True):
             even, centre, width = _even(target)
-            mean, spread = predicted(scales, x, groups, even, features)
+            mean, spread = predicted(scales, points, groups, even, features)
             found.append((mean * width + centre, spread * width))
         return np.stack([mean for mean, _ in found], axis=1) + trend, np.stack([spread for _, spread in found], axis=1)
+
+    def _doubted(self, known: Known, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
+        """Features and steps of designs that were evaluated, and of the last that broke limits and have no objectives."""
+        out, beyond = known.out[-most // 2 :], known.beyond[-most // 2 :]
+        if not len(out) or x.shape[1] > len(self._places.groups):
+            return x, steps
+        return np.vstack([x, self._places.features(out)]), np.append(steps, _step(beyond))
 
     def _groups(self, x: Array) -> Array:
         """The knob that a feature is of; objectives of a lower fidelity are counted on."""
@@ -173,7 +189,8 @@ class Promise:
             the multiple of each target that does.
         """
         y, excess = known.objectives[:told], known.excess[:told]
-        best, rest = np.split(np.argsort(lag(y, excess, known.objectives[known.front], *_box(known)), kind="stable"), [most * 3 // 4])
+        order = np.argsort(lag(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
+        best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
         x, targets = self._places.features(known.rows[rows]), _targets(known, y[rows], excess[rows], doubtful)
         rho = np.ones(targets.shape[1])
@@ -192,7 +209,7 @@ class Promise:
 
 
 def lag(y: Array, excess: Array, held: Array, low: Array, extent: Array) -> Array:
-    """How much better in all objectives designs would have to be for none of a front to beat them; more where limits are broken.
+    """How much better in all objectives designs would have to be for none of a front to beat them; more beyond limits.
 
     Args:
         y: objectives, to be made small, shape (designs, objectives).
@@ -209,8 +226,12 @@ def _targets(known: Known, y: Array, excess: Array, doubtful: bool) -> Array:
     """What processes are of, shape (designs, targets): objectives on the scale of those that are known, and a step."""
     columns = [_shaped(of, column) for of, column in zip(known.objectives.T, y.T, strict=True)]
     if doubtful:  # a step, as where all holds nothing says how nearly
-        columns.append(np.where(excess > 0, 0.6 + np.log1p(excess), -0.5))
+        columns.append(_step(excess))
     return np.stack(columns, axis=1)
+
+
+def _step(excess: Array) -> Array:
+    return np.where(excess > 0, 0.6 + np.log1p(excess), -0.5)
 
 
 def _multiple(high: Array, low: Array) -> Array:

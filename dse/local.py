@@ -63,6 +63,7 @@ class Local:
         self._objectives: list[Array] = []
         self._excess: list[float] = []
         self._front: list[int] = []
+        self._out: list[tuple[Array, float]] = []
         self._ahead: list[Values] = []
 
     def ask(self, number: int, forced: Values | None) -> Ask:
@@ -84,9 +85,11 @@ class Local:
     def tell(self, ask: Ask, told: Told) -> None:
         """Into what is known, and into the archive if nothing there is at least as good in everything."""
         row = self._waiting.pop(ask.number)
-        if told.objectives is None:
-            return
         excess = sum(max(0.0, value) for value in told.constraints.values())
+        if told.objectives is None:
+            if excess > 0:
+                self._out.append((row, excess))
+            return
         new = minimised(np.array([told.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
         front = self._front if excess == least else []
@@ -118,7 +121,14 @@ class Local:
         near = self._neighbours(rng)
         if len(self._rows) <= near.shape[1] or rng.random() < self._blind:
             return near[rng.integers(len(near), size=1)]
-        known = Known(np.array(self._rows), np.array(self._objectives), np.array(self._excess), self._front)
+        known = Known(
+            np.array(self._rows),
+            np.array(self._objectives),
+            np.array(self._excess),
+            self._front,
+            np.array([row for row, _ in self._out]).reshape(-1, near.shape[1]),
+            np.array([excess for _, excess in self._out]),
+        )
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
         below = self._below(known.rows, np.concatenate([near, waiting]))
         return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng, below)

@@ -1,8 +1,8 @@
 """Search by two fidelities: designs that a lower one has priced are promoted to the dear one by what they promise there.
 
 What promises is the hypervolume that is expected of a design, by the lower fidelity's answer and a model of the discrepancy
-(`dse/acquisition.py`). Candidates are a pool, the best of a screen or of a sample, and neighbours of both fronts, which the lower
-fidelity prices first. Asks are of the dear fidelity alone; what the lower one says decides only which.
+(`dse/acquisition.py`). Candidates are a pool, the best of a screen or of a sample, and neighbours of both fronts, which the
+lower fidelity prices first. Asks are of the dear fidelity alone; what the lower one says decides only which.
 """
 
 from collections.abc import Sequence

@@ -44,9 +44,7 @@ SPACES = {
         "+space.chip.mesh.rows='range(8,33,8)'",
         "+space.chip.mesh.cols='range(8,33,8)'",
         "+space.chip.core.sram='tag(KiB, choice(4,8,16,24,32,48))'",
-        "~objectives.cores",
         "+objectives.die_mm2=min",
-        "+objectives.energy=min",
     ),
     "attention": (
         "flat_fig9",
@@ -193,7 +191,8 @@ class Table:
         """Looked up at once."""
         for key, values, _ in batch:
             row = self._rows[tuple(values.items())]
-            metrics = dict(zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True))
+            found = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
+            metrics = {name: value for name, value in found if value == value}
             limit = int(self._grid.limit[row])
             binding = list(LIMITS)[limit] if limit >= 0 else ""
             self._found.append(Result(key, values, metrics, binding, float(self._grid.need[row]), float(self._grid.have[row])))
