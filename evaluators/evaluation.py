@@ -217,8 +217,14 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
 
 def possible(design: Design, workload: Workload) -> bool:
     """Whether one design keeps the limits that are known before anything is priced, at a thousandth of the cost."""
+    return all(limit.need <= limit.have for limit in early(design, workload))
+
+
+def early(design: Design, workload: Workload) -> list[Limit]:
+    """Limits of one design that are known before anything is priced; none where its layout knows of none."""
     judge = _judge(design, workload.cases[0])
-    return not hasattr(judge, "early") or all(limit.need <= limit.have for limit in judge.early(design, workload))
+    found: list[Limit] = judge.early(design, workload) if hasattr(judge, "early") else []
+    return found
 
 
 def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
@@ -246,8 +252,17 @@ def plays(design: Design, workload: Workload, fidelity: str) -> bool:
 
 def binding(design: Design, workload: Workload) -> Infeasible | None:
     """What binds one design most, itemised; None where every limit holds."""
+    return _worst(limits(design, workload))
+
+
+def binding_early(design: Design, workload: Workload) -> Infeasible | None:
+    """The same of limits that are known before anything is priced."""
+    return _worst(early(design, workload))
+
+
+def _worst(found: list[Limit]) -> Infeasible | None:
     worst: Infeasible | None = None
-    for limit in limits(design, workload):
+    for limit in found:
         row = int(np.argmax(limit.need))
         parts = tuple((name, _pick(value, row)) for name, value in limit.parts)
         verdict = Infeasible(limit.address, _pick(limit.need, row), _pick(limit.have, row), limit.unit, parts)

@@ -12,8 +12,11 @@ from dse.api import study_of
 from dse.ask_tell import search
 from dse.evaluators import PHYSICS, evaluate
 from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.evaluation import plays
 from dse.pareto import front, hypervolume, minimised
-from dse.samplers import Told, Values
+from dse.possible import limits_of
+from dse.promoted import Cheaper
+from dse.samplers import Told, Values, every
 from dse.search import plain, sampler
 from dse.space.design import digest
 from dse.space.elementwise import Array
@@ -136,10 +139,27 @@ class Grid:
         """Different designs."""
         return len(self.objectives)
 
+    @cached_property
+    def ruled_out(self) -> Array:
+        """Which designs break a limit that the product knows before it evaluates them, as `dse.possible` has it."""
+        space, workload = self.study.question.space, self.study.question.workload
+        if any(plays(one.base, workload, self.study.fidelity) for _, one in space.each):
+            return self.limit >= 0
+        out = np.zeros(self.size, dtype=bool)
+        if limits := limits_of(space, workload, self.study.fidelity):
+            for row in np.flatnonzero(self.limit >= 0):
+                out[row] = not limits.possible(space.row(self.columns, int(row)))
+        return out
+
     def rows(self) -> dict[tuple[object, ...], int]:
         """The row of a design, by the items of its values."""
         space = self.study.question.space
         return {tuple(space.row(self.columns, row).items()): row for row in range(self.size)}
+
+    def broken(self, row: int) -> tuple[str, float, float]:
+        """The limit that binds a design, with what it needs and has; "" where all hold."""
+        limit = int(self.limit[row])
+        return list(LIMITS)[limit] if limit >= 0 else "", float(self.need[row]), float(self.have[row])
 
     def share(self, rows: Array) -> float:
         """What some designs hold of the exact front's hypervolume, up to a tenth beyond the front's worst values."""
@@ -193,9 +213,7 @@ class Table:
             row = self._rows[tuple(values.items())]
             found = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
             metrics = {name: value for name, value in found if value == value}
-            limit = int(self._grid.limit[row])
-            binding = list(LIMITS)[limit] if limit >= 0 else ""
-            self._found.append(Result(key, values, metrics, binding, float(self._grid.need[row]), float(self._grid.have[row])))
+            self._found.append(Result(key, values, metrics, *self._grid.broken(row)))
             self.order.append(row)
 
     def collect(self) -> list[Result]:
@@ -207,8 +225,16 @@ class Table:
         """There is nothing to let go of."""
 
 
-def searched(grid: Grid, rows: dict[tuple[object, ...], int], name: str, seed: int, budget: int, seeds: list[Values]) -> Array:
-    """The rows that a search asks for, each the first time, in order.
+def searched(
+    grid: Grid,
+    rows: dict[tuple[object, ...], int],
+    name: str,
+    seed: int,
+    budget: int,
+    seeds: list[Values],
+    cheaper: Cheaper | None = None,
+) -> Array:
+    """The rows that a search asks for, each the first time, in order, without those that a limit rules out.
 
     Args:
         grid: to search.
@@ -217,6 +243,7 @@ def searched(grid: Grid, rows: dict[tuple[object, ...], int], name: str, seed: i
         seed: of the search.
         budget: different designs; for Optuna by itself, trials.
         seeds: values of the first asks.
+        cheaper: a lower fidelity, of which `local` promotes designs.
     """
     study = grid.study
     if name.startswith("optuna "):
@@ -231,11 +258,21 @@ def searched(grid: Grid, rows: dict[tuple[object, ...], int], name: str, seed: i
         space = study.question.space
         plain(name.removeprefix("optuna "), space, study.directions, seed=seed, trials=budget, evaluate=one)
         return np.array(order)
-    table = Table(grid, rows)
-    source = sampler(name, study.question.space, study.directions, seed=seed, population=study.search["population"])
+    out, directions = grid.ruled_out, study.directions
+
+    def possible(values: Values) -> bool:
+        return not out[rows[tuple(values.items())]]
+
+    def verdict(key: str, values: Values) -> Result | None:
+        row = rows[tuple(values.items())]
+        return Result(key, values, {}, *grid.broken(row)) if out[row] else None
+
+    known = possible if out.any() else every
+    table, population = Table(grid, rows), study.search["population"]
+    source = sampler(name, study.question.space, directions, seed=seed, population=population, possible=known, cheaper=cheaper)
     with TemporaryDirectory() as folder, closing(Store(f"{folder}/results.sqlite")) as store:
         store.begin(study.name, study.identity(), {})
-        search(study, store, source, table, budget, seeds, lambda told, results: None)
+        search(study, store, source, table, budget, seeds, lambda told, results: None, ruled_out=verdict)
     return np.array(table.order)
 
 
