@@ -246,7 +246,7 @@ def plain(
     """A search by Optuna alone, as its tutorial has it: its defaults, one trial after the other, repeated designs and all.
 
     Args:
-        name: nsga2 or tpe.
+        name: nsga2, tpe or gp.
         space: what is searched.
         directions: "max" or "min" for each objective.
         seed: of its sampler.
@@ -256,7 +256,7 @@ def plain(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    samplers = {"nsga2": optuna.samplers.NSGAIISampler, "tpe": optuna.samplers.TPESampler}
+    samplers = {"nsga2": optuna.samplers.NSGAIISampler, "tpe": optuna.samplers.TPESampler, "gp": optuna.samplers.GPSampler}
     study = optuna.create_study(
         sampler=samplers[name](seed=seed),
         directions=["maximize" if direction == "max" else "minimize" for direction in directions],

@@ -10,7 +10,7 @@ import numpy as np
 
 from dse import chips, formats
 from dse.build import Question, question
-from dse.evaluators import FIDELITIES, PHYSICS, fidelities, smaller
+from dse.evaluators import PHYSICS, fidelities, readers, smaller
 from dse.evaluators.account.metrics import METRICS, metric
 from dse.evaluators.evaluation import infeasible, shorter
 from dse.evaluators.passes.part import PART
@@ -117,7 +117,7 @@ class Study:
     def higher(self) -> str:
         """The fidelity at which its best designs are verified; "" where none is wanted, or its kind of chip has none."""
         found = [self.higher_of(space.base) for _, space in self.question.space.each]
-        return min((word for word in found if word), key=FIDELITIES.index, default="")
+        return min((word for word in found if word), key=readers().index, default="")
 
     def higher_of(self, base: Design) -> str:
         """The fidelity at which the best designs of one kind of chip are verified; "" where it has none."""
@@ -202,8 +202,8 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         for key in sorted(allowed - set(config[group])):
             raise DesignError(f"{group}.{key}: missing from the configuration")
     fidelity = config["fidelity"]
-    if fidelity not in FIDELITIES:
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), FIDELITIES)}")
+    if fidelity not in readers():
+        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), readers())}")
     for chosen, space in nouns.space.each:
         if chosen and fidelity not in (known := fidelities(space.base, nouns.workload)):
             raise DesignError(f"fidelity: chip {chosen[CHIP]} has no {fidelity} for this workload; it has {', '.join(known)}")
@@ -378,9 +378,9 @@ QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
 
 def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
     wanted, designs, side = config["fidelity"], config["designs"], config["side"]
-    higher = FIDELITIES[FIDELITIES.index(fidelity) + 1 :]
+    higher = readers()[readers().index(fidelity) + 1 :]
     if wanted not in ("none", "next", *higher):
-        below = f" is not above fidelity={fidelity}" if wanted in FIDELITIES else ""
+        below = f" is not above fidelity={fidelity}" if wanted in readers() else ""
         valid = ("none", "next", *higher)
         reason = f"valid: {', '.join(valid)}" if below else nearest(str(wanted), valid)
         raise DesignError(f"verify.fidelity: {wanted!r}{below or ' is no reader'}; {reason}")

@@ -13,6 +13,7 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, MADE, METRICS, Columns, Judged, Outcomes, empty, with_made, with_needs
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
+from dse.evaluators.judges import outside
 from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
@@ -116,10 +117,11 @@ def evaluate(
     metrics = with_needs(metrics)
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
+    outer = fidelity in outside.words()
     for rows, design in designs.groups:
         made = Judged(every, {}, silicon.limits(design.chip))
         _refuse_faults(design, workload.cases[0], fidelity)
-        if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
+        if PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
             found = [*reader.judged(design, workload, fidelity), *common, made]
             _fill(outcomes, rows, design, found, len(workload.cases), metrics)
@@ -133,8 +135,14 @@ def evaluate(
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
-    """The readers that a kind of chip has for a kind of workload, lowest first."""
-    return _readers(_judge(design, workload.cases[0]), design, part)
+    """The readers that a kind of chip has for a kind of workload, lowest first; those of packages last."""
+    found = _readers(_judge(design, workload.cases[0]), design, part)
+    return found if part else (*found, *outside.answering(design, workload.cases[0]))
+
+
+def readers() -> tuple[str, ...]:
+    """Every word of ``fidelity=``, lowest first: those that ship, and those of installed packages."""
+    return (*FIDELITIES, *outside.words())
 
 
 def alone(design: Design, fidelity: str) -> list[str]:
@@ -158,6 +166,8 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
     _refuse_faults(design, case, fidelity)
     if PART in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
+    if fidelity in outside.words():
+        return outside.explained(fidelity, _alone(design, Workload("", (case,), decode_at), fidelity))
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "limits") and binding(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
@@ -175,7 +185,7 @@ def power_over_time(design: Design, case: Asked, *, decode_at: str = "mean", fid
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
         mean. None where nothing has a time line (``fidelity=steady``, a part of a mesh) or a chip no technology.
     """
-    if PART in fidelity or design.chip.technology is None:
+    if PART in fidelity or fidelity in outside.words() or design.chip.technology is None:
         return None
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "profile"):
@@ -343,6 +353,18 @@ def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
 def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """One design by itself; on a part of its mesh case by case, as each has its own."""
     found: list[Judged] = []
+    if fidelity in outside.words():
+        if fidelity not in fidelities(design, workload):
+            known = ", ".join(fidelities(design, workload))
+            raise DesignError(
+                f"fidelity: {fidelity} does not answer for {plural(type(workload.cases[0]))} here; valid: {known}"
+            )
+        for row, case in enumerate(workload.cases):
+            single = replace(workload, cases=(case,))
+            closed = _reader(design, case, "closed").judged(design, single, "closed")
+            made = [*closed, *lengths(single), Judged((0,), {}, silicon.limits(design.chip))]
+            found += outside.judged(design, case, row, fidelity, made)
+        return found
     if PART not in fidelity:
         return list(_reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity))
     for row, whole in enumerate(workload.cases):
@@ -384,7 +406,7 @@ def _picked(design: Design, place: int) -> Design:
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     word, _, part = fidelity.partition(PART)
     if word not in FIDELITIES:
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
+        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, readers())}")
     reader = _judge(design, case)
     known = _readers(reader, design, bool(part))
     if word not in known:

@@ -1,5 +1,6 @@
 """Whole grids, evaluated once, and searches replayed on them by the product's own samplers and loop."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,6 +41,7 @@ SPACES = {
     ),
     "product": (
         "waferllm_gemm",
+        "search.window=4",
         "fidelity=events",
         "workload.shapes=[128x256x256]",
         "space.mapping.rows='range(4,33,4)'",
@@ -51,6 +53,7 @@ SPACES = {
     ),
     "attention": (
         "flat_fig9",
+        "search.window=4",
         "workload.batch=1",
         "workload.heads=4",
         "workload.keys=[300]",
@@ -70,6 +73,7 @@ SPACES = {
     ),
     "pipelines": (
         "hbm_in_models",
+        "search.window=4",
         "workload.batch=[16]",
         "workload.prompt=[1024]",
         "workload.output=[64]",
@@ -84,6 +88,7 @@ SPACES = {
     ),
     "dies": (
         "deepseek_wafer",
+        "search.window=4",
         "~space.mapping.both.tp",
         "+space.chip.d2d.bandwidth='tag(GB/s, choice(256,512,1024))'",
         "+space.chip.hbm.channel_bandwidth='tag(GB/s, choice(32,64,128))'",
@@ -94,6 +99,7 @@ SPACES = {
     ),
     "serving": (
         "npu_serving",
+        "search.window=4",
         "chip=h200",
         "model=llama3_8b",
         "mapping=serving",
@@ -187,8 +193,7 @@ def grid(name: str, folder: Path, *overrides: str) -> Grid:
     space = study.question.space
     assert space.combinations is not None
     columns = space.grid(0, space.combinations)
-    content = [("space", space.key), ("workload", study.context.workload), ("fidelity", study.fidelity), ("physics", PHYSICS)]
-    path = folder / f"{digest([*content, *study.objectives.items()])}.npz"
+    path = folder / f"{_name(study, study.fidelity)}.npz"
     if not path.exists():
         found = evaluate(space.stack(columns), study.question.workload, fidelity=study.fidelity)
         objectives = np.column_stack([found.columns[metric] for metric in study.objectives])
@@ -274,6 +279,44 @@ def searched(
         store.begin(study.name, study.identity(), {})
         search(study, store, source, table, budget, seeds, lambda told, results: None, ruled_out=verdict)
     return np.array(table.order)
+
+
+class Cheap:
+    """The screen's fidelity of a whole grid, as a search that promotes designs asks for it.
+
+    Args:
+        grid: whose designs.
+        folder: of the files, where it was evaluated before.
+    """
+
+    all = True
+
+    def __init__(self, grid: Grid, folder: Path) -> None:
+        study, space = grid.study, grid.study.question.space
+        self.fidelity, self._rows = study.screening, grid.rows()
+        path = folder / f"{_name(study, self.fidelity)}.npz"
+        if not path.exists():
+            found = evaluate(space.stack(grid.columns), study.question.workload, fidelity=self.fidelity)
+            objectives = np.column_stack([found.columns[metric] for metric in study.objectives])
+            np.savez(path, objectives=objectives, limit=found.limit, need=found.need, have=found.have)
+        with np.load(path) as held:
+            self.objectives, self.limit = held["objectives"], held["limit"]
+            excess = np.where(self.limit >= 0, held["need"] / np.maximum(held["have"], 1e-300) - 1, 0.0)
+        self.each = [
+            Told(None if np.isnan(values).any() else tuple(values.tolist()), {"limit": float(over)})
+            for values, over in zip(self.objectives, excess, strict=True)
+        ]
+        self.pool = [(space.row(grid.columns, row), self.each[row]) for row in np.flatnonzero(self.limit < 0).tolist()]
+
+    def told(self, designs: Sequence[Values]) -> list[Told]:
+        """Looked up."""
+        return [self.each[self._rows[tuple(values.items())]] for values in designs]
+
+
+def _name(study: Study, fidelity: str) -> str:
+    """What a file of a grid's results at a fidelity is called."""
+    content = [("space", study.question.space.key), ("workload", study.context.workload), ("fidelity", fidelity)]
+    return digest([*content, ("physics", PHYSICS), *study.objectives.items()])
 
 
 def closed_front(grid: Grid) -> list[Values]:
