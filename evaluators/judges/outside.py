@@ -2,7 +2,7 @@
 
 A package declares an `Evaluator` by an entry point of the group dse.evaluator; its name is then a word of ``fidelity=``, above
 those that ship. It is asked for one design and one case at a time, with what the closed form says of them, and only where all
-limits hold. What it leaves alone stays as the closed form has it, so energy and cost that follow from a time are its own to say.
+limits hold. What it leaves alone stays as the closed form has it: energy and cost that follow from a time are its own to say.
 """
 
 from collections.abc import Callable, Mapping
