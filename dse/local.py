@@ -176,16 +176,20 @@ class Local:
         return np.array(kept or rows[:start])
 
     def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
-        """A third each of moved members, crosses of two, and members continued along a line; half of the latter moved too."""
+        """Members moved in a knob, or in several together, crosses of two, and members continued along a line: each a quarter.
+
+        Half of those that are no single moves are moved in a knob beside.
+        """
         count = len(rows)
         members = self._members()
         # knobs that do not count in a member take any value, so that a move that makes them count has one
         one, two, three = (
             np.where(np.isnan(some), rows, some) for some in (members[rng.integers(len(members), size=count)] for _ in range(3))
         )
-        kind = rng.integers(3, size=(count, 1))
+        kind = rng.integers(4, size=(count, 1))
         crossed = np.where(rng.random(rows.shape) < 0.5, two, one)
-        bred = np.where(kind == 0, one, np.where(kind == 1, crossed, self._places.along(one, two, three, rng)))
+        bred = np.where(kind == 1, crossed, np.where(kind == 2, self._places.along(one, two, three, rng), one))
+        bred = np.where(kind == 3, self._places.together(one, rng), bred)
         shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
         still = (kind > 0) & (rng.random((count, 1)) < 0.5)
         return np.where(still, bred, self._places.moved(bred, shares, rng))
