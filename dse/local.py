@@ -25,7 +25,7 @@ NEIGHBOURS = 200
 ANYWHERE = 0.15
 """Share of them that come from the whole space."""
 
-BLIND = 0.1
+BLIND = 0.3
 """Share of plans that take any neighbour: what a model is wrong of it would not ask for."""
 
 AHEAD = 32

@@ -169,6 +169,8 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
     population = asked.search["population"]
     cheaper = Priced(asked, store, screened) if asked.search["promote"] else None
     source = sampler(name, space, asked.directions, seed=asked.seed, population=population, possible=possible, cheaper=cheaper)
+    if cheaper is not None:
+        say(f"  promoted: {cheaper}")
     taken = _warm(asked)
     first = [*taken.seeds, *(point for point in asked.points.values() if point not in taken.seeds)]
     seeds = first if cheaper else [*first, *(seed for seed in _seeds(asked, screened) if seed not in first)]

@@ -42,6 +42,10 @@ class Priced:
         self.pool: Sequence[tuple[Values, Told]] = _best(asked, screened) if screened is not None else ()
         self.all = screened is not None and screened.exact
 
+    def __str__(self) -> str:
+        of = f"the {len(self.pool):,} best of the screen" if self.pool else "a sample"
+        return f"from {of} at {self.fidelity}" + ("" if self.all and self.pool else ", and neighbours that it prices")
+
     def told(self, designs: Sequence[Values]) -> list[Told]:
         """What is known of designs; those that are new are evaluated together, and stored."""
         space = self._asked.question.space
