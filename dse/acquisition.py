@@ -1,7 +1,7 @@
 """Which of many designs promise most: the gain in hypervolume that Gaussian processes of the objectives expect of each."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import ndtr
@@ -47,8 +47,8 @@ class Known:
     objectives: Array
     excess: Array
     front: Sequence[int]
-    out: Array
-    beyond: Array
+    out: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    beyond: Array = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)

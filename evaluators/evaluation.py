@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse.evaluators.account import outside
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, MADE, METRICS, Columns, Judged, Outcomes, empty, with_made, with_needs
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
-from dse.evaluators.judges import outside
 from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price

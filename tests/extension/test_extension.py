@@ -32,7 +32,7 @@ CODE = """
 import json, sys
 import numpy as np
 from dse.evaluators import evaluate, explain, fidelities
-from dse.evaluators.judges.outside import EVALUATORS, Evaluator
+from dse.evaluators.account.outside import EVALUATORS, Evaluator
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import gemv
 from dse.evaluators.readers.numeric import play

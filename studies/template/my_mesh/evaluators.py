@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dse.evaluators.judges.outside import Evaluator
+from dse.evaluators.account.outside import Evaluator
 from dse.space.design import Design
 from dse.space.workload import Asked, Product
 
