@@ -43,10 +43,10 @@ def main(folder: Path) -> None:
         whole = grid(name, folder)
         rows = whole.rows()
         budget = int((SMALL_SHARE if whole.size < SMALL else SHARE) * whole.size)
-        closed = closed_front(whole)
+        two = whole.study.fidelity != whole.study.screening
+        closed = closed_front(whole, folder if two else None)
         seeded = np.array([rows[tuple(values.items())] for values in closed])
         lines.append([name, "closed front", 0, whole.size, len(closed), whole.share(seeded)])
-        two = whole.study.fidelity != whole.study.screening
         for sampler in (*((PROMOTED, HALVING) if two else ()), *ALONE):
             if budget > MOST.get(sampler, budget) or (sampler == "optuna gp" and not find_spec("torch")):
                 continue

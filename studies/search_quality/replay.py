@@ -319,11 +319,14 @@ def _name(study: Study, fidelity: str) -> str:
     return digest([*content, ("physics", PHYSICS), *study.objectives.items()])
 
 
-def closed_front(grid: Grid) -> list[Values]:
-    """The designs of the closed form's exact front, from which a study's search starts unless it is told not to."""
-    space = grid.study.question.space
-    found = evaluate(space.stack(grid.columns), grid.study.question.workload)
-    values = np.column_stack([found.columns[metric] for metric in grid.study.objectives])
-    good = np.flatnonzero(found.feasible)
-    best = good[front(values[good], grid.study.directions)]
+def closed_front(grid: Grid, folder: Path | None = None) -> list[Values]:
+    """The designs of the exact front at the screen's fidelity, from which a study's search starts unless it is told not to.
+
+    Args:
+        grid: whose designs.
+        folder: of the files; None where the screen's fidelity is the grid's.
+    """
+    space, of = grid.study.question.space, grid if folder is None else Cheap(grid, folder)
+    good = np.flatnonzero(of.limit < 0)
+    best = good[front(of.objectives[good], grid.study.directions)]
     return [space.row(grid.columns, int(row)) for row in best]
