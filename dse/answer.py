@@ -32,6 +32,8 @@ from dse.space.workload import Case, Load, Workload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dse.certified import Certificate
+
 OF_PART = "part."
 """What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
 
@@ -86,6 +88,15 @@ class Evaluation:
     def breakdown(self) -> Breakdown:
         """Time by operator, of the first case."""
         return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+
+    @cached_property
+    def certificate(self) -> "Certificate | None":
+        """How far what was left to the product is from a bound, of the first case; None where nothing was, or on a part."""
+        from dse.certified import certificate
+
+        if self.infeasible is not None or PART in self.fidelity:
+            return None
+        return certificate(self.design, self.workload, self.breakdown.seconds)
 
     @cached_property
     def profile(self) -> Profile | None:

@@ -267,8 +267,10 @@ def told(asked: Study, result: Result) -> Told:
     if is_ruled_out(result):
         return Told(None, constraints)
     metrics = known(result.metrics, asked.question.defined)
-    constraints |= {str(bound): float(bound.excess(metrics[bound.metric])) for bound in asked.bounds}
+    constraints |= {str(one): float(one.excess(metrics[one.metric])) for one in asked.bounds if one.metric in metrics}
     absent = next((name for name in asked.objectives if name not in metrics), None)
+    if absent is not None and result.limit:  # of a design that cannot be, only what takes no run is known
+        return Told(None, constraints)
     if absent is not None:
         whose = f"chip {result.values[CHIP]}" if CHIP in result.values else "this kind of chip or workload"
         at = f" at fidelity={asked.fidelity}" if asked.fidelity != "closed" else ""

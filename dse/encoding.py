@@ -97,6 +97,17 @@ class Places:
         there = np.where(self._counts > 0, np.floor(one + by + 0.5), one + by)
         return np.where(self._words, one, np.clip(there, 0, np.where(self._counts > 0, self._counts - 1, 1)))
 
+    def together(self, rows: Array, rng: np.random.Generator) -> Array:
+        """Rows with several numbers moved the same way, by one share of each one's range; words stay. Every knob active.
+
+        What has to grow together, as a region and the mesh below it, is worth nothing half moved.
+        """
+        by = 10 ** rng.uniform(-1.3, -0.3, (len(rows), 1)) * rng.choice((-1, 1), (len(rows), 1))
+        top = np.maximum(self._counts - 1, 0)
+        steps = np.sign(by) * np.floor(np.abs(by) * top + rng.random(rows.shape))
+        there = np.where(self._counts > 0, np.clip(rows + steps, 0, top), np.clip(rows + by, 0, 1))
+        return np.where((rng.random(rows.shape) < 0.6) & ~self._words, there, rows)
+
     def features(self, rows: Array) -> Array:
         """Numbers from 0 to 1 (see `_scale`), a coordinate a word, inactive ones in the middle; shape (designs, features)."""
         columns = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.acquisition import Known, Promise
+from dse.acquisition import Below, Known, Promise
 from dse.encoding import Places
 from dse.pareto import minimised
 from dse.samplers import Ask, Possible, Told, Values, every, sobol
@@ -46,6 +46,7 @@ class Local:
     """
 
     designs = None
+    _blind = BLIND
 
     def __init__(self, space: AnySpace, directions: Sequence[str], seed: int, start: int, possible: Possible = every) -> None:
         knobs = len(space.knobs)
@@ -62,6 +63,7 @@ class Local:
         self._objectives: list[Array] = []
         self._excess: list[float] = []
         self._front: list[int] = []
+        self._out: list[tuple[Array, float]] = []
         self._ahead: list[Values] = []
 
     def ask(self, number: int, forced: Values | None) -> Ask:
@@ -83,9 +85,11 @@ class Local:
     def tell(self, ask: Ask, told: Told) -> None:
         """Into what is known, and into the archive if nothing there is at least as good in everything."""
         row = self._waiting.pop(ask.number)
-        if told.objectives is None:
-            return
         excess = sum(max(0.0, value) for value in told.constraints.values())
+        if told.objectives is None:
+            if excess > 0:
+                self._out.append((row, excess))
+            return
         new = minimised(np.array([told.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
         front = self._front if excess == least else []
@@ -115,11 +119,27 @@ class Local:
         """Rows of the next asks."""
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
         near = self._neighbours(rng)
-        if len(self._rows) <= near.shape[1] or rng.random() < BLIND:
+        if len(self._rows) <= near.shape[1] or rng.random() < self._blind:
             return near[rng.integers(len(near), size=1)]
-        known = Known(np.array(self._rows), np.array(self._objectives), np.array(self._excess), self._front)
+        known = Known(
+            np.array(self._rows),
+            np.array(self._objectives),
+            np.array(self._excess),
+            self._front,
+            np.array([row for row, _ in self._out]).reshape(-1, near.shape[1]),
+            np.array([excess for _, excess in self._out]),
+        )
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
-        return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng)
+        below = self._below(known.rows, np.concatenate([near, waiting]))
+        return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng, below)
+
+    def _below(self, known: Array, at: Array) -> Below | None:
+        """What a lower fidelity says of rows that are known, and of those that are looked at; None where there is none."""
+        return None
+
+    def _members(self) -> Array:
+        """Rows that others are bred from."""
+        return np.array([self._rows[place] for place in self._front])
 
     def _neighbours(self, rng: np.random.Generator) -> Array:
         """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
@@ -156,16 +176,20 @@ class Local:
         return np.array(kept or rows[:start])
 
     def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
-        """A third each of moved members, crosses of two, and members continued along a line; half of the latter moved too."""
+        """Members moved in a knob, or in several together, crosses of two, and members continued along a line: each a quarter.
+
+        Half of those that are no single moves are moved in a knob beside.
+        """
         count = len(rows)
-        members = np.array([self._rows[place] for place in self._front])
+        members = self._members()
         # knobs that do not count in a member take any value, so that a move that makes them count has one
         one, two, three = (
             np.where(np.isnan(some), rows, some) for some in (members[rng.integers(len(members), size=count)] for _ in range(3))
         )
-        kind = rng.integers(3, size=(count, 1))
+        kind = rng.integers(4, size=(count, 1))
         crossed = np.where(rng.random(rows.shape) < 0.5, two, one)
-        bred = np.where(kind == 0, one, np.where(kind == 1, crossed, self._places.along(one, two, three, rng)))
+        bred = np.where(kind == 1, crossed, np.where(kind == 2, self._places.along(one, two, three, rng), one))
+        bred = np.where(kind == 3, self._places.together(one, rng), bred)
         shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
         still = (kind > 0) & (rng.random((count, 1)) < 0.5)
         return np.where(still, bred, self._places.moved(bred, shares, rng))

@@ -20,6 +20,7 @@ from dse.expressions import known
 from dse.frame import search_frame, values_of, with_front
 from dse.offered import refuse_absent
 from dse.possible import counted, limits_of, nothing_ruled_out
+from dse.priced import Priced
 from dse.progress import Progress, Told, say, untold
 from dse.provenance import Clock, provenance_of
 from dse.records import NOTES
@@ -129,6 +130,11 @@ def chosen(
         return wanted, "as configured"
     if begun is not None:
         return begun.get("sampler", "nsga2"), "as it was begun"
+    if asked.search["promote"]:
+        what = (
+            f"designs of {asked.search['promote']} are promoted to {asked.fidelity} by the hypervolume that they promise there"
+        )
+        return "local", what
     if screened is not None and screened.exact and asked.fidelity == asked.screening:
         return "none", "the screen looked at every design at this fidelity, so its front is exact"
     designs, time_says = allowed()
@@ -161,10 +167,13 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
         return search_frame(asked, searched(asked, store))
     space, stop = asked.question.space, asked.search["stop"]
     population = asked.search["population"]
-    source = sampler(name, space, asked.directions, seed=asked.seed, population=population, possible=possible)
+    cheaper = Priced(asked, store, screened) if asked.search["promote"] else None
+    source = sampler(name, space, asked.directions, seed=asked.seed, population=population, possible=possible, cheaper=cheaper)
+    if cheaper is not None:
+        say(f"  promoted: {cheaper}")
     taken = _warm(asked)
     first = [*taken.seeds, *(point for point in asked.points.values() if point not in taken.seeds)]
-    seeds = [*first, *(seed for seed in _seeds(asked, screened) if seed not in first)]
+    seeds = first if cheaper else [*first, *(seed for seed in _seeds(asked, screened) if seed not in first)]
     about = {"sampler": name, "warm": len(taken.seeds)}
     # what others have evaluated costs nothing and is not of the budget
     budget = asked.search["budget"] + (begun or about).get("warm", 0)

@@ -1,15 +1,18 @@
 """Designs that break a limit which is known before anything is played: samplers pass them over, workers never get them.
 
 An evaluation that plays requests or kernels takes seconds, its limits a thousandth of that. The closed form of a batch takes as
-long as its limits do, so there nothing is looked at twice.
+long as its limits do, so there only those are looked at first that a layout knows before it prices anything: how many dies a
+division takes, and how requests are spread over them.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from dse.evaluators.evaluation import binding, plays
+from dse.evaluators.evaluation import binding, binding_early, early, plays
 from dse.samplers import Values
 from dse.space.chips import AnySpace
+from dse.space.design import Design
+from dse.space.limits import Infeasible
 from dse.space.workload import Workload
 from dse.store import Result
 
@@ -27,17 +30,21 @@ class Limits:
     Args:
         space: whose designs they are.
         workload: what is asked of them.
+        binds: what binds a design most, of the limits that count.
     """
 
-    def __init__(self, space: AnySpace, workload: Workload) -> None:
+    def __init__(
+        self, space: AnySpace, workload: Workload, binds: Callable[[Design, Workload], Infeasible | None] = binding
+    ) -> None:
         self._space = space
         self._workload = workload
+        self._binds = binds
         self._known: dict[str, Result | None] = {}
 
     def ruled_out(self, key: str, values: Values) -> Result | None:
         """The result of a design that breaks a limit: by which, and no metrics."""
         if key not in self._known:
-            worst = binding(self._space.at(values), self._workload)
+            worst = self._binds(self._space.at(values), self._workload)
             self._known[key] = Result(key, values, {}, worst.limit, worst.need, worst.have) if worst else None
         return self._known[key]
 
@@ -48,8 +55,10 @@ class Limits:
 
 def limits_of(space: AnySpace, workload: Workload, fidelity: str) -> Limits | None:
     """The limits to look at before a design is asked; None where an evaluation takes no longer than they do."""
-    played = any(plays(one.base, workload, fidelity) for _, one in space.each)
-    return Limits(space, workload) if played else None
+    bases = [one.base for _, one in space.each]
+    if any(plays(base, workload, fidelity) for base in bases):
+        return Limits(space, workload)
+    return Limits(space, workload, binding_early) if any(early(base, workload) for base in bases) else None
 
 
 def is_ruled_out(result: Result) -> bool:

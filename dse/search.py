@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dse.local import Local
+from dse.promoted import Cheaper, Promoted
 from dse.samplers import TRIES, Ask, Exhaustive, Possible, Quasirandom, Sampler, Told, Uniform, Values, at_unit, every
 from dse.space.chips import AnySpace
 from dse.space.errors import DesignError, nearest
@@ -24,7 +25,14 @@ SAMPLERS = ("exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe
 
 
 def sampler(
-    name: str, space: AnySpace, directions: Sequence[str], *, seed: int, population: int, possible: Possible = every
+    name: str,
+    space: AnySpace,
+    directions: Sequence[str],
+    *,
+    seed: int,
+    population: int,
+    possible: Possible = every,
+    cheaper: Cheaper | None = None,
 ) -> Sampler:
     """The sampler of a name.
 
@@ -35,6 +43,7 @@ def sampler(
         seed: of the study.
         population: of the genetic ones; the most evenly spread designs that the local one starts from.
         possible: designs that are worth an ask; the exhaustive one asks all the same.
+        cheaper: a lower fidelity, of which `local` promotes designs; of others there is none.
 
     Raises:
         DesignError: no such sampler (the message lists them), a space it cannot search, or a library that is not installed.
@@ -51,6 +60,8 @@ def sampler(
         "qmc": lambda: Quasirandom(space, seed, possible),
         "exhaustive": lambda: Exhaustive(space, seed),
     }
+    if cheaper is not None:
+        return Promoted(space, directions, seed, start=population, cheaper=cheaper, possible=possible)
     if name in plain:
         return plain[name]()
     if name not in learning:
@@ -235,7 +246,7 @@ def plain(
     """A search by Optuna alone, as its tutorial has it: its defaults, one trial after the other, repeated designs and all.
 
     Args:
-        name: nsga2 or tpe.
+        name: nsga2, tpe or gp.
         space: what is searched.
         directions: "max" or "min" for each objective.
         seed: of its sampler.
@@ -245,7 +256,7 @@ def plain(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    samplers = {"nsga2": optuna.samplers.NSGAIISampler, "tpe": optuna.samplers.TPESampler}
+    samplers = {"nsga2": optuna.samplers.NSGAIISampler, "tpe": optuna.samplers.TPESampler, "gp": optuna.samplers.GPSampler}
     study = optuna.create_study(
         sampler=samplers[name](seed=seed),
         directions=["maximize" if direction == "max" else "minimize" for direction in directions],

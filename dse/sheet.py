@@ -87,6 +87,8 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
         console.print(_operators_table(phase, found))
     if parts.rows:
         console.print(_bound(parts))
+    if found.certificate is not None:
+        console.print(f"left to the product: {found.certificate}")
     if over_time := _over_time(found):
         console.print(f"power over time, all chips{' in the first case' if cases > 1 else ''}: {over_time}")
     if parts.memory:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dse import chips, formats
 from dse.build import Question, question
-from dse.evaluators import FIDELITIES, PHYSICS, fidelities, smaller
+from dse.evaluators import PHYSICS, fidelities, readers, smaller
 from dse.evaluators.account.metrics import METRICS, metric
 from dse.evaluators.evaluation import infeasible, shorter
 from dse.evaluators.passes.part import PART
@@ -30,7 +30,7 @@ from dse.workers import Crew
 
 SETTINGS = {
     "screen": {"run", "limit", "keep", "fidelity"},
-    "search": {"sampler", "budget", "window", "population", "warm_start", "stop"},
+    "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
     "verify": {"fidelity", "designs", "side", "off_front", "strata"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
     "ray": {"address"},
@@ -107,14 +107,17 @@ class Study:
 
     @property
     def screening(self) -> str:
-        """The fidelity of its screen: the closed form, or the steady state where it is asked for or nothing is to be played."""
-        return str(self.screen["fidelity"] or ("steady" if self.fidelity == "steady" else "closed"))
+        """The fidelity of its screen: that from which designs are promoted, if any, else the closed form; or the steady state,
+        where it is asked for or nothing is to be played.
+        """
+        usual = "steady" if self.fidelity == "steady" else "closed"
+        return str(self.screen["fidelity"] or self.search["promote"] or usual)
 
     @property
     def higher(self) -> str:
         """The fidelity at which its best designs are verified; "" where none is wanted, or its kind of chip has none."""
         found = [self.higher_of(space.base) for _, space in self.question.space.each]
-        return min((word for word in found if word), key=FIDELITIES.index, default="")
+        return min((word for word in found if word), key=readers().index, default="")
 
     def higher_of(self, base: Design) -> str:
         """The fidelity at which the best designs of one kind of chip are verified; "" where it has none."""
@@ -168,6 +171,8 @@ class Study:
         flat |= {f"metrics.{name}": expression.text for name, expression in self.question.defined.items()}
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
         flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
+        if self.search["promote"]:
+            flat["search.promote"] = str(self.search["promote"])
         if self.search["warm_start"]:
             flat["search.warm_start"] = str(self.search["warm_start"])
         return dict(masked_in(flat))
@@ -197,8 +202,8 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         for key in sorted(allowed - set(config[group])):
             raise DesignError(f"{group}.{key}: missing from the configuration")
     fidelity = config["fidelity"]
-    if fidelity not in FIDELITIES:
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), FIDELITIES)}")
+    if fidelity not in readers():
+        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), readers())}")
     for chosen, space in nouns.space.each:
         if chosen and fidelity not in (known := fidelities(space.base, nouns.workload)):
             raise DesignError(f"fidelity: chip {chosen[CHIP]} has no {fidelity} for this workload; it has {', '.join(known)}")
@@ -218,6 +223,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
     _check_screen(config["screen"]["fidelity"], fidelity, nouns)
+    _check_promote(search, config["screen"]["fidelity"], fidelity, nouns)
     named(config["report"]["points"], nouns.space)
     for kind, check in (("lines", _check_line), ("bars", _check_bars)):
         pictures = config["report"][kind]
@@ -273,6 +279,26 @@ def _check_screen(word: Any, fidelity: str, nouns: Question) -> None:
             raise DesignError(f"screen.fidelity: {whose} has no {word} for this workload; it has {', '.join(known)}")
         if known.index(word) > known.index(fidelity):
             raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; say fidelity={word}, or null here")
+
+
+def _check_promote(search: Mapping[str, Any], screened: Any, fidelity: str, nouns: Question) -> None:
+    """Refuses a fidelity to promote from that a chip has not, that is not below the search's, or that nobody would heed."""
+    word, sampler = search["promote"], search["sampler"]
+    if word is None:
+        return
+    if word not in SCREENING:
+        raise DesignError(f"search.promote: no {word!r}; say closed, steady, or null for one fidelity")
+    for chosen, space in nouns.space.each:
+        known = fidelities(space.base, nouns.workload)
+        if word not in known or known.index(word) >= known.index(fidelity):
+            whose = f"chip {chosen[CHIP]}" if chosen else "this chip"
+            below = [one for one in known[: known.index(fidelity)] if one in SCREENING]
+            do = f"say {' or '.join(below)}" if below else "say null, or a higher fidelity"
+            raise DesignError(f"search.promote: {word} is not below fidelity={fidelity} of {whose} for this workload; {do}")
+    if sampler not in ("auto", "local"):
+        raise DesignError(f"search.promote: search.sampler={sampler} asks by one fidelity; say auto or local")
+    if screened not in (None, word):
+        raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; say null or {word}")
 
 
 def _verdict(base: Design, workload: Workload, chip: Any) -> Infeasible | None:
@@ -352,9 +378,9 @@ QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
 
 def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
     wanted, designs, side = config["fidelity"], config["designs"], config["side"]
-    higher = FIDELITIES[FIDELITIES.index(fidelity) + 1 :]
+    higher = readers()[readers().index(fidelity) + 1 :]
     if wanted not in ("none", "next", *higher):
-        below = f" is not above fidelity={fidelity}" if wanted in FIDELITIES else ""
+        below = f" is not above fidelity={fidelity}" if wanted in readers() else ""
         valid = ("none", "next", *higher)
         reason = f"valid: {', '.join(valid)}" if below else nearest(str(wanted), valid)
         raise DesignError(f"verify.fidelity: {wanted!r}{below or ' is no reader'}; {reason}")

@@ -16,6 +16,7 @@ import pandas as pd
 
 from dse.actors import hired
 from dse.decisive import decisive, pace, time_said
+from dse.evaluators import FIDELITIES
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.passes.part import PART
 from dse.evaluators.readers.ways import compared
@@ -300,7 +301,8 @@ def _agreement(
             values = rounded(low[both], DIGITS), rounded(high[both], DIGITS)
             found.append(ranks(name, *values, rows[both], on[both], aside[both]))
     readers = tuple(word.partition(PART)[0] for word in asked.compared)
-    parts = [compared(software_of(base.mapping), *readers) for base in asked.verified_bases]
+    # what a package gives in its own way it does not say
+    parts = [compared(software_of(base.mapping), *readers) for base in asked.verified_bases if {*readers} <= {*FIDELITIES}]
     shared, own = (list(dict.fromkeys(part for both in parts for part in both[place])) for place in (0, 1))
     return tuple(found), tuple(part for part in shared if part not in own), tuple(own)
 

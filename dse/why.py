@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import inf, log
 
 import pandas as pd
 
+from dse.certified import Certificate, certificate
 from dse.elastic import Change, change, of_designs
 from dse.evaluators import explain
 from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.passes.part import PART
 from dse.frame import ordered, values_of
 from dse.moves import Goal, Point, Step, points, quick, steps
 from dse.screen import Screened
@@ -93,6 +95,15 @@ class Why:
     cheaper: Near | None
     faster: Near | None
     known: str
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """How far what was left to the product is from a bound; None where nothing was, or the design breaks a limit."""
+        goal, workload = self.goal, self.goal.workload
+        if not self.shares or PART in goal.fidelity:
+            return None
+        seconds = explain(self.design, workload.cases[0], decode_at=workload.decode_at, fidelity=goal.fidelity).seconds
+        return certificate(self.design, workload, seconds)
 
     @property
     def idle(self) -> list[str]:

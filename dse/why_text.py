@@ -39,6 +39,8 @@ def why_text(found: Why) -> None:
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
     print_tied(console, found.space, found.values, found.design)
     console.print(f"time      {shares_text(found.shares) or 'nothing is played of a design that breaks a limit'}")
+    if found.certificate is not None:
+        console.print(f"left      to the product: {escape(str(found.certificate))}")
     if found.changes:
         console.print(_changes_table(found))
     if found.idle:

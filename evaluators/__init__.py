@@ -4,8 +4,20 @@ if __name__ == "evaluators":  # a second copy of every class, where the reposito
     raise ImportError("import dse.evaluators: this folder is part of the package dse")
 
 from dse.evaluators.account.metrics import METRICS, Metric, Outcomes, extend
-from dse.evaluators.evaluation import FIDELITIES, PHYSICS, alone, evaluate, explain, fidelities, smaller
+from dse.evaluators.evaluation import FIDELITIES, PHYSICS, alone, evaluate, explain, fidelities, readers, smaller
 
 extend()  # here, since packages import what is above
 
-__all__ = ["FIDELITIES", "METRICS", "PHYSICS", "Metric", "Outcomes", "alone", "evaluate", "explain", "fidelities", "smaller"]
+__all__ = [
+    "FIDELITIES",
+    "METRICS",
+    "PHYSICS",
+    "Metric",
+    "Outcomes",
+    "alone",
+    "evaluate",
+    "explain",
+    "fidelities",
+    "readers",
+    "smaller",
+]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse.evaluators.account import outside
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, MADE, METRICS, Columns, Judged, Outcomes, empty, with_made, with_needs
 from dse.evaluators.account.profile import Profile
@@ -118,10 +119,11 @@ def evaluate(
     metrics = with_needs(metrics)
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
+    outer = fidelity in outside.words()
     for rows, design in designs.groups:
         made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
         _refuse_faults(design, workload.cases[0], fidelity)
-        if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
+        if PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
             found = [*reader.judged(design, workload, fidelity), *common, made]
             _fill(outcomes, rows, design, found, len(workload.cases), metrics)
@@ -135,8 +137,14 @@ def evaluate(
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
-    """The readers that a kind of chip has for a kind of workload, lowest first."""
-    return _readers(_judge(design, workload.cases[0]), design, part)
+    """The readers that a kind of chip has for a kind of workload, lowest first; those of packages last."""
+    found = _readers(_judge(design, workload.cases[0]), design, part)
+    return found if part else (*found, *outside.answering(design, workload.cases[0]))
+
+
+def readers() -> tuple[str, ...]:
+    """Every word of ``fidelity=``, lowest first: those that ship, and those of installed packages."""
+    return (*FIDELITIES, *outside.words())
 
 
 def alone(design: Design, fidelity: str) -> list[str]:
@@ -160,6 +168,8 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
     _refuse_faults(design, case, fidelity)
     if PART in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
+    if fidelity in outside.words():
+        return outside.explained(fidelity, _alone(design, Workload("", (case,), decode_at), fidelity))
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "limits") and binding(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
@@ -177,7 +187,7 @@ def power_over_time(design: Design, case: Asked, *, decode_at: str = "mean", fid
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
         mean. None where nothing has a time line (``fidelity=steady``, a part of a mesh, packets on a network) or no power.
     """
-    if PART in fidelity:
+    if PART in fidelity or fidelity in outside.words():
         return None
     reader = _reader(design, case, fidelity)
     if hasattr(reader, "profile"):
@@ -219,8 +229,14 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
 
 def possible(design: Design, workload: Workload) -> bool:
     """Whether one design keeps the limits that are known before anything is priced, at a thousandth of the cost."""
+    return all(limit.need <= limit.have for limit in early(design, workload))
+
+
+def early(design: Design, workload: Workload) -> list[Limit]:
+    """Limits of one design that are known before anything is priced; none where its layout knows of none."""
     judge = _judge(design, workload.cases[0])
-    return not hasattr(judge, "early") or all(limit.need <= limit.have for limit in judge.early(design, workload))
+    found: list[Limit] = judge.early(design, workload) if hasattr(judge, "early") else []
+    return found
 
 
 def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
@@ -248,8 +264,17 @@ def plays(design: Design, workload: Workload, fidelity: str) -> bool:
 
 def binding(design: Design, workload: Workload) -> Infeasible | None:
     """What binds one design most, itemised; None where every limit holds."""
+    return _worst(limits(design, workload))
+
+
+def binding_early(design: Design, workload: Workload) -> Infeasible | None:
+    """The same of limits that are known before anything is priced."""
+    return _worst(early(design, workload))
+
+
+def _worst(found: list[Limit]) -> Infeasible | None:
     worst: Infeasible | None = None
-    for limit in limits(design, workload):
+    for limit in found:
         row = int(np.argmax(limit.need))
         parts = tuple((name, _pick(value, row)) for name, value in limit.parts)
         verdict = Infeasible(limit.address, _pick(limit.need, row), _pick(limit.have, row), limit.unit, parts)
@@ -330,6 +355,18 @@ def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
 def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """One design by itself; on a part of its mesh case by case, as each has its own."""
     found: list[Judged] = []
+    if fidelity in outside.words():
+        if fidelity not in fidelities(design, workload):
+            known = ", ".join(fidelities(design, workload))
+            raise DesignError(
+                f"fidelity: {fidelity} does not answer for {plural(type(workload.cases[0]))} here; valid: {known}"
+            )
+        for row, case in enumerate(workload.cases):
+            single = replace(workload, cases=(case,))
+            closed = _reader(design, case, "closed").judged(design, single, "closed")
+            made = [*closed, *lengths(single), Judged((0,), {}, silicon.limits(design.chip))]
+            found += outside.judged(design, case, row, fidelity, made)
+        return found
     if PART not in fidelity:
         return list(_reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity))
     for row, whole in enumerate(workload.cases):
@@ -371,7 +408,7 @@ def _picked(design: Design, place: int) -> Design:
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     word, _, part = fidelity.partition(PART)
     if word not in FIDELITIES:
-        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
+        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, readers())}")
     reader = _judge(design, case)
     known = _readers(reader, design, bool(part))
     if word not in known:

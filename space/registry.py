@@ -29,15 +29,17 @@ class Registry(dict[str, T]):
     (True, ['ring'])
     """
 
-    def __init__(self, group: str, shipped: Mapping[str, T], needs: tuple[str, ...] = ()) -> None:
+    def __init__(self, group: str, shipped: Mapping[str, T], needs: tuple[str, ...] = (), kind: type[T] | None = None) -> None:
         """Options that ship.
 
         Args:
             group: of entry points, as a package names it.
             shipped: by name.
             needs: names that every option has.
+            kind: what options are, where none ships.
         """
         super().__init__(shipped)
+        self._kind = kind
         self.group, self.needs, self.shipped = group, needs, tuple(shipped)
 
     def __missing__(self, name: str) -> T:
@@ -52,7 +54,7 @@ class Registry(dict[str, T]):
             found: T = entry.load()
         except Exception as error:  # a package may fail in any way
             raise DesignError(f"{_place(entry)}: cannot be imported: {type(error).__name__}: {error}") from error
-        kind = type(self[self.shipped[0]])
+        kind = self._kind or type(self[self.shipped[0]])
         lacks = [need for need in self.needs if not hasattr(found, need)]
         if not isinstance(found, kind) or lacks:
             what = f"it lacks {', '.join(lacks)}" if lacks else f"it is a {type(found).__name__}, not a {kind.__name__}"

@@ -1,4 +1,4 @@
-"""Measures the samplers on three grids: python -m dse.studies.search_quality [FOLDER]
+"""Measures the samplers on seven grids: python -m dse.studies.search_quality [FOLDER]
 
 Evaluates each grid once (kept in FOLDER, by default runs/search_quality), replays the searches, writes ``shares.csv`` and
 ``shares.svg`` and this study's README.md. What is in FOLDER is not measured again.
@@ -7,25 +7,31 @@ Evaluates each grid once (kept in FOLDER, by default runs/search_quality), repla
 import csv
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from dse.progress import say
+from dse.space.elementwise import Array
 from dse.studies.search_quality.figure import drawn
-from dse.studies.search_quality.replay import SPACES, closed_front, grid, searched
+from dse.studies.search_quality.halving import halved
+from dse.studies.search_quality.replay import SPACES, Cheap, Grid, closed_front, grid, searched
 from dse.studies.write import main as write
 
-SAMPLERS = ("local", "nsga2", "random", "qmc", "optuna nsga2", "optuna tpe", "tpe")
-SEEDS = range(10)
-BUDGET = 0.01
-"""Share of a grid's designs that a search may evaluate."""
+ALONE = ("local", "nsga2", "random", "qmc", "optuna nsga2", "optuna tpe", "tpe", "optuna gp")
+PROMOTED, HALVING = "local, promoted", "halving"
+"""By two fidelities, where a grid's screen has a lower one."""
 
-STEPS = 20
+SEEDS = range(10)
+SHARE, SMALL_SHARE, SMALL = 0.01, 0.02, 10_000
+"""Of a grid's designs that a search may evaluate, and of one with fewer designs than the last."""
+
+STEPS = 40
 """Places of a budget at which the share of the hypervolume is noted."""
 
-SLOW, MOST = "tpe", 300
-"""A sampler whose own cost grows with every trial, and the largest budget with which it is measured."""
+MOST = {"tpe": 300, "optuna tpe": 300, "optuna gp": 110}
+"""Samplers whose own cost grows with every trial, and the largest budget with which each is measured."""
 
 HERE = Path(__file__).parent
 
@@ -36,18 +42,19 @@ def main(folder: Path) -> None:
     for name in SPACES:
         whole = grid(name, folder)
         rows = whole.rows()
-        budget = int(BUDGET * whole.size)
-        closed = closed_front(whole)
+        budget = int((SMALL_SHARE if whole.size < SMALL else SHARE) * whole.size)
+        two = whole.study.fidelity != whole.study.screening
+        closed = closed_front(whole, folder if two else None)
         seeded = np.array([rows[tuple(values.items())] for values in closed])
         lines.append([name, "closed front", 0, whole.size, len(closed), whole.share(seeded)])
-        for sampler in SAMPLERS:
-            if sampler.endswith(SLOW) and budget > MOST:
+        for sampler in (*((PROMOTED, HALVING) if two else ()), *ALONE):
+            if budget > MOST.get(sampler, budget) or (sampler == "optuna gp" and not find_spec("torch")):
                 continue
             start = time.process_time()
             for seed in SEEDS:
                 path = folder / f"{whole.study.question.space.key[:12]}-{sampler.replace(' ', '-')}-{seed}.npy"
                 if not path.exists():
-                    np.save(path, searched(whole, rows, sampler, seed, budget, []))
+                    np.save(path, _found(whole, rows, sampler, seed, budget, folder))
                 order = np.load(path)
                 for count in np.unique(np.linspace(budget / STEPS, budget, STEPS).astype(int)):
                     lines.append([name, sampler, seed, whole.size, int(count), whole.share(order[:count])])
@@ -60,6 +67,15 @@ def main(folder: Path) -> None:
         writer.writerows([*line[:5], f"{line[5]:.5f}"] for line in lines)
     (HERE / "shares.svg").write_text(drawn(HERE / "shares.csv"))
     write(["search_quality"])
+
+
+def _found(whole: Grid, rows: dict[tuple[object, ...], int], sampler: str, seed: int, budget: int, folder: Path) -> Array:
+    """The rows that a search evaluates, in order."""
+    if sampler == HALVING:
+        return halved(whole, rows, Cheap(whole, folder).each, seed, budget)
+    if sampler == PROMOTED:
+        return searched(whole, rows, "local", seed, budget, [], Cheap(whole, folder))
+    return searched(whole, rows, sampler, seed, budget, [])
 
 
 if __name__ == "__main__":

@@ -6,12 +6,15 @@ import pandas as pd
 
 COLOURS = {
     "local": "#d1495b",
+    "local, promoted": "#3a7d44",
+    "halving": "#e0a030",
     "nsga2": "#00798c",
     "tpe": "#8d6a9f",
     "qmc": "#b0a080",
     "random": "#9a9a9a",
     "optuna nsga2": "#00798c",
     "optuna tpe": "#8d6a9f",
+    "optuna gp": "#333333",
 }
 WIDE, HIGH, LEFT, TOP = 300, 230, 46, 34
 

@@ -1,5 +1,6 @@
 """Whole grids, evaluated once, and searches replayed on them by the product's own samplers and loop."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,11 @@ from dse.api import study_of
 from dse.ask_tell import search
 from dse.evaluators import PHYSICS, evaluate
 from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.evaluation import plays
 from dse.pareto import front, hypervolume, minimised
-from dse.samplers import Told, Values
+from dse.possible import limits_of
+from dse.promoted import Cheaper
+from dse.samplers import Told, Values, every
 from dse.search import plain, sampler
 from dse.space.design import digest
 from dse.space.elementwise import Array
@@ -37,6 +41,7 @@ SPACES = {
     ),
     "product": (
         "waferllm_gemm",
+        "search.window=4",
         "fidelity=events",
         "workload.shapes=[128x256x256]",
         "space.mapping.rows='range(4,33,4)'",
@@ -44,9 +49,74 @@ SPACES = {
         "+space.chip.mesh.rows='range(8,33,8)'",
         "+space.chip.mesh.cols='range(8,33,8)'",
         "+space.chip.core.sram='tag(KiB, choice(4,8,16,24,32,48))'",
-        "~objectives.cores",
+        "+objectives.die_mm2=min",
+    ),
+    "attention": (
+        "flat_fig9",
+        "search.window=4",
+        "workload.batch=1",
+        "workload.heads=4",
+        "workload.keys=[300]",
+        "workload.qk=64",
+        "+space.mapping.dataflow='choice(flat_hw,flat_async,flat_seq,flat_tree)'",
+        "space.mapping.rows='choice(2,4,8)'",
+        "space.mapping.cols='choice(2,4,8)'",
+        "+space.mapping.queries='choice(16,32,64)'",
+        "+space.mapping.keys='choice(16,32,64)'",
+        "+space.chip.mesh.rows='choice(4,8)'",
+        "+space.chip.mesh.cols='choice(4,8)'",
+        "+space.chip.hbm.channels='choice(4,8)'",
+        "+space.chip.noc.word_bytes='tag(B, choice(32,128))'",
+        "~objectives.hbm_bytes",
         "+objectives.die_mm2=min",
         "+objectives.energy=min",
+    ),
+    "pipelines": (
+        "hbm_in_models",
+        "search.window=4",
+        "workload.batch=[16]",
+        "workload.prompt=[1024]",
+        "workload.output=[64]",
+        "+space.chip.tile.sram='tag(MB, choice(16,32,64))'",
+        "+space.chip.tile.matrix.rows='choice(32,64,128)'",
+        "+space.chip.tile.matrix.cols='choice(32,64,128)'",
+        "+space.chip.hbm.channel_bandwidth='tag(GB/s, choice(60,120,240,480))'",
+        "+space.mapping.both.tp='choice(1,2,4,8)'",
+        "+space.mapping.both.pp='choice(2,4,8)'",
+        "+space.mapping.both.partition='choice(k,mn,mn_k,input_only)'",
+        "+objectives.energy_per_token=min",
+    ),
+    "dies": (
+        "deepseek_wafer",
+        "search.window=4",
+        "~space.mapping.both.tp",
+        "+space.chip.d2d.bandwidth='tag(GB/s, choice(256,512,1024))'",
+        "+space.chip.hbm.channel_bandwidth='tag(GB/s, choice(32,64,128))'",
+        "+space.mapping.both.overlap='choice(none,halves)'",
+        "~objectives.hbm_used",
+        "+objectives.system_mm2=min",
+        "+objectives.ttft=min",
+    ),
+    "serving": (
+        "npu_serving",
+        "search.window=4",
+        "chip=h200",
+        "model=llama3_8b",
+        "mapping=serving",
+        "space=empty",
+        "workload.requests=200",
+        "workload.scale=40",
+        "~mapping.prefill.pp",
+        "screen.fidelity=steady",
+        "~constraints.slo_attainment",
+        "+space.chip.hbm.bandwidth='tag(TB/s, choice(2.4,3.6,4.8))'",
+        "+space.chip.cores='choice(66,99,132)'",
+        "+space.mapping.both.tp='choice(1,2,4,8)'",
+        "+space.mapping.serving.policy='choice(chunked,orca,prefill_first)'",
+        "+space.mapping.serving.tokens='choice(256,512,1024,2048)'",
+        "+space.mapping.serving.batch='choice(16,32,64,128)'",
+        "+space.mapping.serving.instances='choice(1,2,4)'",
+        "~objectives.energy_per_token",
     ),
 }
 """Shipped studies and what is changed in them, by the name that the finding gives the space."""
@@ -75,10 +145,27 @@ class Grid:
         """Different designs."""
         return len(self.objectives)
 
+    @cached_property
+    def ruled_out(self) -> Array:
+        """Which designs break a limit that the product knows before it evaluates them, as `dse.possible` has it."""
+        space, workload = self.study.question.space, self.study.question.workload
+        if any(plays(one.base, workload, self.study.fidelity) for _, one in space.each):
+            return self.limit >= 0
+        out = np.zeros(self.size, dtype=bool)
+        if limits := limits_of(space, workload, self.study.fidelity):
+            for row in np.flatnonzero(self.limit >= 0):
+                out[row] = not limits.possible(space.row(self.columns, int(row)))
+        return out
+
     def rows(self) -> dict[tuple[object, ...], int]:
         """The row of a design, by the items of its values."""
         space = self.study.question.space
         return {tuple(space.row(self.columns, row).items()): row for row in range(self.size)}
+
+    def broken(self, row: int) -> tuple[str, float, float]:
+        """The limit that binds a design, with what it needs and has; "" where all hold."""
+        limit = int(self.limit[row])
+        return list(LIMITS)[limit] if limit >= 0 else "", float(self.need[row]), float(self.have[row])
 
     def share(self, rows: Array) -> float:
         """What some designs hold of the exact front's hypervolume, up to a tenth beyond the front's worst values."""
@@ -106,8 +193,7 @@ def grid(name: str, folder: Path, *overrides: str) -> Grid:
     space = study.question.space
     assert space.combinations is not None
     columns = space.grid(0, space.combinations)
-    content = [("space", space.key), ("workload", study.context.workload), ("fidelity", study.fidelity), ("physics", PHYSICS)]
-    path = folder / f"{digest([*content, *study.objectives.items()])}.npz"
+    path = folder / f"{_name(study, study.fidelity)}.npz"
     if not path.exists():
         found = evaluate(space.stack(columns), study.question.workload, fidelity=study.fidelity)
         objectives = np.column_stack([found.columns[metric] for metric in study.objectives])
@@ -130,10 +216,9 @@ class Table:
         """Looked up at once."""
         for key, values, _ in batch:
             row = self._rows[tuple(values.items())]
-            metrics = dict(zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True))
-            limit = int(self._grid.limit[row])
-            binding = list(LIMITS)[limit] if limit >= 0 else ""
-            self._found.append(Result(key, values, metrics, binding, float(self._grid.need[row]), float(self._grid.have[row])))
+            found = zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True)
+            metrics = {name: value for name, value in found if value == value}
+            self._found.append(Result(key, values, metrics, *self._grid.broken(row)))
             self.order.append(row)
 
     def collect(self) -> list[Result]:
@@ -145,8 +230,16 @@ class Table:
         """There is nothing to let go of."""
 
 
-def searched(grid: Grid, rows: dict[tuple[object, ...], int], name: str, seed: int, budget: int, seeds: list[Values]) -> Array:
-    """The rows that a search asks for, each the first time, in order.
+def searched(
+    grid: Grid,
+    rows: dict[tuple[object, ...], int],
+    name: str,
+    seed: int,
+    budget: int,
+    seeds: list[Values],
+    cheaper: Cheaper | None = None,
+) -> Array:
+    """The rows that a search asks for, each the first time, in order, without those that a limit rules out.
 
     Args:
         grid: to search.
@@ -155,6 +248,7 @@ def searched(grid: Grid, rows: dict[tuple[object, ...], int], name: str, seed: i
         seed: of the search.
         budget: different designs; for Optuna by itself, trials.
         seeds: values of the first asks.
+        cheaper: a lower fidelity, of which `local` promotes designs.
     """
     study = grid.study
     if name.startswith("optuna "):
@@ -169,19 +263,70 @@ def searched(grid: Grid, rows: dict[tuple[object, ...], int], name: str, seed: i
         space = study.question.space
         plain(name.removeprefix("optuna "), space, study.directions, seed=seed, trials=budget, evaluate=one)
         return np.array(order)
-    table = Table(grid, rows)
-    source = sampler(name, study.question.space, study.directions, seed=seed, population=study.search["population"])
+    out, directions = grid.ruled_out, study.directions
+
+    def possible(values: Values) -> bool:
+        return not out[rows[tuple(values.items())]]
+
+    def verdict(key: str, values: Values) -> Result | None:
+        row = rows[tuple(values.items())]
+        return Result(key, values, {}, *grid.broken(row)) if out[row] else None
+
+    known = possible if out.any() else every
+    table, population = Table(grid, rows), study.search["population"]
+    source = sampler(name, study.question.space, directions, seed=seed, population=population, possible=known, cheaper=cheaper)
     with TemporaryDirectory() as folder, closing(Store(f"{folder}/results.sqlite")) as store:
         store.begin(study.name, study.identity(), {})
-        search(study, store, source, table, budget, seeds, lambda told, results: None)
+        search(study, store, source, table, budget, seeds, lambda told, results: None, ruled_out=verdict)
     return np.array(table.order)
 
 
-def closed_front(grid: Grid) -> list[Values]:
-    """The designs of the closed form's exact front, from which a study's search starts unless it is told not to."""
-    space = grid.study.question.space
-    found = evaluate(space.stack(grid.columns), grid.study.question.workload)
-    values = np.column_stack([found.columns[metric] for metric in grid.study.objectives])
-    good = np.flatnonzero(found.feasible)
-    best = good[front(values[good], grid.study.directions)]
+class Cheap:
+    """The screen's fidelity of a whole grid, as a search that promotes designs asks for it.
+
+    Args:
+        grid: whose designs.
+        folder: of the files, where it was evaluated before.
+    """
+
+    all = True
+
+    def __init__(self, grid: Grid, folder: Path) -> None:
+        study, space = grid.study, grid.study.question.space
+        self.fidelity, self._rows = study.screening, grid.rows()
+        path = folder / f"{_name(study, self.fidelity)}.npz"
+        if not path.exists():
+            found = evaluate(space.stack(grid.columns), study.question.workload, fidelity=self.fidelity)
+            objectives = np.column_stack([found.columns[metric] for metric in study.objectives])
+            np.savez(path, objectives=objectives, limit=found.limit, need=found.need, have=found.have)
+        with np.load(path) as held:
+            self.objectives, self.limit = held["objectives"], held["limit"]
+            excess = np.where(self.limit >= 0, held["need"] / np.maximum(held["have"], 1e-300) - 1, 0.0)
+        self.each = [
+            Told(None if np.isnan(values).any() else tuple(values.tolist()), {"limit": float(over)})
+            for values, over in zip(self.objectives, excess, strict=True)
+        ]
+        self.pool = [(space.row(grid.columns, row), self.each[row]) for row in np.flatnonzero(self.limit < 0).tolist()]
+
+    def told(self, designs: Sequence[Values]) -> list[Told]:
+        """Looked up."""
+        return [self.each[self._rows[tuple(values.items())]] for values in designs]
+
+
+def _name(study: Study, fidelity: str) -> str:
+    """What a file of a grid's results at a fidelity is called."""
+    content = [("space", study.question.space.key), ("workload", study.context.workload), ("fidelity", fidelity)]
+    return digest([*content, ("physics", PHYSICS), *study.objectives.items()])
+
+
+def closed_front(grid: Grid, folder: Path | None = None) -> list[Values]:
+    """The designs of the exact front at the screen's fidelity, from which a study's search starts unless it is told not to.
+
+    Args:
+        grid: whose designs.
+        folder: of the files; None where the screen's fidelity is the grid's.
+    """
+    space, of = grid.study.question.space, grid if folder is None else Cheap(grid, folder)
+    good = np.flatnonzero(of.limit < 0)
+    best = good[front(of.objectives[good], grid.study.directions)]
     return [space.row(grid.columns, int(row)) for row in best]

@@ -1,4 +1,6 @@
-"""A package that is installed beside this one adds a GEMV, a policy and a metric by entry points, and no more is imported.
+"""A package that is installed beside this one adds a GEMV, a policy, a metric and an evaluator by entry points.
+
+No more of it is imported than is asked for.
 
 The package is `studies/template`, as a stranger copies and installs it.
 """
@@ -29,13 +31,15 @@ TEMPLATE = ROOT / "studies/template"
 CODE = """
 import json, sys
 import numpy as np
-from dse.evaluators import evaluate
+from dse.evaluators import evaluate, explain, fidelities
+from dse.evaluators.account.outside import EVALUATORS, Evaluator
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import gemv
 from dse.evaluators.readers.numeric import play
 from dse.evaluators.serving.policy import policy
 from dse.space.design import stacked
 from dse.space.errors import DesignError
+from dse.space.fields import replaced
 from tests.samples import asked
 
 def cycles(question, fidelity):
@@ -57,6 +61,32 @@ found = {
     "metric": [evaluate(stacked([alone[0].base]), alone[0].workload, metrics=only).columns[name][0]
                for only in (None, ["core_share"]) for name in ("core_share", "cores")],
 }
+alone_ = alone[1]
+fidelities_ = fidelities(alone_.base, alone_.workload), fidelities(model[0].base, model[0].workload)
+found["fidelities"] = [list(words) for words in fidelities_]
+found["launched"] = cycles(alone_, "launched") - cycles(alone_, "closed")
+found["same"] = [evaluate(stacked([alone_.base]), alone_.workload, fidelity=word).columns["die_mm2"][0]
+                 for word in ("closed", "launched")]
+found["explained"] = explain(alone_.base, alone_.workload.cases[0], fidelity="launched").seconds - cycles(alone_, "launched")
+small = replaced(alone_.base, {"chip.core.sram": 16.0})
+over = evaluate(stacked([small]), alone_.workload, fidelity="launched")
+found["broken"] = [bool(over.feasible[0]), bool(np.isnan(over.columns["latency"][0]))]
+found["refused"] = []
+for question, word in ((model[0], "launched"), (alone_, "lunched")):
+    try:
+        cycles(question, word)
+    except DesignError as error:
+        found["refused"].append(str(error))
+EVALUATORS["launched"] = Evaluator("of a test", lambda design, case: True, lambda design, case, closed: {"speed": 1.0})
+try:
+    cycles(alone_, "launched")
+except DesignError as error:
+    found["refused"].append(str(error))
+EVALUATORS["launched"] = Evaluator("of a test", lambda design, case: True, lambda design, case, closed: {"latency": 1 / 0})
+try:
+    cycles(alone_, "launched")
+except DesignError as error:
+    found["refused"].append(str(error))
 shape, mesh, rng = Shape(1, 90, 70), Mesh(11, 5), np.random.default_rng(3)
 x, w, kernel = rng.normal(size=(1, 90)).astype("f4"), rng.normal(size=(90, 70)).astype("f4"), gemv("binary")
 out = kernel.result(shape, mesh, play(kernel.steps(shape, mesh), kernel.place(shape, mesh, x, w)))
@@ -96,6 +126,17 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(copied: Path, tmp_pat
     share, cores = found["metric"][:2]
     assert found["metric"][2:] == [share, cores]
     assert share == pytest.approx(cores / (750 * 1133))  # cores of the wafer
+    assert found["fidelities"] == [["closed", "events", "cycles", "launched"], ["closed", "events"]]
+    assert found["launched"] == pytest.approx(5e-6)
+    assert found["same"][0] == found["same"][1]
+    assert found["explained"] == 0.0
+    assert found["broken"] == [False, True]
+    assert found["refused"] == [
+        "fidelity: launched does not answer for models here; valid: closed, events",
+        "fidelity: no reader 'lunched'; did you mean 'launched'? valid: closed, cycles, events, launched, steady",
+        "fidelity=launched says 'speed', which is no metric; " + found["refused"][2].partition("; ")[2],
+        "fidelity=launched: ZeroDivisionError: division by zero",
+    ]
     assert found["unknown"] == (
         "mapping.gemv: no option 'binry'; did you mean 'binary'? valid: binary, ktree, ladder, pipeline, ring"
     )
@@ -103,7 +144,7 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(copied: Path, tmp_pat
 
 def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
     lines = re.findall(r"^    (.+)$", (TEMPLATE / "README.md").read_text(), re.M)
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert lines[:2] == ["cp -r mesh-dse/studies/template mine && cd mine", "pip install -e '.[test]'"]
     here = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (copied / "site", ROOT)))}
     for line in lines[2:]:

@@ -1,0 +1,188 @@
+"""What a mapping that is left to the product leaves on the table: its time against each operator at its best, alone.
+
+Words that are `auto` (algorithms of products, sums of a group) and sizes that are 0 (groups and slices on tiles) are chosen by
+the product. Here they are set, one choice after the other; each operator has the best of what was looked at, alone and by the
+closed form, so nothing contends. The sum is a bound of what any of these choices can reach: one choice for all operators, or
+messages in each other's way, only cost more. What was not looked at may be better, so a certificate says how much was.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.evaluation import binding
+from dse.evaluators.kernels.attention.strategy import SLICES as BLOCKS
+from dse.evaluators.kernels.gemm import RIVALS as PRODUCTS
+from dse.evaluators.kernels.gemv import RIVALS as SUMS
+from dse.evaluators.readers.closed_summa import DEPTHS, SLICES
+from dse.space.design import Design, Designs
+from dse.space.fields import leaves, replaced
+from dse.space.mapping import ALONE, AUTO, GROUP_SUMS
+from dse.space.units import show
+from dse.space.workload import Asked, Load, Workload
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "gemm": PRODUCTS,
+    "gemm_attention": PRODUCTS,
+    "gemm_ffn": PRODUCTS,
+    "gemv": SUMS,
+    "sums": GROUP_SUMS,
+}
+"""What stands for `auto`, by the last word of an address."""
+
+TOGETHER = 4_096
+"""Designs that are evaluated at once."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far a mapping that was left open is from a bound.
+
+    Attributes:
+        left: addresses that were left to the product.
+        seconds: of the design, at its fidelity.
+        bound: of each operator at its best, alone, by the closed form.
+        looked: choices that were looked at beside the product's.
+        whole: whether these are all combinations of the values that are tried; else groups were, with their slices open.
+    """
+
+    left: tuple[str, ...]
+    seconds: float
+    bound: float
+    looked: int
+    whole: bool
+
+    @property
+    def gap(self) -> float:
+        """Time above the bound, as a share of it."""
+        return self.seconds / self.bound - 1
+
+    def __str__(self) -> str:
+        kernels: dict[str, list[str]] = {}
+        for address in self.left:
+            whole, _, name = address.rpartition(".")
+            kernels.setdefault(whole, []).append(name)
+        left = ", ".join(
+            f"{whole}.{names[0]}" if len(names) == 1 else f"{whole} ({', '.join(names)})" for whole, names in kernels.items()
+        )
+        of = f"all {self.looked:,} choices" if self.whole else f"{self.looked:,} choices, slices open,"
+        above = f"{self.gap:.2%} above" if self.gap >= 0.5e-4 else "at"
+        return f"{above} the bound of {show(self.bound, 's')}, each operator at its best alone; of {of} for {left}"
+
+
+def certificate(design: Design, workload: Workload, seconds: float) -> Certificate | None:
+    """The certificate of a design for the first case of a workload; None where nothing is left open, or it cannot be.
+
+    Args:
+        design: with leaves that are numbers.
+        workload: what is asked of it.
+        seconds: what it takes at its fidelity, the sum of its breakdown.
+    """
+    case = workload.cases[0]
+    words, sizes = _words(design), _sizes(design)
+    if isinstance(case, Load) or not (words or sizes) or binding(design, Workload("", (case,))) is not None:
+        return None
+    left = (*words, *(address for part in sizes for address in part))
+    alone = len(sizes) == 1 and not words and not any(address.count(".") > 1 for address in sizes[0])
+    if alone:
+        best, looked = _whole(design, case, sizes[0])
+        return Certificate(left, seconds, min(best, explain(design, case, decode_at=workload.decode_at).seconds), looked, True)
+    own = explain(design, case, decode_at=workload.decode_at).rows
+    rows, looked = _by_operator(own), 0
+    for others in _one_by_one(words, sizes):
+        one = replaced(design, others)
+        if binding(one, Workload("", (case,))) is not None:
+            continue
+        looked += 1
+        for name, there in _by_operator(explain(one, case, decode_at=workload.decode_at).rows).items():
+            rows[name] = min(rows.get(name, np.inf), there)
+    bound = float(sum(_elapsed(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own)))
+    return Certificate(left, seconds, bound, looked, not sizes)
+
+
+def _words(design: Design) -> dict[str, tuple[str, ...]]:
+    """Words that are left open, and what may stand for each."""
+    found = {}
+    for address, value, _ in leaves(design):
+        kind = address.removesuffix(".algorithm").rpartition(".")[2]
+        if value == AUTO and address.startswith("mapping.") and kind in WORDS:
+            found[address] = WORDS[kind]
+    return found
+
+
+def _sizes(design: Design) -> list[dict[str, tuple[int, ...]]]:
+    """Groups and slices that are left open, kernel by kernel, and what may stand for each."""
+    parts: dict[str, dict[str, Any]] = {}
+    for address, value, _ in leaves(design):
+        whole, _, name = address.rpartition(".")
+        if address.startswith("mapping."):
+            parts.setdefault(whole, {})[name] = value
+    found = []
+    for whole, values in parts.items():
+        tried = _tried(design, values)
+        part = {f"{whole}.{name}": some for name, some in tried.items() if values[name] == 0}
+        if part:
+            found.append(part)
+    return found
+
+
+def _tried(design: Design, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """What is tried of the sizes of a kernel on tiles; nothing of other software."""
+    mesh = design.chip.mesh
+    if {"dataflow", "queries", "keys"} <= values.keys():
+        blocks = tuple(int(size) for size in BLOCKS)
+        grouped = values["dataflow"] not in ALONE["dataflow"]
+        groups = {"rows": _divisors(mesh.rows), "cols": _divisors(mesh.cols)} if grouped else {}
+        return groups | {"queries": blocks, "keys": blocks}
+    if {"rows", "m", "k", "n"} <= values.keys():
+        return {"rows": _divisors(mesh.rows), "m": SLICES, "k": DEPTHS, "n": SLICES}
+    return {}
+
+
+def _divisors(lines: Any) -> tuple[int, ...]:
+    return tuple(side for side in range(1, int(lines) + 1) if int(lines) % side == 0)
+
+
+def _whole(design: Design, case: Asked, part: Mapping[str, Sequence[int]]) -> tuple[float, int]:
+    """The least time of a kernel by itself over every combination of sizes that keeps all limits, and how many there are."""
+    combinations = product(*part.values())
+    count, best, asked = prod(map(len, part.values())), np.inf, Workload("", (case,))
+    table = np.array(list(combinations), dtype=float)
+    for start in range(0, count, TOGETHER):
+        some = table[start : start + TOGETHER]
+        many = replaced(design, dict(zip(part, some.T, strict=True)))
+        found = evaluate(Designs(len(some), ((np.arange(len(some)), many),)), asked, metrics=("latency",))
+        if found.feasible.any():
+            best = min(best, float(found.columns["latency"][found.feasible].min()))
+    return best, count
+
+
+def _one_by_one(words: Mapping[str, Sequence[str]], sizes: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[dict[str, Any]]:
+    """Designs that differ from the product's in one word, or in the groups of one kernel, whose slices stay open."""
+    for address, some in words.items():
+        yield from ({address: word} for word in some)
+    for part in sizes:
+        groups = {address: some for address, some in part.items() if address.rpartition(".")[2] in ("rows", "cols")}
+        yield from (dict(zip(groups, values, strict=True)) for values in product(*groups.values()) if groups)
+
+
+def _elapsed(own: Sequence[Row], phase: str, best: Mapping[tuple[str, str, str, int], float]) -> float:
+    """Time of a phase with its operators at their best, of which as large a share overlaps as in the product's mapping. [s]"""
+    work = sum(row.seconds for row in own if row.phase == phase and row.seconds > 0)
+    elapsed = sum(row.seconds for row in own if row.phase == phase)
+    return sum(seconds for names, seconds in best.items() if names[0] == phase) * (elapsed / work if work else 1.0)
+
+
+def _by_operator(rows: Sequence[Row]) -> dict[tuple[str, str, str, int], float]:
+    """Seconds of work of each operator; of several with one name, in their order. What requests save by overlap is none."""
+    found: dict[tuple[str, str, str, int], float] = {}
+    for row in (row for row in rows if row.seconds > 0):
+        names = (row.phase, row.segment, row.operator)
+        found[*names, sum(1 for other in found if other[:3] == names)] = row.seconds
+    return found

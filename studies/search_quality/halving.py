@@ -1,0 +1,66 @@
+"""Successive halving by two fidelities, as multi-fidelity methods for hyperparameters have it, to compare with.
+
+Brackets of designs are priced at the lower fidelity; of each, the share that no others beat there goes on to the dear one.
+Half of a bracket is drawn from the whole space, half are neighbours of the best that the dear fidelity has found, as a sampler
+that learns would draw them.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dse.encoding import Places
+from dse.pareto import front, layers
+from dse.samplers import Told
+from dse.space.elementwise import Array
+from dse.studies.search_quality.replay import Grid
+
+BRACKET, RUNGS = 27, 2
+"""Designs of a bracket, and times that a third of it survives: three of 27 are evaluated at the dear fidelity."""
+
+KEEP = 3
+
+
+def halved(grid: Grid, rows: Mapping[tuple[object, ...], int], lower: list[Told], seed: int, budget: int) -> Array:
+    """The rows that are evaluated at the dear fidelity, in order.
+
+    Args:
+        grid: to search.
+        rows: of its designs.
+        lower: what the lower fidelity says of each row.
+        seed: of the draws.
+        budget: evaluations at the dear fidelity.
+    """
+    rng, space, directions = np.random.default_rng(seed), grid.study.question.space, grid.study.directions
+    places, out = Places(space), grid.ruled_out
+    order: list[int] = []
+    seen = set(np.flatnonzero(out).tolist())
+    free = np.array([one.objectives is not None and max(one.constraints.values()) <= 0 for one in lower])
+    cheap = np.array([one.objectives if one.objectives is not None else (np.nan,) * len(directions) for one in lower])
+    while len(order) < budget and len(seen) < grid.size:
+        some = _drawn(grid, rows, places, order, rng)
+        some = np.array([row for row in dict.fromkeys(some.tolist()) if row not in seen][:BRACKET], dtype=int)
+        if not len(some):
+            some = rng.permutation([row for row in range(grid.size) if row not in seen])[:BRACKET]
+        good = some[free[some]] if free[some].any() else some
+        kept = good[layers(cheap[good], directions, max(1, len(some) // KEEP**RUNGS))] if free[good].all() else good[:1]
+        seen |= set(some.tolist())
+        order += kept.tolist()
+    return np.array(order[:budget])
+
+
+def _drawn(
+    grid: Grid, rows: Mapping[tuple[object, ...], int], places: Places, order: list[int], rng: np.random.Generator
+) -> Array:
+    """Rows of a bracket: of the whole grid, and beside what is best so far."""
+    anywhere = rng.integers(grid.size, size=2 * BRACKET)
+    good = np.array([row for row in order if grid.limit[row] < 0], dtype=int)
+    if not len(good):
+        return anywhere
+    space = grid.study.question.space
+    best = good[front(grid.objectives[good], grid.study.directions)]
+    members = np.array([places.row(space.row(grid.columns, int(row))) for row in rng.choice(best, BRACKET)])
+    whole = np.where(np.isnan(members), places.at(rng.random(members.shape)), members)
+    near = places.canonical(places.moved(whole, np.full(len(whole), 1 / members.shape[1]), rng))
+    beside = np.array([rows[tuple(places.values(row).items())] for row in near])
+    return np.stack([beside, anywhere[:BRACKET]], axis=1).ravel()

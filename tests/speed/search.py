@@ -1,0 +1,95 @@
+"""What a search costs beside its evaluations: python -m tests.speed.search [DESIGNS]
+
+A study of attention on tiles by events asks so many designs (5,000) by the sampler that `auto` chooses, with limits looked at
+before and everything stored; evaluations are answered by the closed form, whose time is left out, so that what is left is the
+search. What an evaluation by events takes is measured on designs drawn from the same space, the first apart, which compiles.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from dse.ask_tell import search
+from dse.possible import limits_of
+from dse.samplers import Uniform, suited
+from dse.search import sampler
+from dse.store import Result, Store
+from dse.studies.search_quality.replay import SPACES
+from dse.workers import Serial, attempted, evaluator
+
+SAMPLED = 40
+"""Designs that are evaluated by events."""
+
+WIDE = (
+    "space.mapping.queries='range(16,129,16)'",
+    "space.mapping.keys='range(16,129,16)'",
+    "space.chip.hbm.channels='choice(4,8,16)'",
+    "+space.chip.tile.sram='tag(KiB, choice(96,192,384))'",
+)
+"""More designs than are asked."""
+
+
+class Answered:
+    """Workers that evaluate by the closed form, and count the time that it takes."""
+
+    def __init__(self, serial: Serial) -> None:
+        self._serial, self.spent, self.cpu = serial, 0.0, 0.0
+
+    def submit(self, batch: Any) -> None:
+        """Queued."""
+        self._serial.submit(batch)
+
+    def collect(self) -> list[Result]:
+        """Evaluated."""
+        start = time.process_time()
+        found = self._serial.collect()
+        self.spent += time.process_time() - start
+        return found
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def overhead(designs: int, overrides: Sequence[str] = WIDE) -> list[tuple[str, str, str]]:
+    """Lines of the speed table."""
+    from dse.api import study_of
+
+    with tempfile.TemporaryDirectory() as folder:
+        asked = study_of(*SPACES["attention"], *overrides, f"search.budget={designs}", f"run_dir={folder}", "search.window=16")
+        question = asked.question
+        space, workload = question.space, question.workload
+        limits = limits_of(space, workload, asked.fidelity)
+        assert limits is not None
+        name, _ = suited(space, len(asked.objectives), designs)
+        population = asked.search["population"]
+        source = sampler(name, space, asked.directions, seed=0, population=population, possible=limits.possible)
+        workers = Answered(Serial(evaluator(workload, "closed")))
+        with closing(Store(asked.store)) as store:
+            store.begin(asked.name, asked.identity(), {})
+            start = time.process_time()
+            found = search(asked, store, source, workers, designs, [], lambda told, results: None, ruled_out=limits.ruled_out)
+            spent = time.process_time() - start - workers.spent
+        draws, events = Uniform(space, 1, limits.possible), evaluator(workload, asked.fidelity)
+        entries = [(space.key_at(one), one, space.at(one)) for one in (draws.ask(k, None).values for k in range(SAMPLED + 1))]
+        attempted(events, entries[:1], 0)
+        start = time.process_time()
+        for entry in entries[1:]:
+            attempted(events, [entry], 0)
+        each = (time.process_time() - start) / SAMPLED
+    different = len({result.key for _, result in found.values()})
+    share = spent / (spent + different * each)
+    return [
+        (
+            f"search by {name}, {different:,} designs by events, stored",
+            f"{spent / different * 1e3:.2f} ms CPU a design, {share:.1%} of the time",
+            f"{each * 1e3:.0f} ms CPU an evaluation by events",
+        )
+    ]
+
+
+if __name__ == "__main__":
+    for line in overhead(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000):
+        print("; ".join(line))
