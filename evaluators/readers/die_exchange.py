@@ -160,8 +160,8 @@ def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: f
 def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Exchange:
     """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
 
-    Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross. A
-    reduce-scatter or an allgather is members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
+    Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross. A slice
+    that moves on from edge to edge gains, on quicker ones, what they take less than the slowest. A reduce-scatter or an allgather is members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
 
     Args:
         level, at: as of `all_to_all`.
@@ -176,7 +176,8 @@ def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Ex
     >>> ring(on, np.arange(4)[None], 8e6, 6, barrier=0.0).seconds
     0.012
     """
-    step = sent(level, at, np.roll(at, -1, axis=1), np.ones(at.shape), nbytes / at.shape[1], 0.0)
+    inside, between = _split(level, at, np.roll(at, -1, axis=1), np.ones(at.shape), nbytes / at.shape[1])
+    step = inside if between is None else _beside(inside, between)
     if not steps or not step.hops:
         return step
     slowest = maximum(step.links, step.injection)
@@ -184,8 +185,10 @@ def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Ex
         (level.rows, level.cols, level.topology, level.box), at.shape, np.asarray(at, np.int64).tobytes(), steps
     )
     ways = hops * level.latency
-    if level.outer is not None:
-        ways = ways + crossed * (2 * level.outer.latency + level.outer.start)
+    if level.outer is not None and between is not None:  # a slice that moves on is on other links than the slowest meanwhile
+        near, far = (slowest - maximum(one.links, one.injection) for one in (inside, between))
+        ways = maximum(ways - (steps - crossed) * near, 0.0)
+        ways = ways + crossed * maximum(2 * level.outer.latency + level.outer.start - far, 0.0)
     moved = where(step.seconds > 0, steps * slowest + ways, 0.0)
     end = where(step.seconds > 0, barrier, 0.0)
     return step._replace(
@@ -220,12 +223,20 @@ def sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any,
         nbytes: [B], () or (designs,)
         barrier: at the end. [s]
     """
+    inside, between = _split(level, source, target, weight, nbytes, barrier)
+    return inside if between is None else _beside(inside, between)
+
+
+def _split(
+    level: Level, source: Array, target: Array, weight: Array, nbytes: Any, barrier: float = 0.0
+) -> tuple[Exchange, Exchange | None]:
+    """Messages inside boxes, and between them where there are boxes; arguments as of `sent`."""
     if level.outer is None:
-        return _timed(level, _unit(level, source, target, weight), nbytes, barrier)
+        return _timed(level, _unit(level, source, target, weight), nbytes, barrier), None
     near = source // level.box == target // level.box
     inside = _timed(level, _unit(level, source, target, weight * near), nbytes, barrier)
     between = _timed(level.outer, _unit(level.outer, source, target, weight * ~near), nbytes, barrier)
-    return _beside(inside, between._replace(boxed_bytes=between.hop_bytes))
+    return inside, between._replace(boxed_bytes=between.hop_bytes)
 
 
 def together(one: Exchange, other: Exchange) -> Exchange:

@@ -106,7 +106,7 @@ def boxed(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_closed_times_between_boxes_are_those_of_messages_played(exchange: str) -> None:
-    """Rings over links of two kinds are at most too long: the slowest edge and the longest ways are not those of one slice."""
+    """Rings over links of two kinds are at most too long: quick edges are taken as one way, of as many links as there are."""
     errors = []
     for on, at, nbytes, shares in boxed(60, 5):
         formula, played = both(exchange, on, at, nbytes, shares)
@@ -114,7 +114,7 @@ def test_closed_times_between_boxes_are_those_of_messages_played(exchange: str) 
         assert played.links[-2 * on.dies :].sum() == pytest.approx(formula.boxed_bytes)
         errors.append(abs(formula.seconds / played.seconds - 1))
     assert np.median(errors) < 0.03
-    assert np.quantile(errors, 0.80 if exchange == "allreduce" else 0.95) < 0.15
+    assert np.quantile(errors, 0.95) < (0.17 if exchange == "allreduce" else 0.15)
     assert np.max(errors) < 0.35
 
 
