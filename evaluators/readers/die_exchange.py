@@ -161,7 +161,8 @@ def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Ex
     """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
 
     Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross. A slice
-    that moves on from edge to edge gains, on quicker ones, what they take less than the slowest. A reduce-scatter or an allgather is members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
+    that moves on from edge to edge gains, on quicker ones, what they take less than the slowest. A reduce-scatter or an
+    allgather is members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
 
     Args:
         level, at: as of `all_to_all`.
