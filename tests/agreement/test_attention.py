@@ -109,7 +109,8 @@ def test_sharing_keys_takes_less_memory_and_bytes_and_as_much_time_where_product
     assert rows["hbm_bytes"] < 0.7 * heads_["hbm_bytes"]
     assert rows["latency"] == pytest.approx(heads_["latency"], rel=0.01)
     rows, heads_ = (metrics(name, "events", *ROWS["decode, latent"]) for name in ("flat_rows", "flat_async"))
-    assert rows["latency"] < 0.75 * heads_["latency"]  # memory binds, and moves half as much
+    assert rows["hbm_bytes"] < 0.6 * heads_["hbm_bytes"]
+    assert rows["latency"] < 0.93 * heads_["latency"]  # memory binds heads, and engines what moves half as much
 
 
 WINDOW = {

@@ -239,7 +239,6 @@ def test_idle_rounds_of_refreshes_are_passed_over(refresh: str) -> None:
 
 
 def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A memory by itself has no node, so none."""
     question = asked("chip=tile32", "workload=stream", "workload.requests=50", "workload.patterns=[sequential]")
     designs, spent = stacked([replaced(question.base, {"mapping.requesters": count}) for count in (4, 64)]), []
     (stream,) = question.workload.cases
@@ -253,4 +252,3 @@ def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkey
         spent.append(found["energy"] - idle(chip) * found["latency"])
     assert spent[0] == pytest.approx(spent[1], rel=1e-9)
     assert (spent[0] > moved * chip.dram.byte).all()
-    assert "energy" not in metrics("workload.patterns=[sequential]", fidelity="closed")

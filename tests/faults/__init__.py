@@ -185,8 +185,8 @@ FAULTS = (
     Fault(
         "a byte that is sent is read at one end and not written at the other",
         "evaluators/silicon/energy.py",
-        "activity.macs * operands + 2 * moved +",
-        "activity.macs * operands + moved +",
+        "        + 2 * moved * byte",
+        "        + moved * byte",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         ("tests/evaluators/test_tile_memory.py::test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other",),
     ),

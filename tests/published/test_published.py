@@ -94,8 +94,9 @@ VARIED = {
     "npusim_fig13": ("chip.tile.sram",),
     "npusim_fig14": ("chip.decode.",),
     "gpu_deployments": ("chip.dies.rows",),
+    "silicon": ("chip.cores", "chip.clock", "chip.core.", "chip.hbm.bandwidth", "chip.dram.device"),
 }
-"""Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), or nodes."""
+"""Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), or nodes; of dies, another card's."""
 
 MACHINES = {
     "waferllm_tables": 2,

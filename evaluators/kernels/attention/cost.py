@@ -288,7 +288,7 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
         return where(task.partial, _in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
     alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
-    return served.met(maximum(engines, alone) + spent.opening + spent.ends, channels) + spent.apart
+    return served.met(maximum(engines, alone) + spent.opening + spent.ends, channels, served.AHEAD) + spent.apart
 
 
 def _in_parts(spent: Spent, waves_: Any) -> Any:

@@ -12,7 +12,7 @@ and come during all of the block before.
 
 from typing import Any, NamedTuple
 
-from dse.evaluators.kernels.attention.served import met
+from dse.evaluators.kernels.attention.served import AHEAD, met
 from dse.space.elementwise import ceil_div, maximum, where
 
 
@@ -99,4 +99,4 @@ def seconds(of: Pair, waves: Any, blocks: Any, *, latent: bool) -> Any:
     work = waves * blocks * block + (waves - 1) * between
     vectors = waves * (2 * blocks * of.softmax + 2 * (of.scaled + of.divided))
     # after the last block has come there is half of its work left
-    return met(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + block / 2)
+    return met(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + block / 2, AHEAD)
