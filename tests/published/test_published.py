@@ -96,7 +96,7 @@ VARIED = {
     "gpu_deployments": ("chip.dies.rows",),
     "silicon": ("chip.cores", "chip.clock", "chip.core.", "chip.hbm.bandwidth", "chip.dram.device"),
 }
-"""Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), or nodes; of dies, another card's."""
+"""Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), nodes, or a card."""
 
 MACHINES = {
     "waferllm_tables": 2,

@@ -87,6 +87,17 @@ def test_a_host_that_forgets_nothing_and_costs_nothing_is_a_pool_that_forgets_no
     assert found["completed"].tolist() == large["completed"].tolist()
 
 
+def test_a_host_beside_prefill_instances_and_blocks_named_twice_are_refused() -> None:
+    """There the loop and its reference were found apart."""
+    pool = Pool(linear(1.0), policy("orca"), Memory(40, 1, spare=0.0), pooled=True, hosted=100)
+    with pytest.raises(DesignError, match="where the same devices prefill and decode; leave out"):
+        serve(_in_turn(), [pool, replace(pool, hosted=0)])
+    many = _in_turn()
+    twice = replace(many, hashes=np.where(np.arange(len(many.hashes)) < many.starts[1], 0, many.hashes).astype(np.int32))
+    with pytest.raises(DesignError, match="request 1 names one block of tokens twice"):
+        serve(twice, [pool])
+
+
 def test_a_host_beside_no_pool_of_blocks_is_refused() -> None:
     with pytest.raises(DesignError, match="5 blocks on the host"):
         Pool(linear(1.0), policy("orca"), Memory(9), hosted=5)

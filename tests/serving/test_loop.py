@@ -133,6 +133,11 @@ def loads(draw: st.DrawFn) -> Load:
     asked = draw(streams())
     longest = int((asked.prompt + asked.output - 1).max())
     many = draw(st.lists(pools(longest), min_size=1, max_size=2))
+    if len(many) == 2:  # which is refused beside prefixes on the host, as are blocks that a request names twice
+        many = [replace(pool, hosted=0) for pool in many]
+    elif many[0].hosted:
+        places = np.concatenate([np.arange(count) for count in np.diff(asked.starts)] or [np.empty(0, int)])
+        asked = replace(asked, hashes=(asked.hashes + 6 * places).astype(np.int32)) if len(asked.hashes) else asked
     moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
     if moving.nearest:
         thresholds = (

@@ -14,7 +14,7 @@ AHEAD = 16
 
 
 def met(tiles: Any, channels: Any, power: int = MEET) -> Any:
-    """Time of what keeps tiles busy beside what keeps channels busy: near the longer, 9 or 4 % over it where both are as long. [s]
+    """Time of what keeps tiles busy beside what keeps channels busy: near the longer, 9 or 4 % over it at most. [s]
 
         t = (tiles ^ p + channels ^ p) ^ (1/p)
 
