@@ -72,7 +72,8 @@ class Certificate:
             f"{whole}.{names[0]}" if len(names) == 1 else f"{whole} ({', '.join(names)})" for whole, names in kernels.items()
         )
         of = f"all {self.looked:,} choices" if self.whole else f"{self.looked:,} choices, slices open,"
-        above = f"{self.gap:.2%} above" if self.gap >= 0.5e-4 else "at"
+        side = "above" if self.gap > 0 else "below"  # played, operators may take less than by the closed form
+        above = f"{abs(self.gap):.2%} {side}" if abs(self.gap) >= 0.5e-4 else "at"
         return f"{above} the bound of {show(self.bound, 's')}, each operator at its best alone; of {of} for {left}"
 
 
