@@ -7,10 +7,11 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.space.elementwise import ceil_div, maximum, minimum
 
 MEET = 8
-"""Power by which the times of tiles and of channels meet: it made the mean error to events on 420 random attentions least."""
+"""Power by which the times of tiles and of channels meet. Chosen for the least mean distance to events on random attentions
+(`python -m tests.agreement.survey`): 5.3 %, as with 6 or 12; with 4 it is 6.0 %."""
 
 AHEAD = 16
-"""The same where another head is at work meanwhile; likewise."""
+"""The same where another head is at work meanwhile; from 8 to 32 the distance stays within 0.1 %."""
 
 
 def met(tiles: Any, channels: Any, power: int = MEET) -> Any:
