@@ -4,7 +4,7 @@ The same for the command line and for a notebook.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from dse.evaluators.passes.part import PART
 from dse.expressions import evaluate
 from dse.kind import kernel_of
 from dse.of_loads import Beside, beside, said
+from dse.parts import other_parts, parts_of
 from dse.records import Source
 from dse.residuals import Band, bands
 from dse.space.design import Design, stacked
@@ -61,6 +62,8 @@ class Evaluation:
         infeasible: what binds, None where every limit holds.
         fidelity: the reader that it was evaluated by.
         names: what was chosen by name, as ``chip: a100``.
+        parts: parts of the chip that were, as ``technology@chip.technology: n7``.
+        others: those of them that the file of the chip does not choose.
         question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
     """
@@ -75,6 +78,8 @@ class Evaluation:
     names: dict[str, str]
     question: str
     untied: tuple[str, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
@@ -82,7 +87,7 @@ class Evaluation:
         if PART in self.fidelity:
             return ()
         kernel = kernel_of(self.design, self.question)
-        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self._changed))
+        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self._changed or self.others))
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -115,7 +120,8 @@ class Evaluation:
 
     def about(self) -> list[tuple[str, str]]:
         """What was evaluated: parts by name, what was set of the chip, the plan of each phase, number formats, the fidelity."""
-        values = "".join(f", {source.address}={source.value}" for source in self._changed)
+        values = "".join(f", {group}={name}" for group, name in self.others.items())
+        values += "".join(f", {source.address}={source.value}" for source in self._changed)
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
@@ -241,7 +247,10 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
     metrics = own((name, column[0]) for name, column in found.columns.items())
     why = infeasible(design, workload)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
-    return Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, called(config["workload"]))
+    parts, others = parts_of(config["choices"]), other_parts(config["choices"])
+    what = called(config["workload"])
+    made = Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, what)
+    return replace(made, parts=parts, others=others)
 
 
 def shown(name: str, value: float) -> str:

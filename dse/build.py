@@ -19,7 +19,7 @@ from dse.space.fields import addresses, checked, spec_at
 from dse.space.kinds import GUESSING, KINDS, WHERE, asked, plural
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.layers import layers
-from dse.space.machines import MACHINES, machine_of
+from dse.space.machines import BOXES, MACHINES, POOL, machine_of
 from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
@@ -167,7 +167,8 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     on = record(Mapping, mapping, "mapping", sources)
     if (plans := plans_of(on)) not in kind.software:
         there = f"{plural(case)} on {MACHINES[machine].name}"
-        raise DesignError(f"mapping: this one is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}")
+        boxes = f"; or {BOXES}" if machine == POOL and plans in (POOLED_DIES, SERVED_POOLED_DIES) else ""
+        raise DesignError(f"mapping: this one is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}{boxes}")
     software_of(on)
     _refuse(of, case)
     _refuse_ahead(of, on)

@@ -8,12 +8,15 @@ from typing import Any
 from dse.records import CONSTANT, alike, inner
 from dse.space.chip import Chip
 from dse.space.errors import nearest
-from dse.space.machines import MACHINES, machine_named
+from dse.space.machines import BOXES, MACHINES, machine_named
 from dse.space.mapping import Mapping
 from dse.strangers import CONF
 
 ROOTS: dict[str, type] = {"chip": Chip, "mapping": Mapping}
 """Records of the configuration whose parts may be left out."""
+
+SPLITS = ("pp", "ep", "dp")
+"""Ways to divide a model that dies of one box do not have."""
 
 
 def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], dict[str, Any]]) -> str:
@@ -92,7 +95,8 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
     if path and isinstance(at, dict) and len(path) + (path[0] == "chip") > 1 and _left_out(path, last, config):
         return f"{address}: this {path[0]} leaves it out; +{address}=... says it"
     if isinstance(at, dict) and not set(at) <= CONSTANT:
-        return f"{'.'.join(path) or 'config'}: no field {address!r}; {nearest(last, at)}"
+        pooled = path[:1] == ["mapping"] and last in SPLITS and config["chip"].get("network")
+        return f"{'.'.join(path) or 'config'}: no field {address!r}; {BOXES if pooled else nearest(last, at)}"
     return f"no field {address!r}; {'.'.join(path)} is a value"
 
 

@@ -128,6 +128,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         **found.names,
         "fidelity": found.fidelity,
         "part": found.part or None,
+        "parts_of_chip": dict(found.parts),
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}

@@ -31,6 +31,12 @@ MACHINES: dict[str, Parts] = {
 }
 """Machines that something runs on: what of a chip they read; nothing reads a part that is in neither list."""
 
+BOXES = (
+    "put such dies in boxes to divide a model by stages, experts and copies too: +part@chip=box_nvlink4 (box_nvlink3, "
+    "box_nvlink5, box_infinity) mapping=expert_parallel"
+)
+"""What makes one die with a cache many."""
+
 _MACHINES = Wholes(Chip, "chip", MACHINES)
 
 

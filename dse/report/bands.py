@@ -3,6 +3,7 @@
 from typing import Any
 
 from dse.kind import kernel_of, kind_of
+from dse.parts import other_parts
 from dse.residuals import band
 from dse.space.chips import CHIP
 from dse.space.kinds import called
@@ -20,6 +21,7 @@ def of_study(asked: Study) -> list[dict[str, Any]]:
         moved = {address for targets in space.targets.values() for address in targets}
         set_ = (source.address for source in asked.question.sources if source.source == "override")
         changed = any(address.rpartition(": ")[2].startswith("chip.") for address in (*moved, *set_))
+        changed |= bool(other_parts(group["choices"]))
         for kernel in _kernels(space, question):
             for metric in metrics:
                 found = band(kind_of(names, kernel, question, metric, asked.fidelity), metric, float("nan"), changed=changed)

@@ -117,6 +117,7 @@ EVALUATE: Schema = closed(
         "workload": text("name of the choice"),
         "fidelity": text("the reader that it was evaluated by"),
         "part": maybe(text("on which part of the mesh it was played; metrics then begin with part.")),
+        "parts_of_chip": named(text(), "what was chosen by name of the chip's parts, by group and place"),
         "design": named(scalar(), "every leaf of the chip and the mapping by address, in SI"),
         "cases": each(CASE),
         "models": each(MODEL),

@@ -1,0 +1,72 @@
+"""Parts of a chip by name: an answer says which they are, and boxes make many dies of one with a cache."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dse
+from dse.compose import compose
+from dse.parts import other_parts, parts_of
+
+Typed = Callable[..., tuple[int, str, str]]
+
+CHIPS = sorted(path.stem for path in Path(dse.__file__).parent.glob("conf/chip/*.yaml"))
+
+BOXES = {"box_nvlink3": "a100", "box_nvlink4": "h200", "box_nvlink5": "b200", "box_infinity": "mi300x"}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_chip_as_it_ships_has_no_other_parts(chip: str) -> None:
+    choices = compose([f"chip={chip}"])["choices"]
+    assert not other_parts(choices)
+    assert all("@chip" in group for group in parts_of(choices))
+
+
+@pytest.mark.parametrize(
+    ("chip", "word", "said"),
+    [
+        ("h100", "technology@chip.technology=n3", "technology@chip.technology=n3"),
+        ("npu64", "+part@chip.l2=l2_256mb", "part@chip.l2=l2_256mb"),
+        ("h200", "dram@chip.dram=hbm2e", "dram@chip.dram=hbm2e"),
+    ],
+)
+def test_an_answer_names_parts_that_are_not_those_of_its_chip(chip: str, word: str, said: str) -> None:
+    found = dse.evaluate(f"chip={chip}", "model=qwen3_1b7", word, "workload.batch=[1]")
+    assert dict(found.about())["chip"] == f"{chip}, {said}"
+    assert all("as it ships" in band.said for band in found.bands if band.rows)
+    assert dict(dse.evaluate(f"chip={chip}", "model=qwen3_1b7", "workload.batch=[1]").about())["chip"] == chip
+
+
+def test_json_has_the_parts_of_the_chip(typed: Typed) -> None:
+    _, out, _ = typed("evaluate", "--json", "chip=h100", "technology@chip.technology=n3", "workload.batch=[1]")
+    parts = json.loads(out)["parts_of_chip"]
+    assert parts["technology@chip.technology"] == "n3"
+    assert parts["dram@chip.dram"] == "hbm3"
+
+
+@pytest.mark.parametrize(("part", "chip"), BOXES.items())
+def test_boxes_divide_a_model_by_experts(part: str, chip: str) -> None:
+    words = [f"chip={chip}", f"+part@chip={part}", "model=qwen3_30b_a3b", "workload.batch=[32]"]
+    words += ["workload.prompt=[512]", "workload.output=[64]"]
+    eight = dse.evaluate(words, "mapping.both.ep=8")
+    two = dse.evaluate(words, "chip.dies.rows=2", "mapping.both.ep=16")
+    assert eight.infeasible is None
+    assert two.infeasible is None
+    assert two.metrics["hbm_used"] < eight.metrics["hbm_used"]
+    assert two.metrics["system_mm2"] == pytest.approx(2 * eight.metrics["system_mm2"])
+
+
+def test_h100s_in_boxes_are_that_part_on_an_h100() -> None:
+    words = ["model=deepseek_v3", "mapping.both.ep=64", "workload.batch=[128]", "workload.prompt=[512]", "workload.output=[8]"]
+    ready = dse.evaluate("chip=h100_ep", "chip.dies.rows=8", words)
+    made = dse.evaluate("chip=h100", "+part@chip=box_nvlink4", "chip.dies.rows=8", words)
+    assert ready.metrics == made.metrics
+
+
+@pytest.mark.parametrize("word", ["mapping.both.pp=2", "mapping.both.ep=8", "mapping=expert_parallel"])
+def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typed) -> None:
+    status, _, said = typed("evaluate", "chip=h200", word)
+    assert status == 2
+    assert "+part@chip=box_nvlink4" in said
