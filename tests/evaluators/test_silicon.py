@@ -30,7 +30,7 @@ def priced(name: str) -> bool:
 CHIPS = tuple(name for name in sorted(path.stem for path in FOLDER.glob("*.yaml")) if priced(name))
 """All that are made."""
 
-BOXES = ("h100_ep", "h800_ep", "cm384")
+BOXES = ("h100_ep", "h200_ep", "h800_ep", "nvl72", "cm384")
 """Dies with a cache, many of them, in boxes or on one switch."""
 
 MANY = ("model=deepseek_v2_lite", "workload.batch=[4096]", "mapping.both.pp=1")
