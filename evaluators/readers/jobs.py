@@ -9,6 +9,7 @@ from dse.evaluators.program.counts import COUNTS, Activity
 from dse.evaluators.readers.cached import Cached
 from dse.evaluators.readers.in_turn import InTurn
 from dse.space.elementwise import column
+from dse.space.remember import remembered
 
 
 class Several(NamedTuple):
@@ -17,6 +18,7 @@ class Several(NamedTuple):
     jobs: tuple[Any, ...]
 
 
+@remembered
 def price(fidelity: str, job: Any) -> Cost:
     """Time and activity of a job; columns of several."""
     if isinstance(job, Several):
@@ -36,8 +38,9 @@ def price(fidelity: str, job: Any) -> Cost:
     return found
 
 
+@remembered
 def split(fidelity: str, job: Any) -> dict[str, Any]:
-    """Its time by what it goes into; columns of several. [s]"""
+    """Its time by what it goes into; columns of several. It is kept: nobody writes to it. [s]"""
     if isinstance(job, Several):
         parts = [split(fidelity, one) for one in job.jobs]
         return {name: column([float(part[name]) for part in parts]) for name in parts[0]}
@@ -47,7 +50,7 @@ def split(fidelity: str, job: Any) -> dict[str, Any]:
         return {name: sum(times * part.get(name, 0.0) for times, part in each) for name in names}
     if isinstance(job, Cached):
         into = split(fidelity, job.job)
-        return into | {"hbm": into["hbm"] * (1 - job.cache), "l2": into["hbm"] * job.cache}
+        return {**into, "hbm": into["hbm"] * (1 - job.cache), "l2": into["hbm"] * job.cache}
     found: dict[str, Any] = _readers(fidelity)[type(job)].split(job)
     return found
 
