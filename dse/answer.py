@@ -87,7 +87,7 @@ class Evaluation:
         if PART in self.fidelity:
             return ()
         kernel = kernel_of(self.design, self.question)
-        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self._changed or self.others))
+        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -120,12 +120,10 @@ class Evaluation:
 
     def about(self) -> list[tuple[str, str]]:
         """What was evaluated: parts by name, what was set of the chip, the plan of each phase, number formats, the fidelity."""
-        values = "".join(f", {group}={name}" for group, name in self.others.items())
-        values += "".join(f", {source.address}={source.value}" for source in self._changed)
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
-        found = [("chip", self.names["chip"] + values), ("mapping", self.names["mapping"])]
+        found = [("chip", ", ".join((self.names["chip"], *self.changes))), ("mapping", self.names["mapping"])]
         found += [
             *(plan for plan in plans if plan not in formats),
             *formats,
@@ -139,9 +137,11 @@ class Evaluation:
         return [*found, *([("on a part", self.part)] if self.part else [])]
 
     @property
-    def _changed(self) -> list[Source]:
-        """What was set of the chip."""
-        return [source for source in self.sources if source.source == "override" and source.address.startswith("chip.")]
+    def changes(self) -> tuple[str, ...]:
+        """What the chip is not as it ships in: parts by name, and values that were set, as overrides say them."""
+        values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
+        parts = (f"{group}={name}" for group, name in self.others.items())
+        return (*parts, *(f"{of.address}={of.value}" for of in values))
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""

@@ -58,6 +58,7 @@ def record(side: Side) -> dict[str, Any]:
         "why_not": side.why or None,
         "chips": side.chips,
         "dies_of_a_chip": side.dies,
+        "set": list(side.changes),
         "mapping": side.found.names["mapping"] if side.found else None,
         "software": side.software or None,
         "knobs": side.values,
@@ -90,6 +91,8 @@ def _table(sides: Sequence[Side], objective: str) -> Table:
         "chips",
         [f"{side.chips} of {side.dies} die{'s' * (side.dies > 1)}" if side.chips and side.dies else "" for side in sides],
     )
+    if any(side.changes for side in sides):
+        row("set", [", ".join(side.changes) for side in sides])
     row("mapping", [side.mapping for side in sides])
     row("software", [side.software for side in sides])
     row("formats", [side.formats for side in sides], end_section=True)

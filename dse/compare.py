@@ -76,6 +76,11 @@ class Side:
         return int(sum(area.dies(chip, area.total(chip)))) if chip else None
 
     @property
+    def changes(self) -> tuple[str, ...]:
+        """What of the chip is not as it ships."""
+        return self.found.changes if self.found else ()
+
+    @property
     def formats(self) -> str:
         """What it computes in."""
         return formats.text(self.found.design) if self.found else ""

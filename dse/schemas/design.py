@@ -144,6 +144,7 @@ SIDE = closed(
         "why_not": maybe(text("why it cannot be asked, or has no design; null where it has one")),
         "chips": maybe(whole("how many work together, where areas say it")),
         "dies_of_a_chip": maybe(whole("those below others included")),
+        "set": each(text(), "parts and values of the chip that are not as it ships, as overrides say them"),
         "mapping": maybe(text("name of the choice")),
         "software": maybe(text("name of the stack of libraries; null where a chip runs without one")),
         "knobs": named(scalar(), "what the search chose, in SI, by address"),

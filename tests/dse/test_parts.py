@@ -46,6 +46,17 @@ def test_json_has_the_parts_of_the_chip(typed: Typed) -> None:
     assert parts["dram@chip.dram"] == "hbm3"
 
 
+def test_chips_side_by_side_say_what_is_not_as_it_ships(typed: Typed) -> None:
+    words = ["chip=[h100,h200]", "technology@chip.technology=n3", "chip.hbm.bandwidth='2 TB/s'", "workload.batch=[1]"]
+    _, out, _ = typed("compare", "--json", *words)
+    for side in json.loads(out)["chips"]:
+        assert side["set"] == ["technology@chip.technology=n3", "chip.hbm.bandwidth=2 TB/s"]
+    _, out, _ = typed("compare", *words)
+    assert "technology@chip.technology=n3" in out
+    _, out, _ = typed("compare", *words[:1], *words[-1:])
+    assert "set" not in out.split()
+
+
 @pytest.mark.parametrize(("part", "chip"), BOXES.items())
 def test_boxes_divide_a_model_by_experts(part: str, chip: str) -> None:
     words = [f"chip={chip}", f"+part@chip={part}", "model=qwen3_30b_a3b", "workload.batch=[32]"]
