@@ -235,8 +235,8 @@ def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, r
 def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `carried`.
 
-    A request crosses the way and a grant comes back; then nothing else may use its channels until the last word is there, either
-    way where routers between pass the grant on, that way alone between neighbours. A message that waits keeps none.
+    A request crosses the way and a grant comes back; then nothing else may use its channels until the last word is there: both
+    ways if routers between pass the grant on, that way alone between neighbours. A message that waits keeps none.
 
     Args:
         stage: that the target's software takes. [s]
