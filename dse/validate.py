@@ -4,7 +4,8 @@ A file has the columns ``id, where, overrides, baseline, metric, value, unit, ro
 line, and state only what the paper's row states. With a baseline, the metric is the design's over the baseline's; a baseline
 is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or a value
 of a knob there: ``at_peak(KNOB, NAME)``, where that peak is; ``plateau(KNOB, NAME)``, the same, which is right where designs
-within 1 % of the peak reach the published value; ``reached(KNOB, NAME)``, the lowest value from which on all are within 1 %. A
+within 1 % of the peak reach the published value; ``reached(KNOB, NAME)``, the lowest value from which on all are within 1 %.
+``each(NAME)`` is the mean over a workload's cases of their ratios to the baseline, where a name alone is the ratio of means. A
 value may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
 """
 
@@ -201,10 +202,14 @@ def _compared(row: dict[str, str]) -> Compared:
         raise DesignError(f"column role: no role {row['role'][:40]!r}; {nearest(row['role'], ROLES)}")
     overrides, baseline = (words_of(row, column) for column in ("overrides", "baseline"))
     low, high = ends(row["value"])
-    value, fits = measured(overrides, row["metric"]), True
-    if value is None:
+    each = re.fullmatch(r"each\((\w+)\)", row["metric"].strip())
+    if each:
+        value, fits = _ratios(overrides, baseline, each[1]), True
+    else:
+        value, fits = measured(overrides, row["metric"]), True
+    if value is None and not each:
         value, fits = measured(overrides, row["metric"], strict=False), False
-    if baseline and value is not None:
+    if baseline and value is not None and not each:
         alone = any(override.startswith("chip=") for override in baseline)
         # where another chip is the baseline, both are judged alike: by what they would do if they fitted
         base = measured(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
@@ -269,6 +274,24 @@ def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
     asked, fidelity, *_ = asked_of(overrides)
     return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
+
+
+def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> float | None:
+    """The mean over cases of a metric over that of the baseline; None where either is infeasible."""
+    metric(name)
+    if not baseline:
+        raise DesignError(f"metric: each({name}) is of ratios; say what to in the column baseline")
+    alone = any(override.startswith("chip=") for override in baseline)
+    found = []
+    for words in (overrides, baseline if alone else (*overrides, *baseline)):
+        asked, fidelity, *_ = asked_of(words)
+        outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity, cases=True)
+        if not outcomes.feasible[0]:
+            return None
+        found.append(np.asarray(outcomes.cases[name])[:, 0])
+    if len(found[0]) != len(found[1]):
+        raise DesignError(f"metric: each({name}): {len(found[0])} cases, and {len(found[1])} of the baseline")
+    return float(np.mean(found[0] / found[1]))
 
 
 @lru_cache(maxsize=256)

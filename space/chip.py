@@ -151,7 +151,8 @@ class Tile:
 
 ROUTINGS = ("wormhole", "locked")
 """A wormhole's words hold each link of their route as they come by, either way apart. Locked, a route is set up by a handshake,
-and holds the channels between its routers, both ways at once, until the last word is there."""
+and holds the channels between its routers until the last word is there: both ways where it passes through others, by which the
+grant comes back, its own way between neighbours."""
 
 
 TOPOLOGIES = ("mesh", "torus", "full")

@@ -218,6 +218,9 @@ GROUP_SUMS = ("ring", "ktree", "two_level")
 """How partial sums of a group of cores or dies are added up: around its ring; along a tree of K phases and back; or around the
 rings of the rows of its grid, of dies of its boxes where there are any, then across them."""
 
+TILE_SUMS = (*GROUP_SUMS, "turns")
+"""Likewise of a product on cores; in turns, around the ring while the next columns are multiplied ([zhu2025] section 4.1)."""
+
 
 @record
 class SplitPlan:
@@ -373,10 +376,10 @@ class SumsPlan:
     """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
 
     algorithm: str = word(
-        "who adds partial sums up: ring, ktree or two_level; auto for who is quickest for each product by itself",
-        (*GROUP_SUMS, AUTO),
+        "how partial sums are added up: ring, ktree, two_level, or turns, a ring beside the product; auto for the quickest",
+        (*TILE_SUMS, AUTO),
     )
-    ktree_k: Any = whole("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level")})
+    ktree_k: Any = whole("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "turns")})
 
 
 @record

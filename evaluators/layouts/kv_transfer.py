@@ -89,11 +89,12 @@ class Layout(NamedTuple):
 
 
 class Message(NamedTuple):
-    """From core to core; it holds the links of its way for some seconds, here of each token."""
+    """From core to core; it holds the links of its way, or `both` ways of them, for some seconds, here of each token."""
 
     source: Core
     target: Core
     seconds: float
+    both: bool = False
 
     @property
     def hops(self) -> int:
@@ -105,17 +106,16 @@ class Message(NamedTuple):
 class Links:
     """Seconds that messages hold the links of a mesh: along rows, shape (ways, rows, cols - 1), and along columns.
 
-    A way is a direction; locked routes hold both at once, so there is one.
+    A way is a direction; locked routes that routers pass on hold both at once.
     """
 
     across: Array
     down: Array
 
     @classmethod
-    def held(cls, layout: Layout, fabric: Fabric, messages: Iterable[Message]) -> "Links":
+    def held(cls, layout: Layout, messages: Iterable[Message]) -> "Links":
         """By some messages."""
-        count = 1 if fabric.locked else 2
-        shapes = (count, layout.rows, layout.cols - 1), (count, layout.rows - 1, layout.cols)
+        shapes = (2, layout.rows, layout.cols - 1), (2, layout.rows - 1, layout.cols)
         links = cls(*(np.zeros(shape) for shape in shapes))
         for message in messages:
             for part in links.along(message):
@@ -125,9 +125,8 @@ class Links:
     def along(self, message: Message) -> tuple[Array, Array]:
         """Those of a message's way: across to its column, then down or up."""
         (r, c), (to_r, to_c) = message.source, message.target
-        ways = len(self.across)
-        across = self.across[(to_c > c) % ways, r, min(c, to_c) : max(c, to_c)]
-        return across, self.down[(to_r > r) % ways, min(r, to_r) : max(r, to_r), to_c]
+        east, south = (slice(None) if message.both else int(ahead) for ahead in (to_c > c, to_r > r))
+        return self.across[east, r, min(c, to_c) : max(c, to_c)], self.down[south, min(r, to_r) : max(r, to_r), to_c]
 
     def plus(self, other: "Links", times: float = 1.0) -> "Links":
         """With some times what another holds."""
@@ -197,8 +196,8 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
     sent = [
         [list(_activations(of, place, fabric)) for place in places] for of, places in ((prefill, sources), (decode, targets))
     ]
-    prefilling, decoding = ([Links.held(layout, fabric, messages) for messages in each] for each in sent)
-    nothing = Links.held(layout, fabric, ())
+    prefilling, decoding = ([Links.held(layout, messages) for messages in each] for each in sent)
+    nothing = Links.held(layout, ())
     slowest, hops, caches = [], list[int](), nothing
     # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
     others, busy = nothing, nothing
@@ -209,8 +208,8 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
     for p, partners in enumerate(layout.partners):
         for d in partners:
             messages = list(_caches(sources[p], targets[d], layout, fabric, block))
-            mine = Links.held(layout, fabric, messages)
-            slowest.append(float(Links.held(layout, fabric, _beside(messages, mine, others, busy)).all.max()))
+            mine = Links.held(layout, messages)
+            slowest.append(float(Links.held(layout, _beside(messages, mine, others, busy)).all.max()))
             hops += [message.hops for message in messages]
             caches = caches.plus(mine, 1 / (prefill.dp * len(partners)))
     per_token = float(np.mean(slowest))
@@ -247,7 +246,8 @@ def _message(source: Array, target: Array, nbytes: float, fabric: Fabric) -> Mes
     sent = Message((int(source[0]), int(source[1])), (int(target[0]), int(target[1])), 0.0)
     way = 2 * float(fabric.ramp) + float(fabric.hop) * sent.hops
     pace = float(fabric.pace) / float(fabric.word_bytes)
-    return sent._replace(seconds=(3 * way if fabric.locked else 0.0) + nbytes * pace)
+    both = bool(fabric.locked) and sent.hops > 1
+    return sent._replace(seconds=(3 * way if fabric.locked else 0.0) + nbytes * pace, both=both)
 
 
 def _most(caches: Array, prefilling: Array, decoding: Array, prefilled: float, decoded: float) -> float:
@@ -273,7 +273,7 @@ def _beside(messages: Iterable[Message], own: Links, others: Links, busy: Links)
         busy: share of the time that others do.
     """
     for message in messages:
-        mine, turns, shares = (np.concatenate(links.along(message)) for links in (own, others, busy))
+        mine, turns, shares = (np.concatenate([part.ravel() for part in links.along(message)]) for links in (own, others, busy))
         longer = 1 / (1 - min(float(shares.max(initial=0.0)), 1 - 1e-9))
         yield message._replace(seconds=message.seconds * min(1 + float((turns / mine).max(initial=0.0)), longer))
 

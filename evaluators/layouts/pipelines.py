@@ -110,20 +110,24 @@ def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Ca
 
 
 def _group(plan: TilePlan) -> Group:
-    if plan.sums is None or plan.sums.algorithm == "ring":
+    if plan.partition != "k" or plan.sums is None or plan.sums.algorithm == "ring":
         return Group(plan.partition, plan.placement, plan.tp)
     phases = plan.sums.ktree_k if plan.sums.algorithm in ("ktree", AUTO) else 1
     return Group(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
 
 
+AROUND = ("ring", "turns")
+"""Sums that go around a ring, of products of which there is no whole group's sum too."""
+
+
 def _refuse_sums(plan: TilePlan) -> None:
     """Refuses sums that nothing adds up so."""
     of = plan.sums
-    if plan.partition != "k" and of.algorithm != "ring":  # which is what there is where nothing is said
+    if plan.partition != "k" and of.algorithm not in AROUND:  # which is what there is where nothing is said
         raise DesignError(
             f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k"
         )
-    if plan.experts == "whole" and of.algorithm not in ("ring", AUTO):
+    if plan.experts == "whole" and of.algorithm not in (*AROUND, AUTO):
         raise DesignError(
             f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
             "ring, or experts=divided"

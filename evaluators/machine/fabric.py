@@ -26,7 +26,7 @@ class Fabric(NamedTuple):
         operation: an operation on an element that is no product, as in norms and rotations. [s]
         special: an exponential, a root or a quotient. [s]
         word_bytes: bytes of a word. [B]
-        locked: whether a message locks the channels of its route both ways; 0 or 1.
+        locked: whether a message locks the channels of its route, both ways where routers are between; 0 or 1.
         combine: an element of a message that is summed or compared by the engine of the core that it came to, beside `call` for
             each message; nothing where words are combined as they come by. [s]
         cycle: of the routers' clock. [s]

@@ -127,21 +127,24 @@ def _channel(row, col, way, ahead, shape):
 
 
 @_compiled
-def _free_channels(links, row, col, way, count, start, shape, hop):
-    """When `count` channels from (row, col) on are free both ways, at the earliest at `start`."""
+def _free_channels(links, row, col, way, count, start, shape, hop, both):
+    """When `count` channels from (row, col) on are free, both ways or that way, at the earliest at `start`."""
     for ahead in range(count):
         out, there, home, back = _channel(row, col, way, ahead, shape)
-        start = max(start, links[way, out] + there * hop, links[way ^ 1, home] + back * hop)
+        start = max(start, links[way, out] + there * hop)
+        if both:
+            start = max(start, links[way ^ 1, home] + back * hop)
     return start
 
 
 @_compiled
-def _hold_channels(links, row, col, way, count, until, shape, hop):
-    """Holds `count` channels from (row, col) on, both ways, until the same time."""
+def _hold_channels(links, row, col, way, count, until, shape, hop, both):
+    """Holds `count` channels from (row, col) on, both ways or that way, until the same time."""
     for ahead in range(count):
         out, there, home, back = _channel(row, col, way, ahead, shape)
         links[way, out] = until - there * hop
-        links[way ^ 1, home] = until - back * hop
+        if both:
+            links[way ^ 1, home] = until - back * hop
 
 
 @_compiled
@@ -232,8 +235,8 @@ def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, r
 def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `carried`.
 
-    A request crosses the way and a grant comes back; then nothing else may use its channels, either way, until the last word is
-    there. A message that waits keeps none.
+    A request crosses the way and a grant comes back; then nothing else may use its channels until the last word is there: both
+    ways if routers between pass the grant on, that way alone between neighbours. A message that waits keeps none.
 
     Args:
         stage: that the target's software takes. [s]
@@ -248,22 +251,22 @@ def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, li
         east, south = steps(col, to_col, shape[1], torus), steps(row, to_row, shape[0], torus)
         across, down = abs(east), abs(south)
         x_way, y_way = EAST if east > 0 else WEST, SOUTH if south > 0 else NORTH
-        trip = 2 * ramp + (across + down) * hop
+        trip, both = 2 * ramp + (across + down) * hop, across + down > 1
         posted = max(ready[row, col], engine[row, col])
         if across + down == 0:
             end[i] = max(ready[row, col], free[to_row, to_col])
         else:
             posted += fabric.post
             start = max(posted, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - trip)
-            start = _free_channels(links, row, col, x_way, across, start, shape, hop)
-            start = _free_channels(links, row, to_col, y_way, down, start, shape, hop)
+            start = _free_channels(links, row, col, x_way, across, start, shape, hop, both)
+            start = _free_channels(links, row, to_col, y_way, down, start, shape, hop, both)
             if start > earliest[i]:
                 earliest[i] = start
                 continue
             engine[row, col] = posted + words[i] * fabric.copy
             end[i] = start + 3 * trip + words[i] * pace + stage
-            _hold_channels(links, row, col, x_way, across, end[i], shape, hop)
-            _hold_channels(links, row, to_col, y_way, down, end[i], shape, hop)
+            _hold_channels(links, row, col, x_way, across, end[i], shape, hop, both)
+            _hold_channels(links, row, to_col, y_way, down, end[i], shape, hop, both)
             ramps[0, row, col] = ramps[1, to_row, to_col] = end[i]
         read[row, col] = max(read[row, col], end[i])
         earliest[i] = np.inf

@@ -90,7 +90,7 @@ class Floor(NamedTuple):
         when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
             `FREE`; or less than 0, a circuit's end.
         stack: tasks that have just become ready.
-        locks: of each channel of circuits (a link, both ways; each core's way out and in) whether a packet has it, and the
+        locks: of each channel of circuits (a link, each way; each core's way out and in) whether a packet has it, and the
             first that waits until it is given back, -1 for none; `Packets.line` has the others.
         asking: packets that look now whether all channels of theirs are free.
         locked: whether packets between cores take circuits, to and from memory none do; `trip`: cycles between cores and their
@@ -193,11 +193,12 @@ def _ask(floor, packet):
 def _circuit(net, floor, packets, packet, do):
     """Looks whether all channels of a packet's circuit are free, takes them, or gives them back to those who look for them.
 
-    They are its core's way out, the target's way in, and the links between, for both directions at once. Returns the first
-    channel that somebody has, where it looks; else -1.
+    They are its core's way out, the target's way in, and the links between: both ways where there are several, as the grant
+    comes back by routers, and that way alone between neighbours. Returns the first channel that somebody has, where it looks;
+    else -1.
     """
     r, to = np.int64(packets.router[packet]), np.int64(net.target[packets.number[packet]]) >> 3
-    lock, ends = 2 * net.routers + r, 0
+    lock, back, ends = 4 * net.routers + r, np.int64(-1), 0
     while True:
         if do == LOOK:
             if floor.locks[lock, 0]:
@@ -210,14 +211,20 @@ def _circuit(net, floor, packets, packet, do):
             while waits >= 0:
                 _ask(floor, waits)
                 waits = packets.line[waits]
+        if back >= 0:
+            lock, back = back, np.int64(-1)
+            continue
         if ends == 0:
-            lock, ends = 3 * net.routers + to, 1
+            lock, ends = 5 * net.routers + to, 1
             continue
         if r == to:
             return np.int64(-1)
         port = lowest(towards(net, r, packets.number[packet]))
         on = np.int64(net.router_of[net.port[r * net.ports + port].onward >> net.shift])
-        lock, r = 2 * min(r, on) + (port >> 1), on
+        link, ahead = 4 * min(r, on) + 2 * (port >> 1), np.int64(on > r)
+        lock, r = link + ahead, on
+        if packets.far[packet] > 1:
+            back = link + 1 - ahead
 
 
 @part

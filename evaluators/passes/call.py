@@ -79,7 +79,7 @@ class Group(NamedTuple):
     Attributes:
         partition: how it is divided, a word of `PARTITION`.
         placement, cores: where they are, and how many.
-        sums: how partial sums are added up, a word of `space.mapping.GROUP_SUMS`, or `AUTO` for the quickest of them.
+        sums: how partial sums are added up, a word of `space.mapping.TILE_SUMS`, or `AUTO` for the quickest of them.
         phases: of a K-tree.
     """
 

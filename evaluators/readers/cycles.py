@@ -162,7 +162,7 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
     begin = np.flatnonzero(tasks.needs == 0)
     stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
 
-    locks = np.stack([np.zeros(4 * cores, np.int64), np.full(4 * cores, NONE)], axis=1)
+    locks = np.stack([np.zeros(6 * cores, np.int64), np.full(6 * cores, NONE)], axis=1)
 
     def nobody(*shape: int) -> Array:
         return np.full(shape, NONE, np.int64)

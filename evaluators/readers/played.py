@@ -22,7 +22,7 @@ from dse.evaluators.readers import rivals
 from dse.evaluators.readers.timing import Timing
 from dse.space.chip import MainMemory
 from dse.space.fields import leaves, replaced
-from dse.space.mapping import AUTO, GROUP_SUMS
+from dse.space.mapping import AUTO, TILE_SUMS
 from dse.space.memory import behind
 
 Play = Callable[..., Timing]
@@ -33,7 +33,7 @@ def product(
     play: Play, price: rivals.Divided, group: Group, asked: Product, machine: Machine, nbytes: float
 ) -> tuple[Any, Any]:
     """Seconds of a product on a group, and those of its engines; with the sums that `price` chooses, where none are said."""
-    words = GROUP_SUMS if group.sums == AUTO else (group.sums,)
+    words = TILE_SUMS if group.sums == AUTO else (group.sums,)
     best = rivals.sums(group, asked, machine, nbytes, price) if group.sums == AUTO else 0
     cores, phases = group.cores, group.phases
     fabric, of = machine.fabric, machine.engines

@@ -14,7 +14,7 @@ from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Group, Kernel, Product
 from dse.evaluators.passes.rivals import named, word_of
 from dse.space.elementwise import where
-from dse.space.mapping import AUTO, GROUP_SUMS
+from dse.space.mapping import AUTO, TILE_SUMS
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def each(of: Kernel, machine: Machine, price: Price, value: Callable[[Kernel], T
 
 
 def sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> Any:
-    """Places of the quickest sums of a group among `GROUP_SUMS`, the first of equals: a number, or an array."""
+    """Places of the quickest sums of a group among `TILE_SUMS`, the first of equals: a number, or an array."""
     return _least([seconds for seconds, _ in _sums(group, of, machine, width, price)])
 
 
@@ -101,11 +101,11 @@ def shown_sums(group: Group, of: Product, machine: Machine, width: float, price:
     """The sums that a product on a group has chosen, for people; nothing where it had no choice."""
     if group.sums != AUTO:
         return ""
-    return f" by {' or '.join(GROUP_SUMS[number] for number in np.unique(sums(group, of, machine, width, price)))}"
+    return f" by {' or '.join(TILE_SUMS[number] for number in np.unique(sums(group, of, machine, width, price)))}"
 
 
 def _sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> list[tuple[Any, Any]]:
-    return [price(group._replace(sums=word), of, machine, width) for word in GROUP_SUMS]
+    return [price(group._replace(sums=word), of, machine, width) for word in TILE_SUMS]
 
 
 def _picked(values: list[Any], best: Any) -> Any:

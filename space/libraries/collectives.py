@@ -50,7 +50,8 @@ class Short:
     """Allreduces of an inference engine, whose dies read each other's memory; long ones are left to rings."""
 
     start: Number = quantity("s", "start of a kernel and its end, between two barriers")
-    peer: Number = quantity("s", "for each die that takes part")
+    peer: Number = quantity("s", "for each die that takes part, of a vector that is not short")
+    reach: Number = quantity("B", "of a vector at which two thirds of that are there", positive=True)
     second: Number = quantity("s", "of the barrier between two halves")
     one: Number = quantity(
         "1", "share of the links' bandwidth at which a die reads the vectors of all others", high=1.0, positive=True

@@ -11,9 +11,14 @@ class Generation:
     start: Number = quantity("s", "start of a kernel and its end, whatever its size")
     hbm: Number = quantity("1", "share of the memory's bandwidth that a long cache reaches", high=1.0, positive=True)
     ramp: Number = quantity("s", "that reads beyond what the cache of the die keeps take longer to start")
-    kept: Number = quantity("1", "caches of the die whose bytes fill two thirds of the ramp", positive=True)
+    kept: Number = quantity("1", "caches of the die of whose bytes two thirds come from memory, at 1024 keys", positive=True)
+    knee: Number = quantity("1", "how sharply what exceeds that comes from memory: 1 as of random places", low=0.5, high=8.0)
+    length: Number = quantity(
+        "1", "by which power of a request's keys the cache keeps more of them, where queries are together", high=0.9
+    )
     merge: Number = quantity("s", "for each doubling of the parts of 256 keys of a cache, which are merged in the end")
-    unit: Number = quantity("s", "of a core for a request and KV head, however few keys it has")
+    unit: Number = quantity("s", "of a core for a request and KV head whose queries are together, however few keys it has")
+    alone: Number = quantity("s", "likewise for a query by itself, the only one of its KV head or one of more than a tile has")
     cached: Number = quantity(
         "1",
         "share of the die's cache bandwidth at which queries that are not together read keys again",

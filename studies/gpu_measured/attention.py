@@ -14,7 +14,22 @@ from dse.space.libraries.generation import Generation
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 PROMPTS = ("start", "achieved", "hbm", "unit", "tail", "sharpness")
-STEPS = ("start", "hbm", "ramp", "kept", "merge", "unit", "cached", "sharpness")
+STEPS = {
+    "start": (1e-5, 0.0, 3e-5),
+    "hbm": (0.9, 0.3, 1.0),
+    "ramp": (1.2e-5, 0.0, 6e-5),
+    "kept": (0.6, 0.05, 20.0),
+    "knee": (2.0, 1.0, 4.0),
+    "length": (0.3, 0.0, 0.9),
+    "merge": (4e-7, 0.0, 3e-6),
+    "unit": (3e-6, 0.0, 1e-5),
+    "alone": (4e-7, 0.0, 5e-6),
+    "cached": (0.7, 0.05, 1.0),
+}
+"""Numbers of decode steps: where a fit begins, and the ends of its range."""
+
+KNOWN = {"alone": 4.5e-7, "length": 0.35, "cached": 0.715, "knee": 1.0}
+"""What stacks have whose rows do not say it: as trtllm_h100 was fitted, and a knee that ends at the lower end of its range."""
 
 UNHEARD = "no row has a decode beside a prompt: nothing is skipped"
 NO_CONVERSION = "no row has values of 8 bits: read and written at the rate of the latent kernels of trtllm_h100"
@@ -35,9 +50,10 @@ def launches(stack: str) -> str:
 def parts(folder: Path) -> list[Part]:
     """Of each stack that has measured attention of separate keys and values."""
     found = [_prompts(*of, _asked(folder, "context", of[2])) for of in PROMPT_STACKS]
-    found += [_steps(*of, _asked(folder, "generation", of[2])) for of in STEP_STACKS]
+    found += [_steps(*of, _asked(folder, "generation", begins)) for begins, *of in STEP_STACKS]
     found += [_flash(folder, *of) for of in FLASH_STACKS]
-    return [found[0], found[1], found[2], _mixed(folder), *found[3:], _steps("vllm_rtx4090", "rtx4090", "", 64, _alone(folder))]
+    few = _steps("vllm_rtx4090", "rtx4090", 64, FEW, _alone(folder))
+    return [found[0], found[1], found[2], _mixed(folder), *found[3:], few]
 
 
 PROMPT_STACKS = (
@@ -48,10 +64,13 @@ PROMPT_STACKS = (
 """Stack, chip, where a row's source begins, and rows of a tile."""
 
 STEP_STACKS = (
-    ("trtllm_h100", "h100", "h100_sxm/attention/trtllm", 16),
-    ("vllm_a100", "a100", "a100_sxm/attention/vllm", 64),
+    ("h100_sxm/attention/trtllm", "trtllm_h100", "h100", 16, ()),
+    ("a100_sxm/attention/vllm", "vllm_a100", "a100", 64, ("alone",)),
 )
-"""Likewise, with queries of a KV head that a tile has together."""
+"""Where a row's source begins, stack, chip, queries of a KV head that a tile has together, and what its rows do not say."""
+
+FEW = ("alone", "length", "cached", "knee")
+"""What 24 rows of one shape are too few for."""
 
 
 def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]) -> Part:
@@ -132,17 +151,29 @@ def _mixed(folder: Path) -> Part:
     )  # fmt: skip
 
 
-def _steps(stack: str, chip: str, _: str, shared: int, measured: tuple[Row, ...]) -> Part:
-    said = {"shared": "queries of one KV head that a tile has: of 16 and 64, that which rows of 64 heads on one KV head say"}
+def _steps(stack: str, chip: str, shared: int, less: tuple[str, ...], measured: tuple[Row, ...]) -> Part:
+    said = {name: NO_ROW[name] for name in less}
+    said["shared"] = "queries of one KV head that a tile has: of 16 and 64, that which rows of 64 heads on one KV head say"
+    said["sharpness"] = "the longer one of engines and memory, nearly: no row depends on it"
+    names = tuple(name for name in STEPS if name not in less)
+    known = {name: KNOWN[name] for name in less}
 
     def record(values: Vector) -> Generation:
-        return Generation(**dict(zip(STEPS, map(float, values), strict=True)), shared=shared)
+        given = dict(zip(names, map(float, values), strict=True))
+        return Generation(**given, **known, sharpness=8.0, shared=shared)
 
     source = "aiconfigurator2025" if measured[0].source.startswith("aic") else "llmservingsim2026"
-    return Part(
-        "generation", stack, chip, measured, record, _stepped, STEPS, (1e-5, 0.9, 1.5e-5, 2.0, 4e-7, 1e-6, 0.7, 4.0),
-        (0.0, 0.3, 0.0, 0.1, 0.0, 0.0, 0.05, 1.0), (3e-5, 1.0, 6e-5, 20.0, 3e-6, 1e-5, 1.0, 20.0), said, source,
-    )  # fmt: skip
+    begin, low, high = zip(*(STEPS[name] for name in names), strict=True)
+    return Part("generation", stack, chip, measured, record, _stepped, names, begin, low, high, said, source)
+
+
+NO_ROW = {
+    "alone": "no row has a query by itself: as of trtllm_h100",
+    "length": "24 rows are few: as of trtllm_h100; vllm_a100 says about as much",
+    "cached": "24 rows are few, and none reads keys again: as of trtllm_h100",
+    "knee": "24 rows are few; fitted with the rest it ends here, at the lower end of its range",
+}
+"""Why what some stacks do not fit has its value."""
 
 
 def _attended(sizes: dict[str, Vector], sort: str, constants: Context, silicon: Die) -> Vector:

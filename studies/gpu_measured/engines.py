@@ -19,7 +19,7 @@ from dse.space.libraries.collectives import Rings, Short
 from dse.studies.gpu_measured.collectives import DEVICES, RINGS, links_of, part_of, row
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
-SHORT = ("start", "peer", "second", "one", "two")
+SHORT = ("start", "peer", "reach", "second", "one", "two")
 BY_HOST = ("floor", "call")
 
 UNSTARTED = "no row is started by the host: as vllm_h100"
@@ -37,7 +37,8 @@ def parts(folder: Path) -> list[Part]:
 
 def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library: str) -> Part:
     constants, links = of_conf(f"nccl_{chip}"), links_of(chip)
-    start, low, high = (4e-6, 1e-7, 4e-6, 0.6, 0.4), (0.0, 0.0, 0.0, 0.02, 0.02), (2e-5, 2e-6, 2e-5, 1.0, 1.0)
+    start, low = (4e-6, 1e-7, 6e3, 4e-6, 0.6, 0.4), (0.0, 0.0, 10.0, 0.0, 0.02, 0.02)
+    high: tuple[float, ...] = (2e-5, 2e-6, 2e5, 2e-5, 1.0, 1.0)
     if len(names) > len(start):
         start, low, high = (*start, 2.1e-5, 6e-6), (*low, 0.0, 0.0), (*high, 5e-5, 4e-5)
     rows = []

@@ -1,7 +1,7 @@
 """Routers cycle by cycle: what is known of single packets, conservation, seeds, saturation, and how near events come."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import TopologicalSorter
@@ -27,6 +27,7 @@ from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.machine.traffic import SATURATED, STABLE, measure
 from dse.evaluators.program.rounds import Cores, Multicast, Program, Reduce, Round, Slot
 from dse.evaluators.readers import cycles, events
+from dse.evaluators.readers.timing import Timing
 from dse.space.chip import Router
 from dse.space.design import stacked
 from dse.space.errors import DesignError
@@ -444,6 +445,17 @@ def test_locked_channels_cost_placements_that_share_them() -> None:
     assert lone == 40 + 3 * (2 * 2 + 2)
     against = cycles.play(sends(Mesh(1, 3), ((0, 0), (0, 2), 40), ((0, 2), (0, 0), 40)), locked).seconds
     assert against == 2 * lone
+
+
+@pytest.mark.parametrize("play", [cycles.play, events.play])
+def test_neighbours_exchange_both_ways_at_once_where_routes_lock(play: Callable[..., Timing]) -> None:
+    """Their grants pass no router between; a route that does holds the way back of each of its channels."""
+    locked = CYCLES._replace(cycle=1.0, vcs=1, depth=8, locked=1.0)
+    there, back, far = ((0, 0), (0, 1), 40), ((0, 1), (0, 0), 40), ((0, 2), (0, 0), 40)
+    near, long = 40 + 3 * (2 * 2 + 1), 40 + 3 * (2 * 2 + 2)
+    assert play(sends(Mesh(1, 3), there), locked).seconds == near
+    assert play(sends(Mesh(1, 3), there, back), locked).seconds == near
+    assert play(sends(Mesh(1, 3), there, far), locked).seconds == near + long
 
 
 def test_a_message_that_waits_for_a_channel_keeps_no_other() -> None:

@@ -1,4 +1,4 @@
-"""Published optima that lie on a plateau, and values from which on a metric stays."""
+"""Published optima that lie on a plateau, values from which on a metric stays, and means of ratios."""
 
 from pathlib import Path
 
@@ -60,3 +60,26 @@ def test_a_published_value_on_the_plateau_is_right_and_one_beside_it_is_off_by_t
 def test_a_metric_that_names_too_little_or_too_much_is_refused(tmp_path: Path, what: str) -> None:
     with pytest.raises(DesignError, match="expected peak"):
         rows(tmp_path, f'{what}","8')
+
+
+def test_a_mean_of_ratios_is_of_each_case_by_itself(tmp_path: Path) -> None:
+    words = "chip=npu64 model=qwen3_1b7 workload.batch=[1] workload.output=1 mapping.prefill.partition="
+    some = [64, 700, 3000]
+    lines = [
+        f'{number},x,"{words}mn workload.prompt={str(prompts).replace(" ", "")}",{base},{metric},1,ratio,report,'
+        for number, (prompts, metric, base) in enumerate(
+            [
+                (some, "each(ttft)", "mapping.prefill.partition=k"),
+                *(([one], "ttft", "mapping.prefill.partition=k") for one in some),
+            ]
+        )
+    ]
+    path = tmp_path / "published.csv"
+    path.write_text(HEAD + "\n".join(lines) + "\n")
+    mean, *each = (row.simulated for row in compare(path))
+    assert mean == pytest.approx(np.mean([one for one in each if one is not None]))
+
+
+def test_a_mean_of_ratios_needs_what_they_are_to(tmp_path: Path) -> None:
+    with pytest.raises(DesignError, match=r"each\(latency\) is of ratios; say what to in the column baseline"):
+        rows(tmp_path, 'each(latency)","8')

@@ -81,8 +81,11 @@ constants["generation"] = st.builds(
     hbm=share,
     ramp=microseconds,
     kept=st.floats(0.1, 10.0),
+    knee=st.floats(0.5, 8.0),
+    length=st.floats(0.0, 0.9),
     merge=microseconds,
     unit=microseconds,
+    alone=microseconds,
     cached=share,
     sharpness=st.floats(1.0, 20.0),
     shared=st.sampled_from([8, 64]),
@@ -197,6 +200,22 @@ def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
     of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
     seconds = [took("products", Multiply(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
+
+
+@given(constants["generation"], problems["generation"], st.floats(1.0, 8.0))
+def test_longer_caches_are_never_read_faster(of: Generation, problem: generation.Decode, factor: float) -> None:
+    longer = problem._replace(keys=problem.keys * factor, nbytes=problem.nbytes * factor)
+    assert took("generation", longer, of).seconds() >= took("generation", problem, of).seconds() * (1 - 1e-12)
+
+
+@given(constants["generation"], problems["generation"])
+def test_caches_come_from_the_die_and_from_memory(of: Generation, problem: generation.Decode) -> None:
+    """Far below what the cache keeps they are read from there, far above it from memory, and then the ramp is paid whole."""
+    quick = max(of.cached * A_DIE.cache_bandwidth, of.hbm * A_DIE.bandwidth)
+    ends = ((1e9, quick, 0.0), (1e-9, of.hbm * A_DIE.bandwidth, of.ramp))
+    for kept, rate, ramp in ends:
+        found = took("generation", problem._replace(near=0.0), replaced(of, {"kept": kept, "knee": 8.0, "length": 0.0}))
+        assert found.memory == pytest.approx(problem.nbytes / rate + ramp, rel=1e-6)
 
 
 def asked_of(chip: str, *words: str) -> tuple[Any, Any]:

@@ -9,10 +9,14 @@ where what a die has for itself is copied, 2 n / p bytes of its memory, except i
 four dies may have sums from the switch: t = start + n (1 + 1 / p) / (share N). Dies that read each other's memory do it at
 once, or each a slice:
 
-    t = start + peer p + min((p - 1) n / (one N), second + 2 (p - 1) / p n / (two N)), or as rings do, if that is faster
+    t = start + peer p (1 - e^(-n / reach)) + min((p - 1) n / (one N), second + 2 (p - 1) / p n / (two N))
+
+or as rings do, if that is faster.
 """
 
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.space.elementwise import maximum, minimum, where
 from dse.space.libraries.collectives import Exchanges, Rings, Short
@@ -96,13 +100,14 @@ def short(nbytes: Any, group: Group, constants: Short, otherwise: Any, *, record
         otherwise: what rings take. [s]
         recorded: whether a recorded graph of launches holds it; else the host starts it.
 
-    >>> own = Short(start=2e-6, peer=0.0, second=0.0, one=1.0, two=1.0, floor=20e-6, call=5e-6)
+    >>> own = Short(start=2e-6, peer=0.0, reach=1e3, second=0.0, one=1.0, two=1.0, floor=20e-6, call=5e-6)
     >>> short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=True), short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=False)
     (3e-06, 2e-05)
     """
     p, c = group.peers, constants
     once, halves = (p - 1) * nbytes / (c.one * group.links), 2.0 * (p - 1) / p * nbytes / (c.two * group.links)
-    found = minimum(c.start + c.peer * p + minimum(once, c.second + halves), otherwise)
+    met = c.peer * p * -np.expm1(-nbytes / c.reach)
+    found = minimum(c.start + met + minimum(once, c.second + halves), otherwise)
     if not recorded:
         found = maximum(c.floor, found + c.call + 2.0 * nbytes / group.memory)
     return where(p > 1, found, 0.0)

@@ -1,5 +1,10 @@
-"""The inner dimension is divided: every core has a slice of it of input and weights, and an allreduce sums the outputs."""
+"""The inner dimension is divided: every core has a slice of it of input and weights, and an allreduce sums the outputs.
 
+In turns, columns are multiplied part after part, as many as there are cores, and the sums of one go round beside the product of
+the next: [zhu2025] section 4.1 has a ring allreduce in N iterations of the product, N being the cores.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +16,8 @@ from dse.evaluators.kernels.partition.sums import allreduce
 from dse.evaluators.kernels.partition.tree_sums import ktree, ktree_seconds
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.rounds import Multiply, Program, Round, Slot
-from dse.space.elementwise import Array, ceil_div
+from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot
+from dse.space.elementwise import Array, ceil_div, maximum
 
 DIVIDED = False
 
@@ -33,7 +38,16 @@ def cost(
     shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float,
     sums: str = "ring", phases: Any = 1,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice; or a K-tree."""
+    """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice; or a K-tree.
+
+    In turns t = product + (turns - 1) max(product, sums) + sums, with product and sums of a part of the columns.
+    """
+    if sums == "turns":
+        n = ceil_div(shape.n, cores)
+        turns, part = ceil_div(shape.n, n), replace(shape, n=n)
+        both, product = cost(part, placement, cores, fabric, engines, nbytes)
+        added = both - product
+        return product + (turns - 1) * maximum(product, added) + added, turns * product
     product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
     if sums == "ktree":
         return product + ktree_seconds(placement, cores, phases, shape.m * shape.n * nbytes, fabric), product
@@ -48,22 +62,44 @@ def cost(
 
 
 def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32", sums: str = "ring", phases: int = 1) -> Program:
-    """The product, whose output has its columns first so that they can be cut; then the rounds of the allreduce."""
+    """The product, whose output has its columns first so that they can be cut, as its weights have; then the rounds of the
+    allreduce. In turns a part of the columns at a time; the last one takes of those before what it lacks.
+    """
     k = ceil_div(shape.k, cores)
     slots = (
-        Slot("a", (shape.m, k), dtype), Slot("w", (k, shape.n), dtype), Slot("c", (shape.n, shape.m), dtype, depth=2)
+        Slot("a", (shape.m, k), dtype), Slot("w", (shape.n, k), dtype), Slot("c", (shape.n, shape.m), dtype, depth=2)
     )  # fmt: skip
+    if sums == "turns":
+        return _in_turns(shape, placement, cores, dtype, slots)
     if sums == "ktree":
         added = ktree(placement, cores, phases, "c", shape.n)
     else:
         added = allreduce(placed(placement, cores, divided=sums == "two_level"), "c", shape.n)
-    return Program(*sides(placement, cores), slots, ((Round((Multiply("a", "w", "c", "mk,kn->nm"),)), *added),))
+    return Program(*sides(placement, cores), slots, ((Round((Multiply("a", "w", "c", "mk,nk->nm"),)), *added),))
+
+
+def _in_turns(shape: Shape, placement: str, cores: int, dtype: str, slots: tuple[Slot, ...]) -> Program:
+    of, n = placed(placement, cores), ceil_div(shape.n, cores)
+    a, w, c = slots
+    some = (Slot("v", (n, a.shape[1]), dtype, depth=2), Slot("p", (n, shape.m), dtype, depth=2), replace(c, depth=1))
+    zero, part = np.zeros(of.row.shape, int), np.full(of.row.shape, n)
+    rounds: list[Round] = []
+    for turn in range(ceil_div(shape.n, n)):
+        start = min(turn * n, shape.n - n)
+        rounds.append(Round((Send("w", of.cores, of.cores, zero + start, zero + start + n, at=zero, into="v"),)))
+        rounds.append(Round((Multiply("a", "v", "p", "mk,nk->nm", combine="set"),)))
+        rounds += allreduce(of, "p", n)
+        rounds.append(Round((Send("p", of.cores, of.cores, zero, part, at=zero + start, into="c"),)))
+    return Program(*sides(placement, cores), (a, w, *some), (tuple(rounds),))
 
 
 def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Tiles of the cores, shape (rows, cols, ...)."""
     of = placed(placement, cores)
-    return {"a": spread(blocks(a, 1, cores)[0], of, placement), "w": spread(blocks(w, cores, 1)[:, 0], of, placement)}
+    return {
+        "a": spread(blocks(a, 1, cores)[0], of, placement),
+        "w": spread(blocks(w, cores, 1)[:, 0].swapaxes(1, 2), of, placement),
+    }
 
 
 def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:

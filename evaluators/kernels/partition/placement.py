@@ -6,6 +6,8 @@ ring               two lines; the ring goes along one and comes back along the o
 mesh               nearly a square; one ring goes through it a hop at a time, or rings in rows and in columns, each interleaved
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -103,7 +105,7 @@ def placed(placement: str, cores: int, *, divided: bool = False) -> Group:
         row, col = np.zeros(cores, int), _line(cores)
     else:
         row = np.repeat([0, 1], cols)
-        col = np.concatenate([np.arange(cols), np.arange(cols)[::-1]])
+        col = np.concatenate([np.arange(cols), np.arange(cols)[:: 1 if divided else -1]])
     shape = square(cores) if divided else (1, cores)
     return Group(row.reshape(shape), col.reshape(shape))
 
@@ -166,7 +168,8 @@ def occupied(
 ) -> Any:
     """Time for which the busiest channel is held in a step, its messages one after the other; arguments as of `step`. [s]
 
-    A wormhole's message holds a link for its words, a locked one all channels of its route until its last word is there.
+    A wormhole's message holds a link for its words, a locked one all channels of its route until its last word is there: both
+    ways of them where routers are between, which pass the grant on, its own way between neighbours.
     """
     key = (PLACEMENTS.index(placement), cores, axis, divided * 1)
     stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
@@ -204,30 +207,36 @@ def _reach(which: int, cores: int, axis: int, divided: int) -> float:
 @tabulated
 def _turns(which: int, cores: int, axis: int, divided: int) -> float:
     """Messages of the busiest link."""
-    return float(max(map(len, _loads(which, cores, axis, divided, both_ways=False)), default=0))
+    return float(max(Counter(link for links in _routes(which, cores, axis, divided) for link in links).values(), default=0))
 
 
 @tabulated
 def _circuits(which: int, cores: int, axis: int, divided: int) -> float:
     """Messages of the busiest channel, which is a link both ways."""
-    return float(max(map(len, _loads(which, cores, axis, divided, both_ways=True)), default=0))
+    return float(max(map(len, meeting(_routes(which, cores, axis, divided))), default=0))
 
 
 @tabulated
 def _ways(which: int, cores: int, axis: int, divided: int) -> float:
     """Links of all messages of the busiest channel, end to end; of the one with the longest, where several are the busiest."""
-    return float(
-        max(((len(ways), sum(ways)) for ways in _loads(which, cores, axis, divided, both_ways=True)), default=(0, 0))[1]
-    )
+    return float(max(((len(ways), sum(ways)) for ways in meeting(_routes(which, cores, axis, divided))), default=(0, 0))[1])
 
 
-def _loads(which: int, cores: int, axis: int, divided: int, *, both_ways: bool) -> list[list[int]]:
-    """Of each link, or of both ways of it together, the links that each of its messages crosses from end to end."""
-    found: dict[Any, list[int]] = {}
-    for links in _routes(which, cores, axis, divided):
+def meeting(routes: Iterable[list[Any]]) -> list[list[int]]:
+    """Of each channel, the locked routes that take turns on it, as the links of each from end to end.
+
+    Those of several links hold both ways; of those between neighbours, which hold their own, the way of more.
+
+    >>> there, back = ((0, 0), (0, 1)), ((0, 1), (0, 0))
+    >>> meeting([[there], [back]]), meeting([[there], [back], [((0, 2), (0, 1)), back]])
+    ([[1]], [[2, 1], [2]])
+    """
+    found: dict[Any, tuple[list[int], list[int], list[int]]] = {}
+    for links in routes:
         for link in links:
-            found.setdefault(tuple(sorted(link)) if both_ways else link, []).append(len(links))
-    return list(found.values())
+            kinds = found.setdefault(tuple(sorted(link)), ([], [], []))
+            kinds[0 if len(links) > 1 else 1 + (link[0] > link[1])].append(len(links))
+    return [far + max(ahead, home, key=len) for far, ahead, home in found.values()]
 
 
 def _routes(which: int, cores: int, axis: int, divided: int) -> list[list[Any]]:

@@ -5,6 +5,7 @@ there and back. On a wafer words stream through the cores of an arm; here each c
 message at a time, so that both arms of a group reach their root one after the other, the longer one last.
 """
 
+from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.kernels.gemv.ktree import groups
-from dse.evaluators.kernels.partition.placement import sides
+from dse.evaluators.kernels.partition.placement import meeting, sides
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Round, Send
@@ -109,27 +110,16 @@ def _hops(which: int, cores: int, phases: int) -> float:
 @tabulated
 def _messages(which: int, cores: int, phases: int) -> float:
     """Messages of the busiest link of each turn."""
-    return float(sum(max(map(len, _loads(turn, both_ways=False))) for turn in _routed(which, cores, phases)))
+    return float(sum(max(Counter(link for links in turn for link in links).values()) for turn in _routed(which, cores, phases)))
 
 
 @tabulated
 def _circuits(which: int, cores: int, phases: int) -> float:
     """Messages of the busiest channel, a link both ways, of each turn."""
-    return float(sum(max(map(len, _loads(turn, both_ways=True))) for turn in _routed(which, cores, phases)))
+    return float(sum(max(map(len, meeting(turn))) for turn in _routed(which, cores, phases)))
 
 
 @tabulated
 def _ways(which: int, cores: int, phases: int) -> float:
     """Links, end to end, of all messages of that channel, of each turn."""
-    return float(
-        sum(max((len(ways), sum(ways)) for ways in _loads(turn, both_ways=True))[1] for turn in _routed(which, cores, phases))
-    )
-
-
-def _loads(turn: list[list[Any]], *, both_ways: bool) -> list[list[int]]:
-    """Of each link, or of both ways of it together, the links that each of its messages crosses from end to end."""
-    found: dict[Any, list[int]] = {}
-    for links in turn:
-        for link in links:
-            found.setdefault(tuple(sorted(link)) if both_ways else link, []).append(len(links))
-    return list(found.values())
+    return float(sum(max((len(ways), sum(ways)) for ways in meeting(turn))[1] for turn in _routed(which, cores, phases)))
