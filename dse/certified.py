@@ -23,7 +23,7 @@ from dse.evaluators.kernels.gemv import RIVALS as SUMS
 from dse.evaluators.readers.closed_summa import DEPTHS, SLICES
 from dse.space.design import Design, Designs
 from dse.space.fields import leaves, replaced
-from dse.space.mapping import ALONE, AUTO, GROUP_SUMS
+from dse.space.mapping import ALONE, AUTO, GROUP_SUMS, PARTITIONS
 from dse.space.units import show
 from dse.space.workload import Asked, Load, Workload
 
@@ -33,6 +33,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "gemm_ffn": PRODUCTS,
     "gemv": SUMS,
     "sums": GROUP_SUMS,
+    "partition": PARTITIONS,
 }
 """What stands for `auto`, by the last word of an address."""
 
