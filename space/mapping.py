@@ -107,8 +107,8 @@ class ProductPlan:
 
     rows: Number = whole("rows of cores")
     cols: Number = whole("columns of cores; 0 for as many as rows", low=0)
-    gemm: str = word("algorithm of a matrix product")
-    gemv: str = word("algorithm of a vector-matrix product")
+    gemm: str = word("algorithm of a matrix product; auto for the quickest that fits")
+    gemv: str = word("algorithm of a vector-matrix product; auto likewise")
     ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
     sums: str = word("where a vector-matrix product leaves its sums", SUMS)
 

@@ -1,8 +1,8 @@
 """Leaves of mappings that change nothing beside a word: python -m tests.leaves [--draws 30] [--seed 0] [WORD ...]
 
 Of each question of `tests.contract.test_words` that has all the words given, and of presets that none of them has, random
-designs are drawn, and each leaf of their mapping is changed. What never changes a result, or does not beside one word of another
-leaf and does beside others, and is not declared so (`unread` in `dse.space.mapping`, `unasked` in `dse.said`), is printed.
+designs are drawn, and each leaf of their mapping is changed. What never changes a result, or does not beside one word of
+another leaf and does beside others, and is not declared so (`unread` in `dse.space.mapping`, `unasked` in `dse.said`), is printed.
 """
 
 import argparse

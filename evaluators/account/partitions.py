@@ -4,8 +4,8 @@ Plans are tried that differ in how attention is divided and in which partitions 
 with that, words by least time follow from what each operator takes by each partition and what bringing it to all cores takes
 (`layouts.partition_costs`). That is exact but for what words change of what cores hold, with which they are worked out once
 more, and of what is prefetched. One partition for all is among the plans, so that none is quicker; of plans that fit, each case
-and design has the one that takes least by the closed form. Where both phases are left open, caches stay as prefill divides them;
-weights of a phase are where its words want them, as where two phases have a word each.
+and design has the one that takes least by the closed form. Where both phases are left open, caches stay as prefill divides
+them; weights of a phase are where its words want them, as where two phases have a word each.
 """
 
 from collections.abc import Callable, Iterator, Sequence
