@@ -138,7 +138,7 @@ def _call(each: Sequence[Call], which: Any) -> Call:
     """Of the calls of an operator by partition, the one that is chosen, or all of them in one."""
     which = _place(which)
     words = np.unique(which)
-    some = [each[word] for word in words]
+    some: list[Call] = [each[word] for word in words]
     group = some[0].group
     if group is not None:
         names = tuple(PARTITIONS[word] for word in words)
