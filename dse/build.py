@@ -9,7 +9,7 @@ from dse import formats
 from dse.expressions import Defined, define
 from dse.idle import refuse_host, refuse_idle, refuse_together
 from dse.records import NOTES, Source, parsed, record
-from dse.said import read_somewhere, refuse_left, refuse_said
+from dse.said import read_somewhere, refuse_left, refuse_said, refuse_unasked
 from dse.space import chips, memory, network
 from dse.space.chip import Chip
 from dse.space.chips import AnySpace
@@ -84,6 +84,7 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     if config.get("chips"):
         formats.check(bases, knobs, config)
     asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
+    refuse_unasked(bases, asked_for, knobs, config, folder)
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
         _refuse_flat(base.mapping, asked_for, knobs)

@@ -22,8 +22,9 @@ from dse.evaluators.kernels.gemm import RIVALS as PRODUCTS
 from dse.evaluators.kernels.gemv import RIVALS as SUMS
 from dse.evaluators.readers.closed_summa import DEPTHS, SLICES
 from dse.space.design import Design, Designs
+from dse.space.errors import DesignError
 from dse.space.fields import leaves, replaced
-from dse.space.mapping import ALONE, AUTO, GROUP_SUMS
+from dse.space.mapping import ALONE, AUTO, GROUP_SUMS, PARTITIONS
 from dse.space.units import show
 from dse.space.workload import Asked, Load, Workload
 
@@ -33,6 +34,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "gemm_ffn": PRODUCTS,
     "gemv": SUMS,
     "sums": GROUP_SUMS,
+    "partition": PARTITIONS,
 }
 """What stands for `auto`, by the last word of an address."""
 
@@ -94,6 +96,9 @@ def certificate(design: Design, workload: Workload, seconds: float) -> Certifica
     if alone:
         best, looked = _whole(design, case, sizes[0])
         return Certificate(left, seconds, min(best, explain(design, case, decode_at=workload.decode_at).seconds), looked, True)
+    if not sizes and all(address.count(".") == 1 for address in words):
+        best, looked = _each_word(design, case, words)
+        return Certificate(left, seconds, best, looked, True)
     own = explain(design, case, decode_at=workload.decode_at).rows
     rows, looked = _by_operator(own), 0
     for others in _one_by_one(words, sizes):
@@ -162,6 +167,21 @@ def _whole(design: Design, case: Asked, part: Mapping[str, Sequence[int]]) -> tu
         if found.feasible.any():
             best = min(best, float(found.columns["latency"][found.feasible].min()))
     return best, count
+
+
+def _each_word(design: Design, case: Asked, words: Mapping[str, Sequence[str]]) -> tuple[float, int]:
+    """The least time of a kernel by itself over every word that keeps all limits and has a closed form; how many there are."""
+    best, looked, asked = np.inf, 0, Workload("", (case,))
+    for values in product(*words.values()):
+        one = replaced(design, dict(zip(words, values, strict=True)))
+        try:
+            found = evaluate(Designs(1, ((np.arange(1), one),)), asked, metrics=("latency",))
+        except DesignError:  # whose closed form does not hold on this chip
+            continue
+        looked += 1
+        if found.feasible[0]:
+            best = min(best, float(found.columns["latency"][0]))
+    return best, looked
 
 
 def _one_by_one(words: Mapping[str, Sequence[str]], sizes: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,13 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, leaves, matching
 from dse.space.knobs import Knob, never_read
+from dse.space.software import PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
+from dse.space.workload import Case, Load, Product, Workload
 
 MAPPING = "mapping."
+
+PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.decode.gemm_ffn")
+"""What regions of a mesh never read: tokens that are generated are vectors there, which `gemv` multiplies."""
 
 
 def read_somewhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
@@ -62,6 +67,46 @@ def refuse_said(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapp
             if address not in typed and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
                 continue
             raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+
+
+def refuse_unasked(
+    bases: Mapping[str, Design], asked_for: Workload, knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path
+) -> None:
+    """Raises for a knob, an override or a line of a study's file that sets what no chip reads for what is asked of it.
+
+    Raises:
+        DesignError: the first of them, by its address, and what to say instead.
+    """
+    of = {name: unasked(base, asked_for) for name, base in bases.items()}
+    if not any(of.values()):
+        return
+    said = dict(_written(config, folder)) | dict(_typed(config.get("overrides", ())))
+    typed = [address for address, value in said.items() if value not in (None, 0, 0.0)]
+    moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
+    for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in typed)):
+        named = {name: found for name, base in bases.items() if (found := _named(base, address))}
+        if named and all(set(found) <= of[name].keys() for name, found in named.items()):
+            name, found = next(iter(named.items()))
+            raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
+
+
+def unasked(base: Design, asked_for: Workload) -> dict[str, str]:
+    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead."""
+    case, software = asked_for.cases[0], software_of(base.mapping)
+    if software in (REGIONS, SERVED_REGIONS):
+        return dict.fromkeys(
+            PRODUCTS, "decode multiplies vectors here; say mapping.decode.gemv, or mapping.prefill.gemm for prompts"
+        )
+    if software == PRODUCT and isinstance(case, Product):
+        if case.kind == "gemv":
+            return {"mapping.gemm": "workload=gemv multiplies a vector; say mapping.gemv, or ask workload=gemm"}
+        others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
+        return dict.fromkeys(others, "workload=gemm multiplies matrices; say mapping.gemm, or ask workload=gemv")
+    models = [one.model for one in asked_for.cases if isinstance(one, Case | Load)]
+    if software in (PIPELINES, SERVED_PIPELINES) and not any(model.experts for model in models):
+        both = (f"mapping.{phase}.experts" for phase in ("prefill", "decode"))
+        return dict.fromkeys(both, "no model here has experts; leave it out")
+    return {}
 
 
 def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:

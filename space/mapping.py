@@ -107,8 +107,8 @@ class ProductPlan:
 
     rows: Number = whole("rows of cores")
     cols: Number = whole("columns of cores; 0 for as many as rows", low=0)
-    gemm: str = word("algorithm of a matrix product")
-    gemv: str = word("algorithm of a vector-matrix product")
+    gemm: str = word("algorithm of a matrix product; auto for the quickest that fits")
+    gemv: str = word("algorithm of a vector-matrix product; auto likewise")
     ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
     sums: str = word("where a vector-matrix product leaves its sums", SUMS)
 
@@ -388,7 +388,10 @@ class TilePlan:
 
     tp: Number = whole("tensor parallelism: cores that share every layer")
     pp: Number = whole("pipeline parallelism: groups of cores that share the layers")
-    partition: str = word("what of a product is divided between the cores of a group", PARTITIONS)
+    partition: str = word(
+        "what of a product is divided between the cores of a group; auto for what is quickest for each product by itself",
+        (*PARTITIONS, AUTO),
+    )
     placement: str = word("where the cores of a group are", PLACEMENTS)
     experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
     prefetch: Any = part("what is read from memory while a group exchanges", PrefetchPlan)
@@ -408,6 +411,7 @@ STAGES = ("layers", "parts")
 class PoolPlan(TilePlan):
     """The mapping of one phase on a mesh of tiles that serves requests as they come."""
 
+    partition: str = word("what of a product is divided between the cores of a group, alike for all products", PARTITIONS)
     stages: str = word(
         "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGES
     )

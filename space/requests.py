@@ -198,10 +198,10 @@ class Requests:
             cv: standard deviation over mean of the times between two requests, of a gamma process. [-]
             seed: of the generator.
         """
-        gaps = chosen(PROCESSES, process, "arrival process")
+        gaps = chosen(PROCESSES, process, "workload.arrivals")
         for name, value in (("rate", rate), ("cv", cv)):
             if not value > 0 or not np.isfinite(value):
-                raise DesignError(f"arrival {name}: {value!r} is not a number above 0")
+                raise DesignError(f"workload.{name}: {value!r} is not a number above 0")
         first = int((self.before < 0).sum()) if len(self.before) else len(self)
         between = gaps(np.random.default_rng(seed), first - 1, len(self) / first / rate, cv)
         times = np.concatenate([[0.0], np.cumsum(between)])

@@ -40,6 +40,8 @@ def parse(text: str, unit: str) -> float:
     if quantity is None:
         if unit.startswith("USD") and (other := re.search(_CURRENCY, text)):
             raise DesignError(f"{text!r} is in {other[0]}; prices are all in USD: convert it, and say the rate in its note")
+        if meant := _meant(text):
+            raise DesignError(f"{text!r} has a unit that there is not; did you mean {meant}?")
         raise DesignError(f"{text!r} is not a quantity; write a number and a unit, as in '8 {unit}'")
     if quantity.dimensionless and unit != "1":
         raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")
@@ -167,6 +169,8 @@ def quantity(text: str, where: str) -> tuple[float, Any]:
     """
     found = _quantity(text)
     if found is None:
+        if meant := _meant(text):
+            raise DesignError(f"{where}: {text!r} has a unit that there is not; did you mean {meant}?")
         raise DesignError(f"{where}: {text!r} is not a quantity; write a number and a unit, as in '8 MB'")
     return float(found.magnitude), found.units
 
@@ -187,3 +191,31 @@ def factor(one: Any, other: Any) -> float | None:
     (1.0, None)
     """
     return float(_registry().Quantity(1.0, other).to(one).magnitude) if one.is_compatible_with(other) else None
+
+
+def _meant(text: str) -> str:
+    """A quantity with its unit in letters of the usual case; "" where that is none either.
+
+    >>> _meant("1 KB"), _meant("2 gb/S"), _meant("3 furlongs")
+    ("'1 kB'", "'2 GB/s'", '')
+    >>> _meant("4 Gb/s")
+    "'4 GB/s' or '4 Gbit/s'"
+    """
+    found = QUANTITY.fullmatch(text)
+    if found is None or found[2] is None:
+        return ""
+    usual = {
+        f"{prefix}{unit}".lower(): f"{prefix}{unit}"
+        for unit in USUAL
+        for prefix in ("m", "n", "u", "", "Ki", "Mi", "Gi", "Ti", "T", "G", "M", "k")
+    }
+    unit = re.sub("[A-Za-z]+", lambda word: usual.get(word[0].lower(), word[0]), found[2].strip())
+    meant = f"{found[1]} {unit}"
+    if unit == found[2].strip() or _quantity(meant) is None:
+        return ""
+    bits = re.search(r"(?<=[kMGT])b\b", found[2])
+    return f"'{meant}' or '{found[1]} {found[2].strip().replace('b', 'bit')}'" if bits else f"'{meant}'"
+
+
+USUAL = ("B", "bit", "op", "s", "Hz", "W", "J", "V", "token", "USD", "mm2")
+"""Units that are tried in other letters, with prefixes."""

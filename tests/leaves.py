@@ -1,8 +1,8 @@
 """Leaves of mappings that change nothing beside a word: python -m tests.leaves [--draws 30] [--seed 0] [WORD ...]
 
-Of each question of `tests.contract.test_words` that has all the words given, random designs are drawn, and each leaf of their
-mapping is changed. What never changes a result beside one word of another leaf, does beside others, and is not declared so
-(`unread` in `dse.space.mapping`), is printed.
+Of each question of `tests.contract.test_words` that has all the words given, and of presets that none of them has, random
+designs are drawn, and each leaf of their mapping is changed. What never changes a result, or does not beside one word of
+another leaf and does beside others, and is not declared so (`unread` in `dse.space.mapping`, `unasked` in `dse.said`), is printed.
 """
 
 import argparse
@@ -14,18 +14,37 @@ import numpy as np
 
 from dse.build import Question
 from dse.evaluators import evaluate
+from dse.said import unasked
 from dse.space.beside import choosers, unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import at, leaves, replaced, spec_at
 from dse.space.workload import Workload
 from tests.contract.draws import shaken, words
-from tests.contract.test_words import ON
+from tests.contract.test_words import DIES, MODEL, ON, POOLED, SERVED
 from tests.samples import asked
 
 EXPECTED = 12.0
 """Results that changes of a leaf beside a word would have changed, were they as those beside other words: at so many, none
 of them is chance in one of 100,000 cases."""
+
+NEVER = 8
+"""Changes of a leaf that never do anything, before it is said."""
+
+MORE: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("model=qwen3_1b7", "mapping=waferllm_prefetch", *MODEL): ("wse2_hbm",),
+    ("model=qwen3_30b_a3b", "mapping.resident_layers=4", "chip.core.sram='2 MB'", *MODEL): ("wse2",),
+    ("model=qwen3_1b7", "mapping=flat_prefetch", "workload.batch=[2]", *MODEL[1:]): ("tile_gh200",),
+    ("model=qwen3_1b7", "mapping=sglang", *MODEL): ("h100",),
+    ("model=deepseek_v2_lite", "mapping=expert_parallel_int8", "mapping.both.ep=8", *POOLED): ("cm384",),
+    (*SERVED, "mapping=npu_serving_prefetch"): ("npu64",),
+    (*SERVED, "mapping=npu_serving_wsc_llm", "mapping.serving.prefill_cores=16"): ("npu64",),
+    (*SERVED, "mapping=expert_parallel_serving", "model=deepseek_v2_lite", "mapping.both.ep=8", POOLED[0]): ("h800_ep",),
+    (*SERVED, "mapping=flat_dies_serving", "model=deepseek_v2_lite", "mapping.both.ep=4", *DIES[:3]): ("wafer64",),
+    ("workload=collective", "mapping=die_collective", "workload.pattern=[allreduce]"): ("wafer64", "h800_ep"),
+    ("workload=gemm", "mapping=product", "workload.shapes=[64x96x80]", "mapping.rows=8"): ("tile32",),
+}
+"""What else is asked, of presets of mappings and of chips that tests of words do not have."""
 
 
 def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
@@ -67,23 +86,29 @@ def drawn(question: Question, count: int, seed: int) -> Iterator[tuple[Design, n
 def found_idle(question: Question, draws: int, seed: int) -> list[str]:
     """Leaves beside words that are not declared, in words."""
     changed, tried = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    idle = unasked(question.base, question.workload)
     for design, rng in drawn(question, draws, seed):
         before = outcome(design, question.workload)
         if before is None:
             continue
         here = [(place, str(at(design, place))) for place in words(design)]
         for address, _, _ in leaves(design.mapping, "mapping."):
-            if address.startswith(("mapping.stack.", "mapping.precision.")) or unread(design, address):
+            if address.startswith(("mapping.stack.", "mapping.precision.")) or unread(design, address) or address in idle:
                 continue
             for value in others(design, address, rng):
                 after = outcome(replaced(design, {address: value}), question.workload)
                 pairs = [(address,), *((address, *pair) for pair in here if pair[0] != address)] if after is not None else []
                 tried.update(pairs)
                 changed.update(pairs if after != before else ())
-    return [
+    never = [
+        f"{of[0]}: {count} changes did nothing"
+        for of, count in tried.items()
+        if not of[1:] and count > NEVER and not changed[of]
+    ]
+    return never + [
         f"{of[0]} beside {'='.join(of[1:])}: {count} changes did nothing"
         for of, count in tried.items()
-        if of[1:] and not changed[of] and count * changed[of[:1]] / tried[of[:1]] > EXPECTED
+        if of[1:] and not changed[of] and changed[of[:1]] and count * changed[of[:1]] / tried[of[:1]] > EXPECTED
     ]
 
 
@@ -100,10 +125,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=30, help="designs of each question")
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
     given = parser.parse_args()
-    for question, chips in ON.items():
-        said = (f"chip={chips[0]}", *question)
-        if set(given.words) <= set(said):
-            print(" ".join(said), *found_idle(asked(*said), given.draws, given.seed), sep="\n  ", flush=True)
+    for question, chips in (ON | MORE).items():
+        for chip in chips if given.words else chips[:1]:
+            said = (f"chip={chip}", *question)
+            if set(given.words) <= set(said):
+                print(" ".join(said), *found_idle(asked(*said), given.draws, given.seed), sep="\n  ", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import maximum, where
 from dse.space.errors import DesignError
+from dse.space.fields import replaced
 from dse.space.layers import layers
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import HEADS, Mapping, Plan, Precision
@@ -48,6 +49,10 @@ TOGETHER = stretches_by_model
 
 ALONE = ()
 """Readers that take one design after another."""
+
+
+MOST = 4096
+"""The largest tensor parallelism that is tried where a design does not fit."""
 
 
 def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
@@ -180,8 +185,13 @@ def port_limit(chip: Chip, *plans: Plan) -> Limit:
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
-    """In words, what would do: nothing is known."""
-    return ""
+    """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits."""
+    for tp in (1 << power for power in range(MOST.bit_length())):
+        trial = replaced(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
+        found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
+        if all(np.all(limit.need <= limit.have) for limit in found):
+            return f"TP {tp} would do: mapping.both.tp={tp}"
+    return f"no TP up to {MOST} would do"
 
 
 @remembered

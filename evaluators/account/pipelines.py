@@ -12,13 +12,15 @@ import numpy as np
 
 from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Chosen, Row, transfers
+from dse.evaluators.account.partitions import Phase as Partitions
+from dse.evaluators.account.partitions import settled, with_partition
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Stretches, per_case, reduced, stretches_by_model
+from dse.evaluators.account.stretches import Stretches, per_case, reduced, spread, stretches_by_model
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.kernels.partition.placement import sides_of
 from dse.evaluators.layouts import on_groups
@@ -28,9 +30,11 @@ from dse.evaluators.layouts.residency import Resident, resident
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block, Call
+from dse.evaluators.passes.rivals import picked
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of_tiles
+from dse.evaluators.readers.price import Reader
 from dse.evaluators.readers.rivals import shown_sums
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
@@ -41,7 +45,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
+from dse.space.mapping import AUTO, BYTES, PARTITIONS, Mapping, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.remember import remembered
 
@@ -66,28 +70,84 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
 
     Only detailed ones keep their blocks.
     """
-    chip, mapping = _of(design)
-    machine, reader = of_tiles(chip), READERS[fidelity]
-    plan, held = mapping.prefill, _held(design, job, "prefill")
-    instances = _instances(chip, plan)
-    crossing = job.prompts * job.model.hidden * BYTES[mapping.precision.activations]
-    laid = _blocks(job, "prefill", plan, mapping.precision, instances, _group(design, plan))
-    of = through_stages(job.model, laid, crossing, machine, _way(chip, plan), plan, held, reader)
-    stage = of.stage
-    fill = reduced(np.maximum, of.seconds - stage, job.prompt_starts)
-    ttft = reduced(np.add, ceil_div(job.copies, instances) * stage, job.prompt_starts) + fill
-    first = _phase("prefill", machine, of, job.copies, ttft, held, job.prompt_starts, detailed)
-
-    plan, held = mapping.decode, _held(design, job, "decode")
-    instances = _instances(chip, plan)
-    turns, together = _together(instances, plan, job)
-    crossing = together * job.model.hidden * BYTES[mapping.precision.activations]
-    laid = _blocks(job, "decode", plan, mapping.precision, instances, _group(design, plan))
-    of = through_stages(job.model, laid, crossing, machine, _way(chip, plan), plan, held, reader)
-    decoding = reduced(np.add, job.steps * maximum(of.seconds, turns * of.stage), job.step_starts)
+    machine, reader, laid = of_tiles(design.chip), READERS[fidelity], _laid(design, job)
+    of, ttft = _passed(design, job, "prefill", *laid["prefill"], reader)
+    first = _phase("prefill", machine, of, job.copies, ttft, laid["prefill"][1], job.prompt_starts, detailed)
+    of, decoding = _passed(design, job, "decode", *laid["decode"], reader)
+    _, together = _together(_instances(design.chip, design.mapping.decode), design.mapping.decode, job)
     passes = ceil_div(job.requests, together)
-    token = _phase("decode", machine, of, job.steps * passes, decoding, held, job.step_starts, detailed)
+    token = _phase("decode", machine, of, job.steps * passes, decoding, laid["decode"][1], job.step_starts, detailed)
     return first, token._replace(asked=job.requests / (passes * together))
+
+
+def _passed(
+    design: Design, job: Stretches, phase: str, laid: tuple[Block, ...], held: Resident, reader: Reader
+) -> tuple[Staged, Any]:
+    """A pass through all stages, and seconds of the phase of each case."""
+    chip, mapping = _of(design)
+    plan, starts, entries = _entries(design, job, phase)
+    instances = _instances(chip, plan)
+    turns, tokens = (1.0, job.prompts) if phase == "prefill" else _together(instances, plan, job)
+    crossing = tokens * job.model.hidden * BYTES[mapping.precision.activations]
+    here = Resident(*(spread(value, starts, entries) for value in held))
+    of = through_stages(job.model, laid, crossing, of_tiles(chip), _way(chip, plan), plan, here, reader)
+    if phase == "decode":
+        return of, reduced(np.add, job.steps * maximum(of.seconds, turns * of.stage), starts)
+    stage = of.stage
+    fill = reduced(np.maximum, of.seconds - stage, starts)
+    return of, reduced(np.add, ceil_div(job.copies, instances) * stage, starts) + fill
+
+
+def _entries(design: Design, job: Stretches, phase: str) -> tuple[TilePlan, Any, int]:
+    """The plan of a phase, where cases begin, and how many entries they have."""
+    prefill = phase == "prefill"
+    starts, entries = (job.prompt_starts, job.prompts) if prefill else (job.step_starts, job.steps)
+    return design.mapping.prefill if prefill else design.mapping.decode, starts, np.size(entries)
+
+
+def _laid(design: Design, job: Stretches) -> dict[str, tuple[tuple[Block, ...], Resident]]:
+    """By phase, the calls of its steps and what a core holds; with partitions that are chosen where they are left open."""
+    found, open_ = {}, []
+    for phase in ("prefill", "decode"):
+        plan = getattr(design.mapping, phase)
+        if plan.partition == AUTO:
+            open_.append(phase)
+            continue
+        laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan), _group(design, plan))
+        found[phase] = laid, _held(design, job, phase)
+    return (
+        found | dict(zip(open_, settled([_left_open(design, job, phase) for phase in open_]), strict=True)) if open_ else found
+    )
+
+
+def _left_open(design: Design, job: Stretches, phase: str) -> Partitions:
+    """A phase as it depends on partitions of its operators.
+
+    Raises:
+        DesignError: experts that are whole on a core, whose products have one partition.
+    """
+    plan, starts, entries = _entries(design, job, phase)
+    if plan.experts == "whole":
+        raise DesignError(
+            f"mapping.{phase}.experts: whole ones are not left open with mapping.{phase}.partition=auto; say experts=divided, "
+            f"or a partition ({', '.join(PARTITIONS)})"
+        )
+    chip, precision, instances = design.chip, design.mapping.precision, _instances(design.chip, plan)
+    at, group = _step(job, phase, plan, instances), _group(design, plan)
+    runs = job.copies if phase == "prefill" else job.steps
+    return Partitions(
+        job.model, plan, precision, transformer(job.model, at), line(job.model, at),
+        {word: _blocks(job, phase, with_partition(plan, word), precision, instances, group) for word in PARTITIONS},
+        lambda word, everywhere: _held(design, job, phase, with_partition(plan, word), everywhere),
+        lambda laid, held: _passed(design, job, phase, laid, held, READERS["closed"]),
+        lambda held: _has_room(chip, held),
+        runs, starts, entries, of_tiles(chip), READERS["closed"],
+    )  # fmt: skip
+
+
+def _has_room(chip: Chip, held: Resident) -> Any:
+    """Whether what a core holds has room there and in its memory."""
+    return (held.hbm <= memory_of_core(chip)) & (held.activations + held.slices <= chip.tile.sram)
 
 
 def refused(design: Design, job: Stretches) -> list[Limit]:
@@ -248,9 +308,14 @@ def _together(instances: Any, plan: TilePlan, job: Stretches) -> tuple[Any, Any]
     return turns, ceil_div(here, turns)
 
 
-def _held(design: Design, job: Stretches, phase: str) -> Resident:
+def _held(design: Design, job: Stretches, phase: str, plan: TilePlan | None = None, everywhere: Any = 0.0) -> Resident:
+    """What a core holds; where partitions are left open, with the one of all operators that has room, if any does."""
     chip, mapping = _of(design)
-    plan = mapping.prefill if phase == "prefill" else mapping.decode
+    plan = plan or (mapping.prefill if phase == "prefill" else mapping.decode)
+    if plan.partition == AUTO:
+        some = [_held(design, job, phase, with_partition(plan, word)) for word in PARTITIONS]
+        found: Resident = picked(some, np.stack(np.broadcast_arrays(*(_has_room(chip, one) for one in some))).argmax(axis=0))
+        return found
     instances = _instances(chip, plan)
     if phase == "prefill":
         tokens = reduced(np.maximum, job.prompts, job.prompt_starts)
@@ -262,7 +327,7 @@ def _held(design: Design, job: Stretches, phase: str) -> Resident:
     return resident(
         _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached,
         sequences=ceil_div(job.sequences, instances), slices=slices,
-        near=near and near.size,
+        near=near and near.size, everywhere=everywhere,
     )  # fmt: skip
 
 
@@ -306,13 +371,16 @@ def _blocks(
     job: Stretches, phase: str, plan: TilePlan, precision: Precision, instances: Any, on: OnGroup | None = None
 ) -> tuple[Block, ...]:
     """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch."""
+    return blocks(job.model, _step(job, phase, plan, instances), plan, precision, on=on)
+
+
+def _step(job: Stretches, phase: str, plan: TilePlan, instances: Any) -> Step:
+    """Of a pass."""
     if phase == "prefill":
         pairs = by_reach(job.model, lambda reach: reach.pairs(job.prompts))
-        at = Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
-    else:
-        together = _together(instances, plan, job)[1]
-        at = Step("decode", together, together, together * job.context, together * job.context)
-    return blocks(job.model, at, plan, precision, on=on)
+        return Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
+    together = _together(instances, plan, job)[1]
+    return Step("decode", together, together, together * job.context, together * job.context)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

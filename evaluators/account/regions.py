@@ -15,7 +15,7 @@ from dse.evaluators.account.metrics import energies
 from dse.evaluators.account.passes import InRegions, through_regions
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Stretches, per_case, reduced, stretches_by_model
+from dse.evaluators.account.stretches import Stretches, per_case, reduced, spread, stretches_by_model
 from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
@@ -128,9 +128,7 @@ def closed_only(design: Design) -> str:
 def _by_entry(job: Stretches, phase: str, values: Any) -> Any:
     """What is said of each case, of each of its entries in a phase."""
     starts, entries = (job.prompt_starts, job.prompts) if phase == "prefill" else (job.step_starts, job.steps)
-    if not isinstance(entries, np.ndarray) or not isinstance(values, np.ndarray) or values.ndim < 2 or len(values) == 1:
-        return values
-    return np.repeat(values, np.diff(np.append(starts, len(entries))), axis=0)
+    return spread(values, starts, len(entries)) if isinstance(entries, np.ndarray) else values
 
 
 def _stream(design: Design, job: Stretches, phase: str, place: Region, at_work: Any) -> Stream | None:

@@ -138,3 +138,10 @@ def reduced(how: np.ufunc, values: Any, starts: Any) -> Any:
     if starts is None or not isinstance(values, np.ndarray) or values.ndim < 2:
         return values
     return values if len(starts) == len(values) else how.reduceat(values, starts, axis=0)
+
+
+def spread(values: Any, starts: Any, entries: int) -> Any:
+    """What is said of each case, of each of its entries; one of both stays as it is."""
+    if not isinstance(values, np.ndarray) or values.ndim < 2 or len(values) in (1, entries):
+        return values
+    return np.repeat(values, np.diff(np.append(starts, entries)), axis=0)

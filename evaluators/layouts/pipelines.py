@@ -133,7 +133,7 @@ def _refuse_sums(plan: TilePlan) -> None:
             "ring, or experts=divided"
         )
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
-        raise DesignError("mapping.both.sums.ktree_k: missing; phases of the K-tree (K)")
+        raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; say mapping.both.sums.ktree_k=2")
 
 
 def _experts(model: Model, part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:

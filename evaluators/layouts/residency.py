@@ -73,7 +73,7 @@ class Resident(NamedTuple):
 
 def resident(
     parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
-    sequences: Any = 0.0, share: Share | None = None, slices: Any = 0.0, near: Any = None,
+    sequences: Any = 0.0, share: Share | None = None, slices: Any = 0.0, near: Any = None, everywhere: Any = 0.0,
 ) -> Resident:  # fmt: skip
     """What is where on the fullest core of a stage.
 
@@ -89,6 +89,8 @@ def resident(
         slices: of attention on the whole group, whose keys and values are in main memory. [B]
         share: of the fullest stage; None where stages have whole layers and an even share of the tables.
         near: room of a core in the cache in front of main memory; None where there is none. [B]
+        everywhere: of weights that the plan's partition divides over the cores of a group, those of which each core of a stage
+            has all. [B]
 
     Raises:
         DesignError: activations with scales of blocks.
@@ -103,6 +105,7 @@ def resident(
     of = share or Share(whole, 1 / plan.pp, whole)
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) * stored
     weights = ((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp
+    weights = weights + everywhere * (1 - 1 / plan.tp)
     widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
     divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
     row = (2 * model.hidden + widest) * act / divided

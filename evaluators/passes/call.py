@@ -77,10 +77,12 @@ class Group(NamedTuple):
     """Cores that share a product.
 
     Attributes:
-        partition: how it is divided, a word of `PARTITION`.
+        partition: how it is divided, a word of `PARTITION`; `AUTO` where entries have several ways.
         placement, cores: where they are, and how many.
         sums: how partial sums are added up, a word of `space.mapping.TILE_SUMS`, or `AUTO` for the quickest of them.
         phases: of a K-tree.
+        ways: partitions that were chosen, each by some entry; none where a plan says the word.
+        which: place of each entry's among them, where there are several.
     """
 
     partition: str
@@ -88,6 +90,8 @@ class Group(NamedTuple):
     cores: Any
     sums: str = "ring"
     phases: Any = 1
+    ways: tuple[str, ...] = ()
+    which: Any = 0
 
     @property
     def options(self) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class Window(NamedTuple):
         bytes_in = minimum(fitting, self.seconds / byte)
         return bytes_in, Window(maximum(self.seconds - bytes_in * byte, 0.0), used)
 
+    def where(self, opened: Any, before: "Window") -> "Window":
+        """The window where messages have opened it, and the one before where there were none."""
+        return Window(where(opened, self.seconds, before.seconds), where(opened, self.used, before.used))
+
     def after(self, idle: Any, byte: Any, budget: Any) -> "Window":
         """The window when one more call has run, beside which memory had nothing to do for so long.
 

@@ -1,9 +1,12 @@
 """Algorithms that kernels choose among: who is offered where a plan leaves the word open, and a kernel with one of them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from dse.evaluators.passes.call import Block, Kernel, Rival
+import numpy as np
+
+from dse.evaluators.passes.call import Block, Group, Kernel, Rival
 from dse.space.mapping import AUTO
 
 OPTIONS = {"gemm": "gemm", "allreduce": "gemv"}
@@ -39,6 +42,49 @@ def word_of(of: Kernel, one: Kernel) -> str:
     if of.algorithm == AUTO:
         return one.algorithm
     return next(str(one.options[name]) for name in OPTIONS if of.options.get(name) == AUTO)
+
+
+def of_ways(of: Group, words: tuple[str, ...], which: Any) -> Group:
+    """A group whose product is divided in one of several ways, each entry in its own.
+
+    Args:
+        of: the group, as it is where the inner dimension is divided.
+        words: the ways.
+        which: place of each entry's among them, a number or an array.
+    """
+    one = way(of, words[0])
+    if len(words) == 1:
+        return one._replace(ways=words)
+    if "k" in words:
+        one = one._replace(sums=of.sums, phases=of.phases)
+    return one._replace(partition=AUTO, ways=words, which=which)
+
+
+def way(of: Group, word: str) -> Group:
+    """A group with one of its ways for all entries; only sums of partial products are added up in ways of their own."""
+    of = of if word == "k" else of._replace(sums="ring", phases=1)
+    return of._replace(partition=word, ways=(), which=0)
+
+
+def picked(values: Sequence[Any], best: Any) -> Any:
+    """Of values alike in structure, leaf by leaf those of the places that are given, a number or an array."""
+    first = values[0]
+    if not isinstance(best, np.ndarray):
+        return values[best]
+    if all(value is first for value in values):
+        return first
+    if isinstance(first, tuple):
+        leaves = [picked(leaf, best) for leaf in zip(*values, strict=True)]
+        return type(first)(*leaves) if hasattr(first, "_fields") else tuple(leaves)
+    if is_dataclass(first):
+        names = [spec.name for spec in fields(first)]
+        return replace(first, **{name: picked([getattr(value, name) for value in values], best) for name in names})  # type: ignore[type-var]
+    if isinstance(first, dict):
+        return {name: picked([value[name] for value in values], best) for name in first}
+    if isinstance(first, str | float | int) and all(type(value) is type(first) and value == first for value in values):
+        return first
+    places, *spread = np.broadcast_arrays(best, *values)
+    return np.take_along_axis(np.stack(spread), places[None], axis=0)[0]
 
 
 def _left_open(of: Kernel) -> list[str]:

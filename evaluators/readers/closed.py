@@ -41,6 +41,8 @@ def multiply_add(module: Any, of: Kernel, machine: Machine) -> Any:
 
 def product(group: Group, of: Product, machine: Machine, width: float) -> tuple[Any, Any]:
     """Seconds of a product on a group, and those of its engines; with the quickest sums where none are said."""
+    if group.partition == AUTO:
+        return rivals.each_way(group, lambda one: product(one, of, machine, width))
     if group.sums == AUTO:
         return rivals.quickest_sums(group, of, machine, width, product)
     way, shape = partition(group.partition), Shape(of.m, of.k, of.n)

@@ -17,6 +17,7 @@ from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Channel, Machine
 from dse.evaluators.passes.call import Exchange, Group, Product
+from dse.evaluators.passes.rivals import picked, way
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers import rivals
 from dse.evaluators.readers.timing import Timing
@@ -33,8 +34,7 @@ def product(
     play: Play, price: rivals.Divided, group: Group, asked: Product, machine: Machine, nbytes: float
 ) -> tuple[Any, Any]:
     """Seconds of a product on a group, and those of its engines; with the sums that `price` chooses, where none are said."""
-    words = TILE_SUMS if group.sums == AUTO else (group.sums,)
-    best = rivals.sums(group, asked, machine, nbytes, price) if group.sums == AUTO else 0
+    some, best = _ways(price, group, asked, machine, nbytes)
     cores, phases = group.cores, group.phases
     fabric, of = machine.fabric, machine.engines
     assert fabric is not None
@@ -44,13 +44,13 @@ def product(
         *_numbers(of.matrix), *_numbers(of.vector),
     )  # fmt: skip
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        here = group._replace(cores=int(cores), phases=int(phases), sums=words[int(best)])
+        here = some[int(best)]._replace(cores=int(cores), phases=int(phases))
         return _played(play, here, tuple(ceil(size) for size in leaves[1:4]), fabric, of, nbytes)
     spread = np.broadcast_arrays(*leaves)
     found = np.empty((2, *spread[0].shape))
     for place in np.ndindex(spread[0].shape):
         which, *one = [column[place].item() for column in spread]
-        here, rest = group._replace(cores=int(one[3]), phases=int(one[4]), sums=words[which]), one[5:]
+        here, rest = some[which]._replace(cores=int(one[3]), phases=int(one[4])), one[5:]
         sizes = tuple(ceil(size) for size in one[:3])
         on, rest = Fabric(*rest[: len(fabric)]), rest[len(fabric) :]
         matrix = _with(of.matrix, rest[2 : 2 + len(_numbers(of.matrix))])
@@ -58,6 +58,21 @@ def product(
         engines = Engines(rest[0], matrix, vector, rest[1], of.products)
         found[(slice(None), *place)] = _played(play, here, sizes, on, engines, nbytes)
     return found[0], found[1]
+
+
+def _ways(price: rivals.Divided, group: Group, asked: Product, machine: Machine, nbytes: float) -> tuple[list[Group], Any]:
+    """The group by every way and sums that an entry may have, and the place of those that each has."""
+    if group.partition == AUTO:
+        found: list[Group] = []
+        places = []
+        for word in group.ways:
+            some, best = _ways(price, way(group, word), asked, machine, nbytes)
+            places.append(best + len(found))
+            found += some
+        return found, picked(places, group.which)
+    if group.sums == AUTO:
+        return [group._replace(sums=word) for word in TILE_SUMS], rivals.sums(group, asked, machine, nbytes, price)
+    return [group], 0
 
 
 def exchange(play: Play, of: Exchange, machine: Machine) -> Any:

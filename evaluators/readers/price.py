@@ -15,6 +15,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers.timeline import Span, schedule
 from dse.evaluators.readers.timing import Timing
 from dse.space.elementwise import maximum, where
+from dse.space.mapping import AUTO
 
 
 class Reader(NamedTuple):
@@ -58,6 +59,7 @@ class Cost(NamedTuple):
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
         beside: messages that go beside engines and reads, `network` being what these do not hide; None where there are none.
         took: of a kernel that a library prices, which then says all; None elsewhere.
+        beside_reads: whether these messages go beside reads as well; where they are sums, they do not.
     """
 
     matrix: Any
@@ -73,6 +75,7 @@ class Cost(NamedTuple):
     activity: Activity | None = None
     beside: Any = None
     took: Took | None = None
+    beside_reads: Any = 1.0
 
 
 class Timed(NamedTuple):
@@ -221,16 +224,23 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         reading = activations + read if call.reads else activations
     network: Any = None
     beside: Any = None
+    beside_reads: Any = 1.0
     if call.group is not None:
         # sums wait for the product; weights that go round come in beside it, and beside their own stream from memory
         messages = call.products[0].count * divided
         if call.group.partition == "k":
             network = maximum(messages - matrix, 0.0)
+        elif call.group.partition == AUTO:
+            beside, beside_reads = messages, call.group.which != call.group.ways.index("k") if "k" in call.group.ways else 1.0
+            network = maximum(messages - maximum(matrix, reading * beside_reads), 0.0)
         else:
             beside, network = messages, maximum(messages - maximum(matrix, reading), 0.0)
     elif call.exchange is not None:
         network = reader.exchange(call.exchange, machine)
-    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, beside)
+    return Cost(
+        matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, beside,
+        beside_reads=beside_reads,
+    )  # fmt: skip
 
 
 def _asked(call: Call, nbytes: Any, piece: Any) -> Asked:
@@ -297,10 +307,12 @@ def _behind_messages(
             here, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
             resident[place] = here
             if cost.beside is not None:  # what a read hid is hidden no more
-                hidden = maximum(cost.matrix, cost.memory - here * cost.per_byte)
+                hidden = maximum(cost.matrix, (cost.memory - here * cost.per_byte) * cost.beside_reads)
                 costs[place] = cost = cost._replace(network=maximum(cost.beside - hidden, 0.0))
         if cost.network is not None:
-            window = Window(cost.network)
+            before, window = window, Window(cost.network)
+            if not call.operators and call.exchange is not None and before is not None:  # which some entries leave out
+                window = window.where(call.exchange.times > 0, before)
     durations = _durations(costs, resident, machine)
     nothing = [None] * len(costs)  # prefetched bytes are there when a call starts
     return Timed(block, 0.0, costs, resident, durations, nothing, schedule(0.0, durations, nothing, block.order)), window

@@ -4,7 +4,6 @@ The closed form says which is quickest, for readers that play too.
 """
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Group, Kernel, Product
-from dse.evaluators.passes.rivals import named, word_of
+from dse.evaluators.passes.rivals import named, picked, way, word_of
 from dse.space.elementwise import where
 from dse.space.mapping import AUTO, TILE_SUMS
 
@@ -29,7 +28,7 @@ Price = Callable[[Kernel, Machine], Cost]
 def quickest(of: Kernel, machine: Machine, price: Price) -> Cost:
     """Of the quickest rival of each entry."""
     costs = _costs(of, machine, price)
-    found: Cost = _picked(costs, _place(of, costs))
+    found: Cost = picked(costs, _place(of, costs))
     return found
 
 
@@ -81,7 +80,13 @@ def each(of: Kernel, machine: Machine, price: Price, value: Callable[[Kernel], T
     if not isinstance(best, np.ndarray):
         return value(named(of, of.rivals[best].word))
     used = np.unique(best)
-    found: T = _picked([value(named(of, of.rivals[number].word)) for number in used], np.searchsorted(used, best))
+    found: T = picked([value(named(of, of.rivals[number].word)) for number in used], np.searchsorted(used, best))
+    return found
+
+
+def each_way(group: Group, value: Callable[[Group], T]) -> T:
+    """What something is of a group whose entries have several ways, each entry by its own."""
+    found: T = picked([value(way(group, word)) for word in group.ways], group.which)
     return found
 
 
@@ -93,34 +98,24 @@ def sums(group: Group, of: Product, machine: Machine, width: float, price: Divid
 def quickest_sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> tuple[Any, Any]:
     """A product on a group with the quickest sums of each entry."""
     costs = _sums(group, of, machine, width, price)
-    found: tuple[Any, Any] = _picked(costs, _least([seconds for seconds, _ in costs]))
+    found: tuple[Any, Any] = picked(costs, _least([seconds for seconds, _ in costs]))
     return found
 
 
 def shown_sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> str:
-    """The sums that a product on a group has chosen, for people; nothing where it had no choice."""
+    """The partition and sums that a product on a group has chosen, for people; nothing where it had no choice."""
+    ways = f" by {' or '.join(group.ways)}" if group.ways else ""
     if group.sums != AUTO:
-        return ""
+        return ways
+    if group.partition == AUTO:
+        group = way(group, "k")
+    return f"{ways}{shown_added_up(group, of, machine, width, price)}"
+
+
+def shown_added_up(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> str:
+    """The sums that a product whose inner dimension is divided has chosen, for people."""
     return f" by {' or '.join(TILE_SUMS[number] for number in np.unique(sums(group, of, machine, width, price)))}"
 
 
 def _sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> list[tuple[Any, Any]]:
     return [price(group._replace(sums=word), of, machine, width) for word in TILE_SUMS]
-
-
-def _picked(values: list[Any], best: Any) -> Any:
-    """Of values alike in structure, leaf by leaf those of the places that are given."""
-    first = values[0]
-    if not isinstance(best, np.ndarray):
-        return values[best]
-    if len(values) == 1:
-        return first
-    if isinstance(first, tuple):
-        return tuple(_picked(list(leaf), best) for leaf in zip(*values, strict=True))
-    if is_dataclass(first):
-        names = [spec.name for spec in fields(first)]
-        return replace(first, **{name: _picked([getattr(value, name) for value in values], best) for name in names})  # type: ignore[type-var]
-    if isinstance(first, dict):
-        return {name: _picked([value[name] for value in values], best) for name in first}
-    places, *spread = np.broadcast_arrays(best, *values)
-    return np.take_along_axis(np.stack(spread), places[None], axis=0)[0]

@@ -208,7 +208,7 @@ def serve(
     if not 1 <= len(pools) <= 2:
         raise DesignError(f"pools: {len(pools)}; give one, or one that prefills and one that decodes")
     if not len(requests) or not requests.timed:
-        raise DesignError("requests: no times of arrival; choose an arrival process")
+        raise DesignError("workload.arrivals: these requests have no times of arrival; choose an arrival process, as poisson")
     sent = (transfer or Transfer(0.0, 0.0, 1, True))._replace(nearest=routing != "round_robin", aware=routing == "cache_aware")
     times = [sent.per_token, sent.latency, sent.fixed, *(seconds for _, seconds in sent.windows)]
     if sent.channels < 1 or not all(0 <= seconds < np.inf for seconds in times):

@@ -80,7 +80,7 @@ def policy(name: str, **changes: object) -> Policy:
     >>> policy("chunked", tokens=256).tokens
     256
     """
-    return replace(chosen(POLICIES, name, "policy"), **changes)  # type: ignore[arg-type]
+    return replace(chosen(POLICIES, name, "mapping.serving.policy"), **changes)  # type: ignore[arg-type]
 
 
 def policies(serving: Serving) -> tuple[tuple[Policy, int], ...]:

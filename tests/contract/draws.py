@@ -34,7 +34,7 @@ def words(design: Design) -> dict[str, tuple[str, ...]]:
     found = {}
     for address, _, spec in leaves(design.mapping, "mapping."):
         if "options" in spec.metadata:
-            open_ = (AUTO,) if spec.name in ("gemm", "gemv") and address.count(".") > 1 else ()
+            open_ = (AUTO,) if spec.name in ("gemm", "gemv") else ()
             found[address] = (spec.metadata["options"] or tuple(REGISTRIES[spec.name])) + open_
     return found
 

@@ -100,3 +100,14 @@ def test_an_overloaded_service_is_bound_by_work_not_by_waiting() -> None:
     bound = parts.binding()
     assert bound
     assert "idle" not in bound
+
+
+@pytest.mark.parametrize(("chip", "model"), [("groq", "llama3_8b"), ("a100", "llama3_405b")])
+def test_dies_that_are_too_few_are_told_how_many_would_do(chip: str, model: str) -> None:
+    words = (f"chip={chip}", f"model={model}", "workload.batch=[4]", "workload.prompt=1000", "workload.output=100")
+    of = asked(*words, "mapping.both.tp=2")
+    verdict = infeasible(of.base, of.workload)
+    assert verdict is not None
+    tp = int(verdict.remedy.split("mapping.both.tp=")[1])
+    with_tp = [asked(*words, f"mapping.both.tp={count}") for count in (tp, tp // 2)]
+    assert [infeasible(one.base, one.workload) is None for one in with_tp] == [True, False]

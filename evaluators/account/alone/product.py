@@ -1,11 +1,17 @@
 """Products of matrices in the memories of a mesh's cores, which are those of a wafer, or tiles with engines of their own."""
 
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 from typing import Any
+
+import numpy as np
 
 from dse.evaluators.account.alone import Spans, Spent, in_turn, itemised, largest, on_mesh
 from dse.evaluators.account.breakdown import Row, beyond
 from dse.evaluators.account.regions import chunk_limit, laid, smaller_mesh
+from dse.evaluators.kernels import gemm as gemms
+from dse.evaluators.kernels import gemv as gemvs
 from dse.evaluators.kernels.gemm import GEMM, gemm
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.gemv import GEMV
@@ -13,16 +19,17 @@ from dse.evaluators.kernels.registry import module_of
 from dse.evaluators.layouts import regions
 from dse.evaluators.machine.broken import broken_of
 from dse.evaluators.machine.machine import Machine, of_mesh, of_tiles
-from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.call import Kernel, Rival
 from dse.evaluators.passes.part import share, sides
-from dse.evaluators.readers import READERS, closed
+from dse.evaluators.passes.rivals import named, picked
+from dse.evaluators.readers import READERS, closed, rivals
 from dse.evaluators.readers.attribution import spent as attributed
 from dse.space.design import Design
 from dse.space.elementwise import column, maximum, minimum
 from dse.space.errors import DesignError, chosen
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import ProductPlan
+from dse.space.mapping import AUTO, PARTITIONS, ProductPlan
 from dse.space.workload import Product
 
 FIDELITIES = tuple(READERS)
@@ -50,16 +57,49 @@ def asked(design: Design, cases: tuple[Product, ...]) -> Kernel:
     mapping, kind = _mapping(design), cases[0].kind
     shape = Shape(*(column([float(getattr(case, size)) for case in cases]) for size in ("m", "k", "n")))
     options = {} if kind == "gemm" else {"broadcast": mapping.sums == "all", "phases": mapping.ktree_k}
-    algorithm = mapping.gemm if kind == "gemm" else mapping.gemv
-    chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
+    algorithm = _word(mapping, kind)
+    if algorithm in PARTITIONS:
+        raise DesignError(
+            f"mapping.{kind}: {algorithm} divides the products of a model over groups of NPU cores (mapping=npu "
+            f"mapping.both.partition={algorithm}); one product by itself takes {', '.join(_words(design, kind))} or auto"
+        )
+    if algorithm != AUTO:
+        chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
     mesh = laid(regions.square(mapping))
     if kind == "gemv" and design.chip.tile is not None:
         raise DesignError("workload.kernel: mapping=product has no vector-matrix products (gemv) on tiles; use mapping=summa")
-    return Kernel(kind, kind, kind, algorithm, shape, mesh, options, faults=broken_of(design.chip, mesh.rows, mesh.cols))
+    faults = broken_of(design.chip, mesh.rows, mesh.cols)
+    of = Kernel(kind, kind, kind, algorithm, shape, mesh, options, faults=faults)
+    if algorithm != AUTO:
+        return of
+    some = [named(of, word) for word in _words(design, kind)]
+    return of._replace(rivals=tuple(Rival(one.algorithm, _fits(_limits(design, one))) for one in some))
+
+
+def _words(design: Design, kind: str) -> tuple[str, ...]:
+    """What a word that is left open may be: on tiles, algorithms whose closed form holds there."""
+    words = gemms.RIVALS if kind == "gemm" else gemvs.RIVALS
+    return words if design.chip.tile is None else tuple(word for word in words if word in _known(design))
+
+
+def _fits(limits: list[Limit]) -> Any:
+    return reduce(and_, (limit.need <= limit.have for limit in limits))
 
 
 def limits(design: Design, asked: Kernel) -> list[Limit]:
-    """Memory of a core, sides of the mesh, routing paths, and chunks of a mesh that is no square."""
+    """Memory of a core, sides of the mesh, routing paths, and chunks of a mesh that is no square; of what is chosen."""
+    if not asked.rivals:
+        return _limits(design, asked)
+    best = rivals.place(asked, _machine(design), closed.kernel)
+    each = [_limits(design, named(asked, rival.word)) for rival in asked.rivals]
+    if not isinstance(best, np.ndarray):
+        return each[best]
+    plain = [[replace(limit, parts=()) for limit in some] for some in each]  # whose slots are others
+    return [picked(some, best) for some in zip(*plain, strict=True)]
+
+
+def _limits(design: Design, asked: Kernel) -> list[Limit]:
+    """Of an algorithm."""
     chip, mapping, of = design.chip, _mapping(design), module_of(asked.kind, asked.algorithm)
     mesh = regions.square(mapping)
     held = itemised([(f"tile {slot.name}", slot.nbytes) for slot in of.slots(asked.shape, asked.mesh, "float16")])
@@ -74,7 +114,7 @@ def limits(design: Design, asked: Kernel) -> list[Limit]:
         Limit(f"chip.{where}.sram", sum(held.values(), 0.0), core.sram, "B", tuple(held.items())),
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
-        Limit("mapping.rows", least(mapping, asked.kind), minimum(mesh.rows, mesh.cols), "1"),
+        Limit("mapping.rows", _least(asked.algorithm, mapping), minimum(mesh.rows, mesh.cols), "1"),
         *routes,
         chunk_limit("mapping.cols", maximum(chunks * 1.0, 1.0)),
     ]
@@ -85,7 +125,8 @@ def spent(design: Design, asked: Kernel, fidelity: str) -> Spent:
     _refuse_closed(design, asked, fidelity)
     chip, on = design.chip, _machine(design)
     assert on.fabric is not None
-    cost, multiplying = READERS[fidelity].kernel(asked, on), _multiplying(asked, on)
+    cost = READERS[fidelity].kernel(asked, on)
+    multiplying = rivals.each(asked, on, closed.kernel, lambda one: _multiplying(one, on))
     seconds, cores = cost.seconds, asked.mesh.rows * asked.mesh.cols * 1.0
     own = {
         "communication": (seconds - multiplying) * chip.clock,
@@ -100,6 +141,7 @@ def explained(design: Design, case: Product, asked: Kernel, fidelity: str) -> tu
     """Local products, and communication that is not behind them."""
     _refuse_closed(design, asked, fidelity)
     on = _machine(design)
+    (asked,) = rivals.settled(asked, on, closed.kernel)
     activity = READERS[fidelity].kernel(asked, on).activity
     parts = {name: float(value) for name, value in attributed(asked, on, fidelity).items()}
     multiplying = float(_multiplying(asked, on))
@@ -127,21 +169,32 @@ def remedy(worst: Infeasible, design: Design, cases: tuple[Product, ...]) -> str
 
 
 def part(design: Design, case: Product, side: int) -> tuple[Design, Product]:
-    """On fewer cores, whose number the mapping says."""
+    """On fewer cores, whose number the mapping says, by the algorithm that the whole mesh has."""
+    (kernel,) = rivals.settled(asked(design, (case,)), _machine(design), closed.kernel)
     mapping = _mapping(design)
     whole = int(mapping.rows), int(mapping.cols or mapping.rows)
-    rows, cols = sides(*whole, side, least(mapping, case.kind))
+    rows, cols = sides(*whole, side, _least(kernel.algorithm, mapping))
     m = case.m if case.kind == "gemv" else share(case.m, whole[0], rows)
     along = (whole[0], rows) if case.kind == "gemv" else (whole[1], cols)
     smaller = replace(case, m=m, k=share(case.k, *along), n=share(case.n, whole[1], cols))
-    return replaced(design, {"mapping.rows": rows, "mapping.cols": cols}), smaller
+    word = {} if _word(mapping, case.kind) != AUTO else {f"mapping.{case.kind}": kernel.algorithm}
+    return replaced(design, {"mapping.rows": rows, "mapping.cols": cols} | word), smaller
 
 
-def least(mapping: ProductPlan, kind: str) -> Any:
-    """Cores of a line that the algorithm of a product needs."""
-    if kind == "gemm":
-        return gemm(mapping.gemm).LEAST
-    return mapping.ktree_k if mapping.gemv == "ktree" else 1
+def _word(mapping: ProductPlan, kind: str) -> str:
+    return mapping.gemm if kind == "gemm" else mapping.gemv
+
+
+def _least(algorithm: str, mapping: ProductPlan) -> Any:
+    """Cores of a line that an algorithm needs."""
+    if algorithm in GEMM:
+        return gemm(algorithm).LEAST
+    return mapping.ktree_k if algorithm == "ktree" else 1
+
+
+def _known(design: Design) -> tuple[str, ...]:
+    """Algorithms whose closed form holds on tiles."""
+    return ON_LOCKED if design.chip.noc.routing == "locked" else ON_TILES
 
 
 def _refuse_closed(design: Design, kernel: Kernel, fidelity: str) -> None:
@@ -150,12 +203,11 @@ def _refuse_closed(design: Design, kernel: Kernel, fidelity: str) -> None:
     Raises:
         DesignError: one of them under ``closed``; readers that play programs have all.
     """
-    if design.chip.tile is None or fidelity != "closed":
+    if design.chip.tile is None or fidelity != "closed" or kernel.rivals:
         return
-    locked = design.chip.noc.routing == "locked"
-    known = ON_LOCKED if locked else ON_TILES
+    known = _known(design)
     if kernel.algorithm not in known:
-        where = "tiles whose routes are locked" if locked else "tiles"
+        where = "tiles whose routes are locked" if known is ON_LOCKED else "tiles"
         raise DesignError(
             f"mapping.gemm: the closed form of {kernel.algorithm} does not hold on {where}; say fidelity=events, or one of "
             + ", ".join(known)

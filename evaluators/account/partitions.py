@@ -1,0 +1,213 @@
+"""The partition of each operator of a pipeline's groups, where a plan leaves that open: those of which a phase takes least.
+
+Plans are tried that differ in how attention is divided and in which partitions products may have. Each says what a core holds;
+with that, words by least time follow from what each operator takes by each partition and what bringing it to all cores takes
+(`layouts.partition_costs`). That is exact but for what words change of what cores hold, with which they are worked out once
+more, and of what is prefetched. One partition for all is among the plans, so that none is quicker; of plans that fit, each case
+and design has the one that takes least by the closed form. Where both phases are left open, caches stay as prefill divides
+them; weights of a phase are where its words want them, as where two phases have a word each.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account.passes import ENDS, Staged
+from dse.evaluators.account.stretches import reduced, spread
+from dse.evaluators.choices.assigned import least
+from dse.evaluators.graph.operators import MatMul, Part
+from dse.evaluators.layouts.partition_costs import chosen, factors
+from dse.evaluators.layouts.partitioned import Chosen, Name, alone, gathering, merged
+from dse.evaluators.layouts.residency import Resident, nbytes
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.passes.call import Block
+from dse.evaluators.passes.rivals import picked
+from dse.evaluators.readers.price import Reader
+from dse.space.elementwise import Array, ceil_div
+from dse.space.mapping import BYTES, PARTITIONS, Precision, TilePlan
+from dse.space.model import Model
+
+SHARED = ("mn", "k", "mn_k")
+"""Partitions of which each core has its share of weights."""
+
+
+class Frame(NamedTuple):
+    """What words may be, and as which partition what a core holds is counted.
+
+    Attributes:
+        counted: that partition: of heads or rows of caches, and of rows of activations.
+        words: of products.
+    """
+
+    counted: str
+    words: tuple[str, ...]
+
+    @property
+    def heads(self) -> bool:
+        """Whether attention divides heads."""
+        return self.counted == "k"
+
+
+FRAMES = (
+    Frame("k", SHARED),
+    Frame("mn_k", SHARED),
+    Frame("k", PARTITIONS),
+    Frame("mn_k", PARTITIONS),
+    Frame("mn", ("mn", "input_only")),
+)
+"""Plans with several partitions: with rows alone, a core has rows of activations alone, else a block of tokens may be whole."""
+
+
+class Phase(NamedTuple):
+    """A phase of a design, as it depends on partitions.
+
+    Attributes:
+        model, plan, precision: what is divided, and how.
+        parts, order: of a step, and their names from the embedding to the head.
+        by_word: blocks of a step by partition.
+        held: what a core holds, by partition of all, and by weights of which each core has all [B].
+        passed: a pass by the closed form, and seconds of the phase of each case, by blocks and what a core holds.
+        fits: whether what a core holds has room.
+        runs, starts, entries: steps of each entry, where cases begin, and how many there are.
+        machine, closed: the group's machine, and the closed reader.
+    """
+
+    model: Model
+    plan: TilePlan
+    precision: Precision
+    parts: tuple[Part, ...]
+    order: tuple[str, ...]
+    by_word: dict[str, tuple[Block, ...]]
+    held: Callable[[str, Any], Resident]
+    passed: Callable[[tuple[Block, ...], Resident], tuple[Staged, Any]]
+    fits: Callable[[Resident], Any]
+    runs: Any
+    starts: Array
+    entries: int
+    machine: Machine
+    closed: Reader
+
+
+class Tried(NamedTuple):
+    """Words, whether attention divides heads, what a core holds, and seconds of each case, infinite where it has no room."""
+
+    of: Chosen
+    heads: bool
+    held: Resident
+    seconds: Any
+
+
+def settled(phases: Sequence[Phase]) -> list[tuple[tuple[Block, ...], Resident]]:
+    """Blocks of each phase that is left open, and what a core holds; caches lie alike in all of them."""
+    tried = [list(_tried(phase)) for phase in phases]
+    by_heads, by_rows = ([_least(some, heads=heads) for some in tried] for heads in (True, False))
+    rows = sum(seconds for seconds, _ in by_rows) < sum(seconds for seconds, _ in by_heads)
+    found = []
+    for phase, some, (_, one), (_, other) in zip(phases, tried, by_heads, by_rows, strict=True):
+        which = _plain(np.where(rows, other, one))
+        of = Chosen(
+            *({name: picked([one.of[kind][name] for one in some], which) for name in some[0].of.words} for kind in range(3))
+        )
+        found.append((_blocks(phase, of), picked([one.held for one in some], which)))
+    return found
+
+
+def with_partition(plan: TilePlan, word: str) -> TilePlan:
+    """A plan with one partition for all; sums in ways of their own where there are sums."""
+    return replace(plan, partition=word, sums=plan.sums if word == "k" else None)
+
+
+def _tried(phase: Phase) -> Iterator[Tried]:
+    """One partition for all, that of sums first, which stands for all where none has room; then several."""
+    for word in sorted(PARTITIONS, key=lambda word: word != "k"):
+        yield _with(phase, alone(phase.parts, word), phase.by_word[word], phase.held(word, 0.0), heads=word == "k")
+    priced: dict[str, dict[Name, dict[int, Any]]] = {}
+    for frame in FRAMES:
+        if frame.counted not in priced:
+            priced[frame.counted] = _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS)
+        seconds = priced[frame.counted]
+        for _ in range(2 if "input_only" in frame.words else 1):
+            of = _words(phase, frame, seconds)
+            held = phase.held(frame.counted, _everywhere(phase, of))
+            yield _with(phase, of, _blocks(phase, of), held, heads=frame.heads)
+            seconds = _seconds(phase, held, frame.words) if "input_only" in frame.words else seconds
+
+
+def _with(phase: Phase, of: Chosen, blocks: tuple[Block, ...], held: Resident, *, heads: bool) -> Tried:
+    fits = phase.fits(held)
+    return Tried(of, heads, held, np.where(fits, phase.passed(blocks, held)[1], np.inf))
+
+
+def _least(some: Sequence[Tried], *, heads: bool) -> tuple[Any, Any]:
+    """The least seconds of those that divide attention in one way, and the place of the first that has them."""
+    places = np.array([place for place, one in enumerate(some) if one.heads == heads])
+    seconds = np.stack(np.broadcast_arrays(*(some[place].seconds for place in places)))
+    return seconds.min(axis=0), places[seconds.argmin(axis=0)]
+
+
+def _seconds(phase: Phase, held: Resident, words: Sequence[str]) -> dict[Name, dict[int, Any]]:
+    """Of each operator by each partition, in all steps of each case."""
+    found: dict[Name, dict[int, Any]] = {}
+    for word in words:
+        for of in phase.passed(phase.by_word[word], held)[0].timed:
+            for call, seconds in zip(of.block.calls, of.durations, strict=True):
+                by = found.setdefault((call.part, call.operators[-1]), {})
+                place = PARTITIONS.index(word)
+                by[place] = by.get(place, 0.0) + _of_cases(phase, seconds * of.block.times)
+    return found
+
+
+def _words(phase: Phase, frame: Frame, seconds: dict[Name, dict[int, Any]]) -> Chosen:
+    """The words of least time, of a frame."""
+    size = float(BYTES[phase.precision.activations])
+    gather = {
+        (part.name, of.name): {
+            columns: _of_cases(
+                phase, part.times * phase.closed.exchange(gathering(part, of, phase.plan, size, columns), phase.machine)
+            )
+            for columns in (False, True)
+        }
+        for part in phase.parts
+        for of in part.operators
+    }
+    rules = factors(
+        phase.parts, phase.order, frame.words, seconds, gather, heads=frame.heads, apart=phase.plan.attention is not None
+    )
+    return chosen(phase.parts, frame.words, least(list(rules)), heads=frame.heads)
+
+
+def _everywhere(phase: Phase, of: Chosen) -> Any:
+    """Of the weights of the fullest stage, those that each core has all of. [B]"""
+    total, model, pp = 0.0, phase.model, phase.plan.pp
+    layers = ceil_div(model.layers * 1.0, pp) / model.layers
+    for part in phase.parts:
+        share = 1 / pp if part.name in ENDS else layers * part.times
+        for one in part.operators:
+            if isinstance(one, MatMul):
+                weights = nbytes(replace(part, operators=(one,)), phase.precision)
+                total = total + (of.words[part.name, one.name] == PARTITIONS.index("input_only")) * (weights * share)
+    return total
+
+
+def _blocks(phase: Phase, of: Chosen) -> tuple[Block, ...]:
+    """Calls of entries, each of which has the words of its case."""
+    of = Chosen(*({name: _plain(_of_entries(phase, value)) for name, value in kind.items()} for kind in of))
+    return merged(phase.parts, phase.by_word, of, phase.plan, float(BYTES[phase.precision.activations]))
+
+
+def _of_cases(phase: Phase, seconds: Any) -> Any:
+    return reduced(np.add, seconds * phase.runs, phase.starts)
+
+
+def _of_entries(phase: Phase, values: Any) -> Any:
+    """What is said of each case, of each of its entries."""
+    return spread(values, phase.starts, phase.entries)
+
+
+def _plain(value: Any) -> Any:
+    """A number where all entries have the same."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.flat[0].item() if np.all(value == value.flat[0]) else value

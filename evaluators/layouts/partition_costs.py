@@ -1,0 +1,100 @@
+"""The partition of each operator of a pipeline's group by least time: costs as factors of a graph of words and layouts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.choices.assigned import Factor
+from dse.evaluators.graph.operators import Attention, Part
+from dse.evaluators.layouts.partitioned import FOUND, STATES, STREAM, Chosen, Name, ways
+from dse.space.elementwise import Array
+
+
+def factors(
+    parts: Sequence[Part], order: Sequence[str], allowed: Sequence[str], seconds: Mapping[Name, Mapping[int, Any]],
+    gather: Mapping[Name, Mapping[bool, Any]], *, heads: bool, apart: bool,
+) -> Iterator[Factor]:  # fmt: skip
+    """What operators cost, and what they cost each other by their layouts.
+
+    Args:
+        parts, order: of a step, and their names from the embedding to the head.
+        allowed: partitions of products.
+        seconds: of each operator, by place in `PARTITIONS`, times how often it runs.
+        gather: of what it leaves to all cores, by whether it is columns, times how often.
+        heads: whether attention divides heads, not rows.
+        apart: whether attention has all cores and memory between them, so that it finds and leaves what it may.
+    """
+    kinds = {part.name: part.kind or part.name for part in parts}
+    follows: dict[str, set[str]] = {}
+    for one, then in pairwise(order):
+        follows.setdefault(one, set()).add(kinds[then])
+    streams = {kind: _stream(kind) for kind in dict.fromkeys(kinds.values())}
+    yield from (Factor((name,), np.zeros(len(STREAM))) for name in streams.values())
+    for part in parts:
+        inside = {of.name for of in part.operators}
+        needed = {need for of in part.operators for need in of.needs}
+        for of in part.operators:
+            some = ways(of, allowed, heads=heads)
+            free = apart and isinstance(of, Attention)
+            here, left = _variable(part.name, of.name), _left(part.name, of.name)
+            yield Factor((here,), _column([seconds[part.name, of.name][word] for word, _, _ in some]))
+            yield Factor((here, left), _leaving(some, gather[part.name, of.name], free=free))
+            if not free:
+                for need in of.needs:
+                    if need in inside:
+                        yield Factor((_left(part.name, need), here), _finding(STATES, [needs for _, needs, _ in some]))
+                if not inside & set(of.needs):
+                    yield Factor((streams[kinds[part.name]], here), _finding(STREAM, [needs for _, needs, _ in some]))
+            if of.name not in needed:
+                for kind in sorted(follows.get(part.name, ())):
+                    yield Factor((left, streams[kind]), _finding(STATES, STREAM))
+
+
+def chosen(parts: Sequence[Part], allowed: Sequence[str], found: Mapping[str, Array], *, heads: bool) -> Chosen:
+    """What an assignment of the variables of `factors` says."""
+    words, gathered, columns = {}, {}, {}
+    for part in parts:
+        for of in part.operators:
+            some = ways(of, allowed, heads=heads)
+            which, left = found[_variable(part.name, of.name)], found[_left(part.name, of.name)]
+            leaves = np.array([STATES.index(state) for _, _, state in some])[which]
+            name = part.name, of.name
+            words[name] = np.array([word for word, _, _ in some])[which]
+            gathered[name] = (left == STATES.index("all")) & (leaves != STATES.index("all"))
+            columns[name] = leaves == STATES.index("columns")
+    return Chosen(words, gathered, columns)
+
+
+def _column(values: Sequence[Any]) -> Array:
+    return np.stack(np.broadcast_arrays(*(np.asarray(value, float) for value in values)))
+
+
+def _leaving(some: Sequence[tuple[int, str, str]], gather: Mapping[bool, Any], *, free: bool) -> Array:
+    """By how an operator is divided and what others find of it: nothing, the way to all, or what cannot be."""
+    nothing = np.zeros(np.broadcast_shapes(*(np.shape(value) for value in gather.values())))
+    rows = []
+    for _, _, leaves in some:
+        row = dict.fromkeys(STATES, nothing + np.inf)
+        row["all"] = nothing if free else nothing + gather[leaves == "columns"]
+        row[leaves] = nothing
+        rows.append(np.stack([row[state] for state in STATES]))
+    return np.stack(rows)
+
+
+def _finding(there: Sequence[str], needs: Sequence[str]) -> Array:
+    """By what there is and what is needed: nothing, or what cannot be."""
+    return np.array([[0.0 if one in FOUND[need] else np.inf for need in needs] for one in there])
+
+
+def _variable(part: str, operator: str) -> str:
+    return f"{part}/{operator}"
+
+
+def _left(part: str, operator: str) -> str:
+    return f"{part}/{operator} left"
+
+
+def _stream(kind: str) -> str:
+    return f"into {kind}"

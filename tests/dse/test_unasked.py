@@ -1,0 +1,44 @@
+"""What nothing reads for what is asked is refused where it is said, and changes nothing."""
+
+import numpy as np
+import pytest
+
+from dse.said import unasked
+from dse.space.errors import DesignError
+from dse.space.fields import at, replaced
+from tests.leaves import others, outcome
+from tests.samples import asked
+
+LLAMA = ("model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=8")
+CASES = {
+    ("chip=wse2", *LLAMA): ("mapping.decode.gemm=summa", "+space.mapping.decode.gemm='choice(summa,cannon)'"),
+    ("chip=wse2", "workload=gemm"): ("mapping.gemv=ring", "mapping.ktree_k=3", "mapping.sums=all"),
+    ("chip=wse2", "workload=gemv"): ("mapping.gemm=cannon",),
+    ("chip=npu64", *LLAMA): ("mapping.both.experts=whole",),
+}
+
+
+@pytest.mark.parametrize(("question", "word"), [(question, word) for question, words in CASES.items() for word in words])
+def test_what_nothing_reads_is_refused(question: tuple[str, ...], word: str) -> None:
+    asked(*question)
+    address = word.lstrip("+").partition("=")[0]
+    with pytest.raises(DesignError, match=rf"^{address}: nothing reads it, for .*; (say|leave)"):
+        asked(*question, word)
+
+
+@pytest.mark.parametrize("question", CASES, ids=lambda of: " ".join(of[:2]))
+def test_what_is_refused_changes_nothing(question: tuple[str, ...]) -> None:
+    of = asked(*question)
+    idle = [address for address in unasked(of.base, of.workload) if at(of.base, address) is not None]
+    before = outcome(of.base, of.workload)
+    assert idle
+    assert before is not None
+    for address in idle:
+        for value in others(of.base, address, np.random.default_rng(0)):
+            assert outcome(replaced(of.base, {address: value}), of.workload) == before, (address, value)
+
+
+def test_both_phases_and_what_follows_are_read() -> None:
+    asked("chip=wse2", *LLAMA, "mapping.both.gemm=summa")
+    asked("chip=wse2", *LLAMA, "mapping.prefill.gemm=summa")
+    asked("chip=npu64", "model=mixtral_8x7b", "mapping.both.experts=whole")

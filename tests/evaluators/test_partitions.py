@@ -1,0 +1,277 @@
+"""Partitions that operators of pipelines choose by themselves: no worse than one for all, and what enumeration finds."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.account.partitions import FRAMES, Phase, _seconds, _words
+from dse.evaluators.account.pipelines import _laid, _left_open, _passed
+from dse.evaluators.account.stretches import stretches_by_model
+from dse.evaluators.choices.assigned import Factor, least
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.layouts.partitioned import FOUND, PRODUCTS, STATES, STREAM, Chosen, gathering, merged
+from dse.evaluators.readers import READERS
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import AUTO, PARTITIONS, PLACEMENTS
+from tests.samples import asked
+
+MODELS = ("qwen3_1b7", "mixtral_8x7b", "deepseek_v2_lite", "gemma3_12b", "qwen3_next_80b_a3b")
+MAPPINGS = ("npu", "npu", "npu_prefetch", "npu_ktree")
+FEW = settings(max_examples=6, deadline=None)
+
+
+def both(**said: Any) -> dict[str, Any]:
+    return {
+        f"mapping.{phase}.{name.replace('__', '.')}": value for phase in ("prefill", "decode") for name, value in said.items()
+    }
+
+
+def questions(seed: int) -> tuple[Question, Design]:
+    """A model on pipelines of random sides, with memories and links of any size."""
+    rng = np.random.default_rng(seed)
+    words = (
+        "chip=npu64", f"mapping={rng.choice(MAPPINGS)}", f"model={rng.choice(MODELS)}", "workload.output=12",
+        f"workload.batch=[{rng.choice([1, 8])},24]", f"workload.prompt={rng.choice([30, 400])}",
+    )  # fmt: skip
+    of = asked(*words)
+    return of, shaken(of.base, rng)
+
+
+def shaken(base: Design, rng: np.random.Generator) -> Design:
+    sides = {"tp": int(rng.choice([1, 2, 4, 8])), "pp": int(rng.choice([1, 4, 8])), "placement": str(rng.choice(PLACEMENTS))}
+    chip = {
+        "tile.sram": base.chip.tile.sram,
+        "hbm.capacity": base.chip.hbm.capacity,
+        "noc.word_bytes": base.chip.noc.word_bytes,
+    }
+    sizes = {f"chip.{name}": float(value) * float(rng.choice([0.25, 1.0, 4.0])) for name, value in chip.items()}
+    return replaced(base, both(**sides) | sizes)
+
+
+def with_word(of: Design, word: str) -> Design:
+    return replaced(of, both(partition=word))
+
+
+@given(st.integers(0, 9999))
+@FEW
+def test_no_partition_for_all_is_quicker_and_what_one_has_room_for_has_room(seed: int) -> None:
+    of, design = questions(seed)
+    for case in of.workload.cases:
+        asked_ = replace(of.workload, cases=(case,))
+        found = {}
+        for word in (*PARTITIONS, AUTO):
+            if word in ("k", AUTO) or design.mapping.decode.sums is None:  # no other has sums of its own
+                one = with_word(design, word)
+                found[word] = infeasible(one, asked_) is None, float(evaluate(stacked([one]), asked_).columns["latency"][0])
+        able = [latency for word, (fits, latency) in found.items() if fits and word != AUTO]
+        assert found[AUTO][0] == bool(able) or design.mapping.decode.sums is not None
+        assert not able or found[AUTO][1] <= min(able) * (1 + 1e-12)
+
+
+def same_as_singles(designs: list[Design], of: Question, fidelity: str) -> None:
+    many = evaluate(stacked(designs), of.workload, fidelity=fidelity)
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), of.workload, fidelity=fidelity)
+        assert many.limit[row] == one.limit[0]
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
+
+
+@given(st.integers(0, 9999))
+@settings(max_examples=4, deadline=None)
+def test_a_batch_that_chooses_is_its_singles(seed: int) -> None:
+    of, _ = questions(seed)
+    rng = np.random.default_rng(seed)
+    same_as_singles([with_word(replaced(shaken(of.base, rng), both(placement="mesh")), AUTO) for _ in range(5)], of, "closed")
+
+
+def test_a_batch_whose_choices_are_played_is_its_singles() -> None:
+    of = asked("chip=npu64", "model=qwen3_1b7", "workload.batch=[6]", "workload.prompt=40", "workload.output=4")
+    designs = [with_word(replaced(of.base, both(tp=tp, pp=4, placement="mesh")), AUTO) for tp in (2, 4, 8)]
+    same_as_singles(designs, of, "events")
+
+
+def phase_of(design: Design, question: Question, name: str) -> Phase:
+    return _left_open(design, stretches_by_model(question.workload)[0], name)
+
+
+def drawn_phase(seed: int, *, free: bool, name: str) -> Phase:
+    """A phase of a small dense model, all of whose weights come from memory, on a group whose messages may take no time."""
+    rng = np.random.default_rng(seed)
+    of = asked(
+        "chip=npu64", "model=qwen3_1b7", f"workload.batch=[{rng.choice([1, 4, 40])}]",
+        f"workload.prompt={rng.choice([20, 300])}", "workload.output=8",
+    )  # fmt: skip
+    design = shaken(of.base, rng)
+    noc = {"chip.noc.hop": 0.0, "chip.noc.ramp": 0.0, "chip.noc.word": 0.0} if free else {}
+    sizes = {"chip.tile.sram": 4e6, "mapping.sram_kv": 0.0} | both(tp=int(rng.choice([2, 4, 8])))
+    design = with_word(replaced(design, noc | sizes), AUTO)
+    return phase_of(design, of, name)
+
+
+@pytest.mark.parametrize("name", ["prefill", "decode"])
+@given(st.integers(0, 9999))
+@settings(max_examples=3, deadline=None)
+def test_where_layouts_are_free_each_operator_has_its_own_quickest(name: str, seed: int) -> None:
+    """A sum of the least of each, with attention of heads or of rows."""
+    phase = drawn_phase(seed, free=True, name=name)
+    for frame in FRAMES[:2]:
+        seconds = _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS)
+        found = cost_of(phase, _words(phase, frame, seconds), frame.counted)
+        attention = PARTITIONS.index("k" if frame.heads else "mn")
+        each = [
+            by[attention]
+            if where == ("attention", "attention")
+            else min(float(by[PARTITIONS.index(word)]) for word in frame.words)
+            for where, by in seconds.items()
+        ]
+        assert found == pytest.approx(float(np.sum(each)), rel=1e-9)
+
+
+def cost_of(phase: Phase, of: Chosen, counted: str) -> float:
+    blocks = merged(phase.parts, phase.by_word, of, phase.plan, 2.0)
+    staged, _ = phase.passed(blocks, phase.held(counted, 0.0))
+    return float(sum(np.sum(one.seconds * one.block.times * phase.runs) for one in staged.timed))
+
+
+@pytest.mark.parametrize("name", ["prefill", "decode"])
+@given(st.integers(0, 9999))
+@settings(max_examples=3, deadline=None)
+def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: int) -> None:
+    """Every word of every product of an FFN and every layout of the stream, by rules that are written down here."""
+    phase = drawn_phase(seed, free=False, name=name)
+    frame = FRAMES[int(np.random.default_rng(seed).integers(2))]
+    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS))
+    found = cost_of(phase, chosen, frame.counted)
+    (ffn,) = (part for part in phase.parts if part.name == "ffn")
+    operators = {one.name: one for one in ffn.operators}
+    attention = next(part for part in phase.parts if part.name == "attention")
+
+    seconds, best = _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS), np.inf
+    enter, leave = entering(phase, chosen, "ffn", attention), entering(phase, chosen, "attention", ffn)
+    both_ways = {
+        (of, columns): ffn.times
+        * float(
+            np.sum(
+                READERS["closed"].exchange(gathering(ffn, operators[of], phase.plan, 2.0, columns), phase.machine) * phase.runs
+            )
+        )
+        for of in operators
+        for columns in (False, True)
+    }
+    rest = found - sum(
+        float(seconds["ffn", of][int(chosen.words["ffn", of])])
+        + bool(chosen.gathered["ffn", of]) * both_ways[of, bool(chosen.columns["ffn", of])]
+        for of in operators
+    )
+    for gate, up, down in product(frame.words, repeat=3):
+        for norm, activation in product(STATES, repeat=2):
+            if enter not in FOUND[norm]:
+                continue
+            leaves = {of: PRODUCTS[word][1] for of, word in (("gate", gate), ("up", up), ("down", down))}
+            leaves |= {"ffn_norm": norm, "activation": activation}
+            wanted = {
+                "ffn_norm": [PRODUCTS[gate][0], PRODUCTS[up][0]], "gate": [activation], "up": [activation],
+                "activation": [PRODUCTS[down][0]], "down": [leave],
+            }  # fmt: skip
+            words = {"gate": gate, "up": up, "down": down, "ffn_norm": "mn", "activation": "mn"}
+            cost = sum(float(seconds["ffn", of][PARTITIONS.index(word)]) for of, word in words.items())
+            for of, some in wanted.items():
+                if not all(leaves[of] in FOUND[need] for need in some):
+                    cost += both_ways[of, leaves[of] == "columns"]
+            best = min(best, cost)
+    assert found == pytest.approx(rest + best, rel=1e-9)
+
+
+def entering(phase: Phase, of: Chosen, kind: str, before: Any) -> str:
+    """The layout of the stream that a part of a layer is given: the least that what stands before it leaves."""
+    last = before.operators[-1].name
+    if bool(np.any(of.gathered[before.name, last])):
+        return "all"
+    return PRODUCTS[PARTITIONS[int(of.words[before.name, last])]][1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_elimination_finds_the_least_sum(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 6))
+    words = rng.integers(1, 4, count)
+    factors = [Factor((f"v{one}",), np.zeros(words[one])) for one in range(count)]
+    for _ in range(int(rng.integers(1, 2 * count + 2))):
+        some = rng.permutation(count)[: int(rng.integers(1, min(4, count + 1)))]
+        cost = rng.random((*words[some], int(rng.choice([1, 3])), 2))
+        factors.append(Factor(tuple(f"v{one}" for one in some), np.where(rng.random(cost.shape) < 0.1, np.inf, cost)))
+    entries = np.broadcast_shapes(*(cost.shape[len(of) :] for of, cost in factors))
+    places = np.indices(entries, sparse=True)
+
+    def total(of: dict[str, Any]) -> Any:
+        found = np.zeros(entries)
+        for names, cost in factors:
+            wide = cost if cost.ndim > len(names) else cost[..., None, None]
+            found = (
+                found + np.broadcast_to(wide, (*wide.shape[: len(names)], *entries))[(*(of[name] for name in names), *places)]
+            )
+        return found
+
+    every = [total({f"v{one}": np.full(entries, word[one]) for one in range(count)}) for word in product(*map(range, words))]
+    assert np.allclose(total(least(factors)), np.min(every, axis=0))
+
+
+@given(st.integers(0, 9999))
+@settings(max_examples=2, deadline=None)
+def test_events_play_what_the_closed_form_chooses(seed: int) -> None:
+    of, design = questions(seed)
+    design = with_word(replaced(design, both(tp=4, pp=4)), AUTO)
+    job = stretches_by_model(replace(of.workload, cases=of.workload.cases[:1]))[0]
+    for name, (laid, held) in _laid(design, job).items():
+        by = {word: _passed(design, job, name, laid, held, READERS[word])[0].timed for word in ("closed", "events")}
+        for closed, events in zip(by["closed"], by["events"], strict=True):
+            assert [call.group for call in closed.block.calls] == [call.group for call in events.block.calls]
+            for call, one in zip(closed.block.calls, events.costs, strict=True):
+                if call.group is not None:
+                    seconds, busy = READERS["events"].product(call.group, call.products[0], of_machine(design), call.width)
+                    assert np.array_equal(one.matrix, call.products[0].count * busy)
+                    assert np.all(seconds > 0)
+
+
+def of_machine(design: Design) -> Any:
+    from dse.evaluators.machine.machine import of_tiles
+
+    return of_tiles(design.chip)
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("model", MODELS[:3])
+def test_the_breakdown_says_what_was_chosen_and_adds_up(model: str, fidelity: str) -> None:
+    words = ("chip=npu64", f"model={model}", "workload.batch=[8]", "workload.prompt=200", "workload.output=8")
+    of = asked(*words, "mapping.both.tp=16", "mapping.both.pp=4", "mapping.both.partition=auto")
+    shown = explain(of.base, of.workload.cases[0], fidelity=fidelity)
+    latency = float(evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+    assert sum(row.seconds for row in shown.rows) == pytest.approx(latency)
+    products = [row for row in shown.rows if row.operator in ("q_proj", "o_proj", "q_up", "head")]
+    assert products
+    assert all(row.shape.rpartition(" by ")[2] in PARTITIONS for row in products)
+    assert {row.bound for row in shown.rows if row.operator.endswith(" to all")} <= {"network"}
+
+
+def test_what_cannot_be_left_open_is_refused() -> None:
+    words = ("chip=npu64", "model=qwen3_30b_a3b", "mapping.both.partition=auto")
+    of = asked(*words, "mapping.both.experts=whole")
+    with pytest.raises(DesignError, match=r"mapping.prefill.experts: whole ones .*; say experts=divided, or a partition"):
+        evaluate(stacked([of.base]), of.workload)
+    with pytest.raises(DesignError, match=r"mapping.prefill.partition: no option 'auto'; valid: input_only, k, mn, mn_k"):
+        asked(*words, "workload=serving")
+
+
+def test_layouts_of_the_stream_are_layouts() -> None:
+    assert set(STREAM) <= set(FOUND)
+    assert all(needs in FOUND and leaves in FOUND for needs, leaves in PRODUCTS.values())

@@ -1,0 +1,89 @@
+"""A product by itself that chooses its algorithm: the quickest of those that fit, alone and in a batch, whoever reads it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.certified import certificate
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.account.alone.product import ON_LOCKED, ON_TILES
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.kernels import gemm, gemv
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import AUTO
+from tests.samples import asked
+
+WAFER, TILES, LOCKED = ("chip=wse2",), ("chip=tile32", "mapping=product"), ("chip=npu64", "mapping=product")
+WORDS = {
+    (WAFER, "gemm"): gemm.RIVALS,
+    (WAFER, "gemv"): gemv.RIVALS,
+    (TILES, "gemm"): tuple(word for word in gemm.RIVALS if word in ON_TILES),
+    (LOCKED, "gemm"): tuple(word for word in gemm.RIVALS if word in ON_LOCKED),
+}
+
+
+def drawn(chip: tuple[str, ...], kind: str, seed: int) -> tuple[Question, Design]:
+    """A product of any shape on a mesh of any sides, on cores whose memory may be short."""
+    rng = np.random.default_rng(seed)
+    m, k, n = (int(2**size) for size in rng.uniform(3, 11, 3))
+    of = asked(*chip, f"workload={kind}", f"workload.shapes=[{1 if kind == 'gemv' else m}x{k}x{n}]")
+    rows = int(rng.integers(2, 9))
+    return of, replaced(
+        of.base, {"mapping.rows": rows, "mapping.cols": int(rng.choice([0, rows, *range(2, 9)]))} | memory(of, rng)
+    )
+
+
+def memory(of: Question, rng: np.random.Generator) -> dict[str, float]:
+    core = "tile" if of.base.chip.core is None else "core"
+    return {f"chip.{core}.sram": float(getattr(of.base.chip, core).sram * 2 ** rng.uniform(-6, 4))}
+
+
+def latency(of: Question, design: Design, fidelity: str = "closed") -> float:
+    return float(evaluate(stacked([design]), of.workload, fidelity=fidelity).columns["latency"][0])
+
+
+@pytest.mark.parametrize(("chip", "kind"), WORDS)
+@given(st.integers(0, 9999))
+@settings(max_examples=6, deadline=None)
+def test_the_quickest_that_fits_is_chosen_and_played(chip: tuple[str, ...], kind: str, seed: int) -> None:
+    of, design = drawn(chip, kind, seed)
+    each = {word: replaced(design, {f"mapping.{kind}": word}) for word in (*WORDS[chip, kind], AUTO)}
+    able = {word: latency(of, one) for word, one in each.items() if infeasible(one, of.workload) is None}
+    assert (AUTO in able) == (len(able) > 0)
+    if AUTO not in able:
+        return
+    assert able[AUTO] == min(able.values())
+    shown = explain(each[AUTO], of.workload.cases[0])
+    word = shown.rows[0].segment
+    assert able[word] == able[AUTO]
+    assert latency(of, each[AUTO], "events") == latency(of, each[word], "events")
+    found = certificate(each[AUTO], of.workload, able[AUTO])
+    assert found is not None
+    assert found.gap == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("chip", "kind"), WORDS)
+@given(st.integers(0, 9999))
+@settings(max_examples=4, deadline=None)
+def test_a_batch_that_chooses_is_its_singles(chip: tuple[str, ...], kind: str, seed: int) -> None:
+    of, design = drawn(chip, kind, seed)
+    rng = np.random.default_rng(seed)
+    designs = [
+        replaced(design, {f"mapping.{kind}": AUTO, "mapping.rows": int(rng.integers(2, 9))} | memory(of, rng)) for _ in range(5)
+    ]
+    many = evaluate(stacked(designs), of.workload)
+    for row, one in enumerate(designs):
+        alone = evaluate(stacked([one]), of.workload)
+        assert many.limit[row] == alone.limit[0]
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
+
+
+def test_a_partition_of_groups_is_refused_with_what_would_do() -> None:
+    of = asked("chip=npu64", "mapping=product", "workload=gemm", "mapping.rows=8", "mapping.gemm=k")
+    with pytest.raises(DesignError, match=r"mapping.gemm: k divides .* one product by itself takes summa, t10 or auto"):
+        evaluate(stacked([of.base]), of.workload)
