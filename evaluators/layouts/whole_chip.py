@@ -16,14 +16,14 @@ from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import selected
+from dse.evaluators.kernels.attention.shape import Cached, selected
 from dse.evaluators.kernels.gemm.summa_diagonal import Weights
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import index, streamed
 from dse.evaluators.kernels.vector.recurrent import Recurrence
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding, nobody
-from dse.evaluators.layouts.formats import expanding, index_of, itemsize_of, weights_of
+from dse.evaluators.layouts.formats import cached_as, expanding, index_of, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
@@ -117,10 +117,9 @@ class On(NamedTuple):
         return BYTES[self.precision.activations]
 
     @property
-    def kv(self) -> float:
-        """Bytes of a value of a cache, 0 where these are as many as others. [B]"""
-        nbytes = BYTES[self.precision.kv]
-        return 0.0 if nbytes == self.itemsize else nbytes
+    def kv(self) -> Cached:
+        """How a cache is stored."""
+        return cached_as(self.precision)
 
 
 def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
@@ -207,7 +206,7 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
     shape = attended(part.of, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
     if of.picked and some.keys >= of.picked:  # less is not picked from
-        row = of.together * of.kv_heads.units * of.kv_dim * (on.kv or on.itemsize)
+        row = of.together * of.kv_heads.units * of.kv_dim * on.kv.of(on.itemsize)
         shape = selected(shape, max(ceil_div(some.pairs, some.queries), 1), row)
     dataflow = attention(on.plan.attention.dataflow)
 

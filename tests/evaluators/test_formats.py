@@ -261,7 +261,7 @@ REFUSED = [
         ("chip=wse2", "mapping.precision.activations=fp8"),
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
     ),
-    (("chip=tile32", "mapping.precision.kv=mxfp8"), "kv: mxfp8 has scales of blocks.*valid: int8, .*mapping=npu"),
+    (("chip=tile32", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, .*KV"),
     (("chip=npu64", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, fp8, bf16"),
 ]
 
