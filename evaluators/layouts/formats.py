@@ -146,11 +146,34 @@ def itemsize_of_all(mapping: Mapping) -> float:
 def cached_as(precision: Precision) -> Cached:
     """How keys and values are stored and multiplied where all tiles work on one operator.
 
-    >>> cached_as(Precision(weights="bf16", activations="bf16", kv="mxfp4")), cached_as(Precision("bf16", "bf16", "fp16"))
-    (Cached(nbytes=0.53125, expand=3.0), Cached(nbytes=0.0, expand=0.0))
+    >>> cached_as(Precision(weights="bf16", activations="bf16", kv="mxfp4"))
+    Cached(nbytes=0.53125, expand=3.0)
+    >>> cached_as(Precision(weights="fp8", activations="bf16", kv="fp16")) == AS_OTHERS
+    True
     """
     found = Cached(BYTES[precision.kv], expanding(precision.kv))
     return AS_OTHERS if found == Cached(BYTES[precision.activations]) else found
+
+
+def index_sizes(precision: Precision, dim: int) -> tuple[float, int]:
+    """Bytes of a value of an indexer's queries and keys where all tiles work on one operator, and of the scale of a key.
+
+    Both are multiplied as keys are stored; scores are rescaled by what a key has.
+
+    Raises:
+        DesignError: keys with several scales each, or of formats that no engine multiplies.
+
+    >>> index_sizes(Precision(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
+    (1.0, 4)
+    """
+    name = index_of(precision)
+    of = FORMATS[name]
+    if of.scale and (of.bits != 8 or of.block < dim):
+        raise DesignError(
+            f"mapping.precision.index: {name} has scales for every {of.block} values, and an indexer of tiles takes one for a "
+            f"key, of {dim}; valid: {', '.join(PLAIN)}" + (", fp8_1x128" if dim <= FORMATS["fp8_1x128"].block else "")
+        )
+    return float(of.bits // 8), of.scale // 8
 
 
 def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:

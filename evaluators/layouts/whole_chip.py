@@ -23,7 +23,7 @@ from dse.evaluators.kernels.vector import index, streamed
 from dse.evaluators.kernels.vector.recurrent import Recurrence
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding, nobody
-from dse.evaluators.layouts.formats import cached_as, expanding, index_of, itemsize_of, weights_of
+from dse.evaluators.layouts.formats import cached_as, expanding, index_sizes, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
@@ -32,7 +32,6 @@ from dse.evaluators.readers.closed_recurrent import decoded, prefilled
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
-from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.mapping import BYTES, AttentionPlan, FlatPlan, Mapping, Precision, SummaPlan
 from dse.space.model import Model
@@ -225,19 +224,15 @@ def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
     """Scores of an indexer, and what it picks.
 
     Raises:
-        DesignError: its keys have another size than activations.
+        DesignError: its keys have more scales than one each.
     """
-    if BYTES[index_of(on.precision)] != on.itemsize:
-        raise DesignError(
-            f"mapping.precision.index: {index_of(on.precision)} beside activations of {on.precision.activations}; an indexer "
-            "of tiles takes values of one size: choose formats of as many bytes"
-        )
+    itemsize, scale = index_sizes(on.precision, of.dim)
     keys, causal = some.keys, some.queries > 1
     if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
         keys, causal = max(ceil_div(some.pairs, some.queries), 1), False
     job = indexed(
-        index.Index(of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block),
-        of.top, on.chip, on.itemsize,
+        index.Index(of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block, scale=scale),
+        of.top, on.chip, itemsize,
     )  # fmt: skip
     flop = 2.0 * some.requests * some.pairs * of.heads * of.dim
     return _call(part, of, (some.requests * some.queries, of.dim, some.keys), job, flop)
