@@ -18,6 +18,9 @@ from dse.space.errors import DesignError, nearest
 
 __all__ = ["ARCHITECTURES", "HARMLESS", "entries", "fields_of"]
 
+GROUPS = ("text_config", "llm_config", "language_config")
+"""What files of models that see or hear call the group of their language model."""
+
 
 def entries(paths: Any, folder: Path) -> dict[str, Entry]:
     """The models of some files, as a configuration would state them, by names made from theirs.
@@ -51,11 +54,12 @@ def fields_of(path: Path) -> Entry:
     """
     values, where = json_of(path), f"model.from_hf: {path}"
     files = [File(values, where)]
-    if values.get("text_config") is not None:
-        inner, values = _language(files[0], values), values
-        files.insert(0, File(inner, f"{where}: text_config"))
+    group = next((one for one in GROUPS if values.get(one) is not None), None)
+    if group is not None:
+        inner = _language(files[0], values, group)
+        files.insert(0, File(inner, f"{where}: {group}"))
         name, family = _inner_family(files[0], files[1])
-        files[0] = File(_shared(files, inner, values), f"{where}: text_config", family.defaults)
+        files[0] = File(_shared(files, inner, values, group), f"{where}: {group}", family.defaults)
     else:
         name, family = _family(files[0])
         files[0] = File(values, where, family.defaults)
@@ -91,13 +95,13 @@ def _common(path: Path, file: File, outer: File, family: Family) -> Entry:
     return entry
 
 
-def _language(outer: File, values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _language(outer: File, values: Mapping[str, Any], group: str) -> Mapping[str, Any]:
     """The group of the language model in a file of one that sees or hears."""
-    inner = values["text_config"]
+    inner = values[group]
     if not isinstance(inner, dict):
-        raise outer.refuse("text_config", f"{short(inner)} is not a group of fields")
+        raise outer.refuse(group, f"{short(inner)} is not a group of fields")
     classes = values.get("architectures")
-    good = re.compile(r"\w+For(ConditionalGeneration|CausalLM)")
+    good = re.compile(r"\w+For(ConditionalGeneration|CausalLM)|(?!\w*For[A-Z])\w+")
     if classes is not None and not (
         isinstance(classes, list) and len(classes) == 1 and isinstance(classes[0], str) and good.fullmatch(classes[0])
     ):
@@ -105,7 +109,7 @@ def _language(outer: File, values: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner
 
 
-def _shared(files: list[File], inner: Mapping[str, Any], outer: Mapping[str, Any]) -> dict[str, Any]:
+def _shared(files: list[File], inner: Mapping[str, Any], outer: Mapping[str, Any], group: str) -> dict[str, Any]:
     """The fields of the language model, with what is said around them; what both say must agree."""
     joined = dict(inner)
     said = outer.get("tie_word_embeddings")
@@ -114,7 +118,7 @@ def _shared(files: list[File], inner: Mapping[str, Any], outer: Mapping[str, Any
         joined["tie_word_embeddings"] = said
         if own is not None and own != said:
             raise files[0].refuse(
-                "tie_word_embeddings", f"{short(own)}, but {short(said)} around text_config; say the same in both"
+                "tie_word_embeddings", f"{short(own)}, but {short(said)} around {group}; say the same in both"
             )
     return joined
 

@@ -53,7 +53,7 @@ HARMLESS = frozenset(
     _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation _name_or_path
     activation_situ_beta activation_situ_linear_beta attention_dropout attention_value_scale attn_implementation attn_scale
     attn_temperature_tuning auto_map aux_loss_alpha bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
-    compress_rope_theta decoder_start_token_id diversity_penalty do_sample early_stopping embd_pdrop
+    capacity_factor compress_rope_theta decoder_start_token_id diversity_penalty do_sample early_stopping embd_pdrop
     enable_attention_fp32_softmax enable_lm_head_fp32 enable_moe_fp32_combine encoder_no_repeat_ngram_size eod_token_id
     eos_token_id ep_size exponential_decay_length_penalty ffn_dropout finetuning_task floor_scale for_llm_compressor
     forced_bos_token_id forced_eos_token_id fuse_rms_norm hc_eps hc_sinkhorn_iters hidden_dropout hidden_dropout_prob id2label
@@ -111,6 +111,10 @@ class File:
         """Whether a field is there and says null."""
         return name in self._values and self._values[name] is None
 
+    def says(self, name: str) -> bool:
+        """Whether the file itself has a value there, whatever its class means by none."""
+        return self._given.get(name) is not None
+
     def ignore(self, *names: str) -> None:
         """Takes note of fields that say nothing about what is read: of parts that are left out, or unused beside others."""
         self._read.update(names)
@@ -121,7 +125,7 @@ class File:
 
     def stated(self, *names: str) -> str:
         """The first of some names of the same that the file has; the first of all where it has none."""
-        return next((name for name in names if self._given.get(name) is not None), names[0])
+        return next((name for name in names if self.says(name)), names[0])
 
     def whole(self, name: str, *, low: int = 1, default: int | None = None) -> int:
         """A count; `default` stands for an absent or null one."""
@@ -147,7 +151,7 @@ class File:
         count = self.whole(first, low=low, default=default)
         self.ignore(*names)
         for name in names:
-            if self._given.get(name) is not None and self.whole(name, low=low) != count:
+            if self.says(name) and self.whole(name, low=low) != count:
                 raise self.refuse(name, f"{short(self.get(name))}, but {first} is {count}; keep one of them")
         return count
 

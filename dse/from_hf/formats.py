@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from dse.from_hf.file import File, short
+from dse.space.numbers import FORMATS
 
 DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 ROTATIONS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su", "proportional")
@@ -32,6 +33,17 @@ ALGORITHMS = {
 }
 """Algorithms of `modelopt`, and what weights are in."""
 
+QUARK = {"fp4": "mxfp4", "mxfp4": "mxfp4", "fp8_e4m3": "fp8", "int8": "int8", "int4": "int4"}
+"""Types of weights of `quark`."""
+
+PLAIN = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "mxfp8": "mxfp8"}
+"""Methods that say the format themselves."""
+
+INTEGERS = ("awq", "gptq", "auto-round")
+"""Methods of integers with a scale for some values of a column."""
+
+METHODS = (*PLAIN, *INTEGERS, "bitsandbytes", "compressed-tensors", "modelopt", "quark")
+
 
 def published(*files: File) -> str:
     """The format in which a model is published, and the words of a mapping that match.
@@ -43,6 +55,7 @@ def published(*files: File) -> str:
     if len(given) > 1:
         raise files[0].refuse("dtype", f"{given[0]}, but around it {given[1]}; keep one of them")
     weights = next((found for file in files for found in [_quantized(file)] if found), "")
+    word = weights if weights in FORMATS else ""
     experts = next((file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files), None)
     if experts == "fp4":
         return f"published in {weights or 'bfloat16'}, experts in mxfp4 (mapping.precision.experts=mxfp4)"
@@ -51,7 +64,7 @@ def published(*files: File) -> str:
     if weights:
         only = next((file for file in files if _spares_attention(file)), None)
         field = "experts" if only is not None else "weights"
-        return f"published in {weights}" + ("" if " " in weights else f" (mapping.precision.{field}={weights})")
+        return f"published in {weights}" + (f" (mapping.precision.{field}={word})" if word else "")
     return f"published in {given[0]}" if given else ""
 
 
@@ -64,23 +77,64 @@ def _dtype(file: File) -> str | None:
 
 
 def _quantized(file: File) -> str:
+    """The format of weights, in words of `mapping.precision` where it has one."""
     said = file.get("quantization_config")
     if said is None:
         return ""
     group = said if isinstance(said, dict) else {}
     method = group.get("quant_method") if isinstance(said, dict) else said
-    if method in ("fp8", "mxfp4", "mxfp8"):
-        return str(method)
-    if method == "compressed-tensors":
-        return _one_of(file, group.get("format"), PACKED)
+    if not isinstance(method, str) or method not in METHODS:
+        raise file.refuse(
+            "quantization_config",
+            f"quant_method {short(method)} is not understood; valid: {', '.join(METHODS)}; "
+            "else take the file of the model before it was quantised, and say the format in mapping.precision.weights",
+        )
+    if method in PLAIN:
+        return _blocked(PLAIN[method], group.get("weight_block_size"))
+    if method in INTEGERS:
+        return _integers(file, group.get("bits", group.get("w_bit")), group.get("group_size", group.get("q_group_size")))
+    if method == "bitsandbytes":
+        return "int8" if group.get("load_in_8bit") is True else "4 bits of bitsandbytes"
+    if method == "quark":
+        weights = _dict(_dict(group.get("global_quant_config")).get("weight"))
+        word = _one_of(file, weights.get("dtype"), QUARK)
+        return _integers(file, 4, weights.get("group_size")) if word == "int4" else word
     if method == "modelopt":
         inner = group.get("quantization")
-        return _one_of(file, (inner if isinstance(inner, dict) else group).get("quant_algo"), ALGORITHMS)
-    raise file.refuse(
-        "quantization_config",
-        f"quant_method {short(method)} is not understood; valid: fp8, mxfp4, mxfp8, compressed-tensors, modelopt; "
-        "else take the file of the model before it was quantised, and say the format in mapping.precision.weights",
-    )
+        word = _one_of(file, (inner if isinstance(inner, dict) else group).get("quant_algo"), ALGORITHMS)
+        return _blocked(word, [128, 128] if group.get("quant_algo") == "FP8_PB_WO" else None)
+    word = _one_of(file, group.get("format"), PACKED)
+    groups = _dict(group.get("config_groups")).values()
+    weights = next((_dict(_dict(one).get("weights")) for one in groups), {})
+    if word == "int4":
+        return _integers(file, weights.get("num_bits", 4), weights.get("group_size"))
+    return _blocked(word, weights.get("block_structure"))
+
+
+def _blocked(word: str, block: Any) -> str:
+    """FP8 with the values that share a scale."""
+    if word != "fp8" or not isinstance(block, list):
+        return word
+    found = "fp8_" + "x".join(map(str, block))
+    return found if found in FORMATS else f"fp8 with scales of blocks {short(block)}"
+
+
+def _integers(file: File, bits: Any, size: Any) -> str:
+    """Integers with the values that share a scale; -1 and null stand for a whole column."""
+    if type(bits) is not int or not 2 <= bits <= 8:
+        raise file.refuse("quantization_config", f"bits: {short(bits)} is not a whole number from 2 to 8")
+    found = f"int{bits}_g{size}"
+    if found in FORMATS:
+        return found
+    if size is None or size == -1:
+        return f"int{bits}"
+    return f"int{bits} with scales of {short(size)} values"
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    """A group of fields; the first where a list has some, and none where there is no such thing."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, dict) else {}
 
 
 def _one_of(file: File, word: Any, known: dict[str, str]) -> str:

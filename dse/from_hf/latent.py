@@ -24,6 +24,11 @@ def mistral4(file: File) -> Entry:
     return _latent(file, score_bias=biased)
 
 
+def glm4_lite(file: File) -> Entry:
+    """As DeepSeek-V3."""
+    return deepseek_v3(file)
+
+
 def deepseek_v32(file: File) -> Entry:
     """As DeepSeek-V3, with an indexer that picks positions."""
     return deepseek_v3(file) | {"indexer": _indexer(file)}
@@ -191,10 +196,10 @@ def _latent(file: File, *, score_bias: bool, named: bool = True) -> Entry:
     file.only("moe_layer_freq", (1,))
     modules = predicting(file, "num_nextn_predict_layers")
     dense = listed(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=int(modules["mtp"]))
-    first = file.whole(
-        "first_k_dense_replace", low=0, default=None if dense is None else dense_first(file, "mlp_layer_types", dense)
-    )
-    if dense is not None and first != dense_first(file, "mlp_layer_types", dense):
-        raise file.refuse("first_k_dense_replace", f"{first} contradicts mlp_layer_types; keep one of them")
+    first = file.whole("first_k_dense_replace", low=0, default=None if dense is None else 0)
+    if dense is not None:
+        said, first = first, dense_first(file, "mlp_layer_types", dense)
+        if file.says("first_k_dense_replace") and said != first:
+            raise file.refuse("first_k_dense_replace", f"{said} contradicts mlp_layer_types; keep one of them")
     experts = routed(file, score_bias=score_bias)
     return own | {"experts": experts | {"dense_layers": first}} | modules

@@ -82,7 +82,11 @@ def nemotron_h(file: File) -> Entry:
     file.only("mamba_hidden_act", ("silu", "swish"))
     file.only("partial_rotary_factor", (1, 1.0))
     file.only("sliding_window", ())
-    file.whole("expand", default=2)  # heads and their dimension say the width
+    for name in ("expand", "mamba_expand"):
+        file.whole(name, default=2)  # heads and their dimension say the width
+    conv_bias = file.flag(file.stated("mamba_conv_bias", "use_conv_bias"), default=True)
+    if file.flag("use_conv_bias", default=conv_bias) != conv_bias:
+        raise file.refuse("use_conv_bias", "contradicts mamba_conv_bias; keep one of them")
     modules = _predicting(file)
     heads, bias, ffn_bias = file.whole("num_attention_heads"), file.flag("attention_bias"), file.flag("mlp_bias")
     head_dim = file.same("head_dim", "attention_head_dim")
@@ -93,7 +97,7 @@ def nemotron_h(file: File) -> Entry:
         "key_dim": file.whole("ssm_state_size"),
         "value_dim": file.whole("mamba_head_dim"),
         "conv": file.same("conv_kernel", "mamba_d_conv"),
-        "conv_bias": file.flag("use_conv_bias", default=True),
+        "conv_bias": conv_bias,
         "chunk": file.same("chunk_size", "mamba_chunk_size", default=128),
     }
     kinds: dict[str, Entry] = {

@@ -2,7 +2,7 @@
 
 from dse.from_hf.file import Entry, File, short
 from dse.from_hf.formats import rotated
-from dse.from_hf.turns import dense_first, listed, turned
+from dse.from_hf.turns import ATTENTIONS, dense_first, listed, turned
 
 
 def llama(file: File) -> Entry:
@@ -43,7 +43,7 @@ def phi3(file: File) -> Entry:
 def qwen2(file: File) -> Entry:
     """Biases on queries, keys and values."""
     file.only("attention_bias", (True,))
-    return grouped(file) | {"qkv_bias": True, "window": _late_window(file)}
+    return grouped(file) | {"qkv_bias": True} | _late_window(file)
 
 
 def mimo(file: File) -> Entry:
@@ -55,7 +55,7 @@ def qwen3(file: File) -> Entry:
     """Norms on queries and keys."""
     bias = file.flag("attention_bias")
     file.whole("head_dim")  # its classes differ about the default
-    return grouped(file) | {"qk_norm": True, "qkv_bias": bias, "out_bias": bias, "window": _late_window(file)}
+    return grouped(file) | {"qk_norm": True, "qkv_bias": bias, "out_bias": bias} | _late_window(file)
 
 
 def qwen3_moe(file: File) -> Entry:
@@ -171,10 +171,8 @@ def _blocks(file: File, layers: int) -> Entry:
 
 
 def hunyuan(file: File) -> Entry:
-    """Hunyuan dense; no cache is shared between layers."""
-    file.only("use_cla", (False,))
+    """Hunyuan dense; with `use_cla`, layers take keys and values of the first of each group of them."""
     file.only("use_mla", (False,))
-    file.get("cla_share_factor")
     file.only("norm_type", ("rms",))
     file.only("mlp_bias", (False,))
     file.only("add_classification_head", (False,))
@@ -189,7 +187,12 @@ def hunyuan(file: File) -> Entry:
     )
     kv_heads = file.whole("num_key_value_heads", default=file.whole("num_attention_heads"))
     norms = file.flag("use_qk_norm", default=True)
-    return {"kv_heads": kv_heads, "head_dim": head_dim, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias}
+    own = {"kv_heads": kv_heads, "head_dim": head_dim, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias}
+    share = file.whole("cla_share_factor", default=1)
+    if not file.flag("use_cla"):
+        return own
+    turns = ["reused" if place % share else "own" for place in range(file.layers())]
+    return own | turned(turns, {"own": {}, "reused": {"kv_reused": True}})
 
 
 def hunyuan_moe(file: File) -> Entry:
@@ -216,6 +219,7 @@ def ernie_moe(file: File) -> Entry:
     file.only("moe_layer_end_index", (-1, layers - 1) if not isinstance(last, list) else ())
     file.only("moe_layer_interval", (1,))
     file.only("moe_use_aux_free", (True, False))
+    file.only("compression_ratio", (1, 1.0))
     experts = {
         "count": file.whole("moe_num_experts"),
         "top_k": file.whole("moe_k"),
@@ -247,7 +251,9 @@ def _dense_layers(file: File) -> int:
     if said is None:
         return file.whole("first_k_dense_replace", low=0)
     dense = dense_first(file, "mlp_layer_types", said)
-    file.only("first_k_dense_replace", (dense,))
+    if file.says("first_k_dense_replace"):
+        file.only("first_k_dense_replace", (dense,))
+    file.ignore("first_k_dense_replace")
     return dense
 
 
@@ -266,7 +272,7 @@ def routed(file: File, *, score_bias: bool) -> Entry:
 
 def predicting(file: File, name: str) -> Entry:
     """Modules that predict tokens beyond the next."""
-    modules = file.whole(name, low=0, default=0)
+    modules = file.same(name, "num_mtp_layers", low=0, default=0)
     return {"mtp": modules, "note": without(modules)}
 
 
@@ -290,23 +296,20 @@ def grouped(file: File, *, kv_heads: int | None = None) -> Entry:
     head_dim = file.whole("head_dim", default=hidden // heads)
     if file.get("head_dim") is None and hidden % heads:
         raise file.refuse("head_dim", f"missing, and hidden_size {hidden} is not a multiple of {heads} heads; give head_dim")
-    return {"kv_heads": file.whole("num_key_value_heads", default=kv_heads), "head_dim": head_dim}
+    alike = heads if file.null("num_key_value_heads") else kv_heads
+    return {"kv_heads": file.whole("num_key_value_heads", default=alike), "head_dim": head_dim}
 
 
-def _late_window(file: File) -> int:
-    """A window that layers from `max_window_layers` on have."""
-    used, size = file.flag("use_sliding_window"), file.whole("sliding_window", default=0)
+def _late_window(file: File) -> Entry:
+    """A window that layers from `max_window_layers` on have, or those that a list says."""
+    used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", default=0), file.layers()
     first = file.whole("max_window_layers", low=0, default=None if used else 0)
-    layers = file.whole("num_hidden_layers")
-    if not used or not size or first >= layers:
-        return _window(file, 0)
-    if first:
-        raise file.refuse(
-            "max_window_layers",
-            f"{first} of {layers} layers attend to everything and the others within a window, which is not understood; "
-            "say 0 for a window in all layers, or use_sliding_window false for none",
-        )
-    return _window(file, size)
+    if not used or not size:
+        return {"window": _window(file, 0)}
+    turns = ["local" if place >= first else "full" for place in range(layers)]
+    if listed(file, "layer_types", ATTENTIONS) not in (None, tuple(turns)):
+        raise file.refuse("layer_types", f"contradicts max_window_layers {first}; keep one of them")
+    return turned(turns, {"local": {"window": size}, "full": {"window": 0}})
 
 
 def _window(file: File, size: int) -> int:

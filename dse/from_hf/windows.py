@@ -23,6 +23,7 @@ def gpt_oss(file: File) -> Entry:
 
 def gemma2(file: File) -> Entry:
     """Windows in every second layer, norms before and after, tanh on scores."""
+    file.only("sliding_window_size", (file.get("sliding_window"),))
     own = _gemma(file) | {"softcap": _capped(file, "attn_logit_softcapping")}
     turns = listed(file, "layer_types", ATTENTIONS) or every(2, file.layers(), "local", "full")
     return own | windowed(file, turns)
@@ -206,7 +207,7 @@ def step(file: File) -> Entry:
     modules = predicting(file, "num_nextn_predict_layers")
     more, layers, heads = int(modules["mtp"]), file.layers(), file.whole("num_attention_heads")
     file.only("att_impl_type", ("GQA",))
-    file.only("use_qk_norm", (True,))
+    file.only("use_qk_norm", (True, False))  # its layers have them whatever it says
     file.only("use_moe", (True,))
     file.only("sink", (False,))
     file.only("use_mfa", (False,))

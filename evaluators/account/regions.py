@@ -161,7 +161,7 @@ def refused(design: Design, job: Stretches) -> list[Limit]:
 
 
 NO_LAYOUT = {
-    "compressed": "attention to compressed entries runs on a die with a cache",
+    "compressed": "attention to compressed entries runs on dies, pipelines of cores and tiles: chip=h200, npu64, tile_gh200",
 }
 """What a mesh of cores does not do, and what does."""
 
@@ -267,7 +267,7 @@ def _excess(call: Call, done: Activity, times: Any, asked: Any) -> dict[str, flo
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do for each phase that breaks a limit."""
     if worst.limit.startswith("model."):
-        return f"{NO_LAYOUT[worst.limit.removeprefix('model.')]}, as in chip=npu_dse"
+        return NO_LAYOUT[worst.limit.removeprefix("model.")]
     if worst.limit == "chip.hbm.capacity":
         return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
     texts = []

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import MIXING, MatMul, Operator, Part
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
@@ -125,26 +126,59 @@ WEIGHTS = ("weights", "experts", "attention")
 
 
 def itemsize_of(mapping: Mapping) -> float:
-    """Bytes of a value of activations where all tiles work on one operator; weights may have any format, caches plain ones.
+    """Bytes of a value of activations where all tiles work on one operator; weights and caches may have any format.
 
     Raises:
-        DesignError: activations or caches with scales of blocks.
+        DesignError: activations with scales of blocks.
     """
-    return _one_size(mapping, WEIGHTS, CACHED, "a model on pipelines of cores (mapping=npu) has KV in such formats too")
+    return _one_size(mapping, WEIGHTS, "weights and KV may have such formats")
 
 
 def itemsize_of_all(mapping: Mapping) -> float:
-    """Bytes of a value where there is attention alone, and nothing has weights, whose format has to be as large; caches plain.
+    """Bytes of a value where there is attention alone, and nothing has weights, whose format has to be as large.
 
     Raises:
-        DesignError: weights of another size, or scales of blocks.
+        DesignError: weights of another size, or scales of blocks of anything but keys and values.
     """
-    return _one_size(mapping, (), CACHED, "a model has weights in such formats too")
+    return _one_size(mapping, (), "KV may have such formats, and a model has weights in them too")
 
 
-def _one_size(mapping: Mapping, free: tuple[str, ...], sizes: tuple[str, ...], instead: str) -> float:
-    """Bytes of a value; formats but `free` ones are plain, and but `sizes` of as many."""
-    said = {name: word for name, word, _ in leaves(mapping.precision) if name not in free}
+def cached_as(precision: Precision) -> Cached:
+    """How keys and values are stored and multiplied where all tiles work on one operator.
+
+    >>> cached_as(Precision(weights="bf16", activations="bf16", kv="mxfp4"))
+    Cached(nbytes=0.53125, expand=3.0)
+    >>> cached_as(Precision(weights="fp8", activations="bf16", kv="fp16")) == AS_OTHERS
+    True
+    """
+    found = Cached(BYTES[precision.kv], expanding(precision.kv))
+    return AS_OTHERS if found == Cached(BYTES[precision.activations]) else found
+
+
+def index_sizes(precision: Precision, dim: int) -> tuple[float, int]:
+    """Bytes of a value of an indexer's queries and keys where all tiles work on one operator, and of the scale of a key.
+
+    Both are multiplied as keys are stored; scores are rescaled by what a key has.
+
+    Raises:
+        DesignError: keys with several scales each, or of formats that no engine multiplies.
+
+    >>> index_sizes(Precision(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
+    (1.0, 4)
+    """
+    name = index_of(precision)
+    of = FORMATS[name]
+    if of.scale and (of.bits != 8 or of.block < dim):
+        raise DesignError(
+            f"mapping.precision.index: {name} has scales for every {of.block} values, and an indexer of tiles takes one for a "
+            f"key, of {dim}; valid: {', '.join(PLAIN)}" + (", fp8_1x128" if dim <= FORMATS["fp8_1x128"].block else "")
+        )
+    return float(of.bits // 8), of.scale // 8
+
+
+def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
+    """Bytes of a value; formats but `free` ones and those of caches are plain and of as many."""
+    said = {name: word for name, word, _ in leaves(mapping.precision) if name not in (*free, *CACHED)}
     activations = said["activations"]
     for name, word in said.items():
         if word not in PLAIN:
@@ -152,7 +186,7 @@ def _one_size(mapping: Mapping, free: tuple[str, ...], sizes: tuple[str, ...], i
                 f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
                 f"valid: {', '.join(PLAIN)}; {instead}"
             )
-        if name not in ("combine", *sizes) and BYTES[word] != BYTES[activations]:
+        if name != "combine" and BYTES[word] != BYTES[activations]:
             raise DesignError(
                 f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
                 "one size here: choose formats of as many bytes"

@@ -16,14 +16,14 @@ from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import selected
+from dse.evaluators.kernels.attention.shape import Cached, selected
 from dse.evaluators.kernels.gemm.summa_diagonal import Weights
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import index, streamed
 from dse.evaluators.kernels.vector.recurrent import Recurrence
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding, nobody
-from dse.evaluators.layouts.formats import expanding, index_of, itemsize_of, weights_of
+from dse.evaluators.layouts.formats import cached_as, expanding, index_sizes, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
@@ -32,7 +32,6 @@ from dse.evaluators.readers.closed_recurrent import decoded, prefilled
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
-from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.mapping import BYTES, AttentionPlan, FlatPlan, Mapping, Precision, SummaPlan
 from dse.space.model import Model
@@ -117,10 +116,9 @@ class On(NamedTuple):
         return BYTES[self.precision.activations]
 
     @property
-    def kv(self) -> float:
-        """Bytes of a value of a cache, 0 where these are as many as others. [B]"""
-        nbytes = BYTES[self.precision.kv]
-        return 0.0 if nbytes == self.itemsize else nbytes
+    def kv(self) -> Cached:
+        """How a cache is stored."""
+        return cached_as(self.precision)
 
 
 def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
@@ -207,7 +205,7 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
     shape = attended(part.of, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
     if of.picked and some.keys >= of.picked:  # less is not picked from
-        row = of.together * of.kv_heads.units * of.kv_dim * (on.kv or on.itemsize)
+        row = of.together * of.kv_heads.units * of.kv_dim * on.kv.of(on.itemsize)
         shape = selected(shape, max(ceil_div(some.pairs, some.queries), 1), row)
     dataflow = attention(on.plan.attention.dataflow)
 
@@ -226,19 +224,15 @@ def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
     """Scores of an indexer, and what it picks.
 
     Raises:
-        DesignError: its keys have another size than activations.
+        DesignError: its keys have more scales than one each.
     """
-    if BYTES[index_of(on.precision)] != on.itemsize:
-        raise DesignError(
-            f"mapping.precision.index: {index_of(on.precision)} beside activations of {on.precision.activations}; an indexer "
-            "of tiles takes values of one size: choose formats of as many bytes"
-        )
+    itemsize, scale = index_sizes(on.precision, of.dim)
     keys, causal = some.keys, some.queries > 1
     if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
         keys, causal = max(ceil_div(some.pairs, some.queries), 1), False
     job = indexed(
-        index.Index(of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block),
-        of.top, on.chip, on.itemsize,
+        index.Index(of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block, scale=scale),
+        of.top, on.chip, itemsize,
     )  # fmt: skip
     flop = 2.0 * some.requests * some.pairs * of.heads * of.dim
     return _call(part, of, (some.requests * some.queries, of.dim, some.keys), job, flop)

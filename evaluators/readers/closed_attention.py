@@ -9,7 +9,7 @@ import numpy as np
 from dse.evaluators.choices.quickest import quickest
 from dse.evaluators.kernels.attention import cost, merge, strategy
 from dse.evaluators.kernels.attention.dataflow import Dataflow, kept
-from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import column_memory
@@ -23,14 +23,14 @@ from dse.space.mapping import AttentionPlan
 
 
 class Job(NamedTuple):
-    """Attention as a chip is asked for it; `kv` bytes a value of keys and values, 0 for as many as of others."""
+    """Attention as a chip is asked for it; `kv` is how keys and values are stored."""
 
     of: Dataflow
     shape: Heads
     tiling: Tiling
     chip: Chip
     itemsize: float = VALUE
-    kv: float = 0.0
+    kv: Cached = AS_OTHERS
 
     @property
     def mesh(self) -> Mesh:
@@ -79,7 +79,7 @@ def communication(job: Job, seconds: Any) -> Any:
 
 
 def proposed(
-    of: Dataflow, shape: Heads, chip: Chip, said: Tiling = strategy.ANY, itemsize: float = VALUE, kv: float = 0.0
+    of: Dataflow, shape: Heads, chip: Chip, said: Tiling = strategy.ANY, itemsize: float = VALUE, kv: Cached = AS_OTHERS
 ) -> Tiling:
     """Group and slice of what takes the least time and fits; leaves broadcast over designs.
 
@@ -87,7 +87,7 @@ def proposed(
         of, shape: the dataflow, and what is computed.
         chip: where.
         said: what is chosen already, 0 for what is not.
-        itemsize, kv: bytes of a value, and of one of keys and values, 0 for as many.
+        itemsize, kv: bytes of a value; how keys and values are stored.
     """
     asked = (of, shape, chip, said, itemsize, kv)
     try:
@@ -97,7 +97,7 @@ def proposed(
     return _known(*asked)
 
 
-def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: float) -> Tiling:
+def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached) -> Tiling:
     """Case by case, one above the other."""
     sizes = {spec.name: np.asarray(getattr(shape, spec.name)) for spec in fields(shape)}
     count = max(size.size for size in sizes.values())
@@ -118,7 +118,7 @@ class Choice(NamedTuple):
     of: Dataflow
     shape: Heads
     itemsize: float
-    kv: float = 0.0
+    kv: Cached = AS_OTHERS
 
     def options(self, chip: Chip, said: Tiling) -> tuple[Any, ...]:
         """Candidates on one chip."""
@@ -146,7 +146,7 @@ class Choice(NamedTuple):
         return _asked(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize, self.kv))
 
 
-def searched(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: float = 0.0) -> Tiling:
+def searched(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached = AS_OTHERS) -> Tiling:
     """As `proposed`, of one case."""
     return Tiling(*quickest(Choice(of, shape, itemsize, kv), chip, said))
 
@@ -161,7 +161,7 @@ def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
     )
 
 
-def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE, kv: float = 0.0) -> Job:
+def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE, kv: Cached = AS_OTHERS) -> Job:
     """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
     return Job(of, shape, _dividing(cut, chip), chip, itemsize, kv)
 
@@ -174,7 +174,9 @@ def _dividing(cut: Tiling, chip: Chip) -> Tiling:
     return replace(cut, rows=rows, cols=cols)
 
 
-def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float = VALUE, kv: float = 0.0) -> Tiling:
+def tiled(
+    of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float = VALUE, kv: Cached = AS_OTHERS
+) -> Tiling:
     """As the mapping says, and where it says 0, as suits the shape."""
     splits = (0 if mapping.splits is None else mapping.splits) if of.split else 1
     said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
@@ -193,7 +195,7 @@ def slots(job: Job) -> list[Any]:
     return _slots(job.of, job.shape, job.tiling, DTYPES[job.itemsize], job.kv)
 
 
-def _slots(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, kv: float) -> list[Any]:
+def _slots(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, kv: Cached) -> list[Any]:
     """Of all strands, and what the pass that puts parts together needs beyond them."""
     found = [slot for strand in range(of.strands) for slot in kept(of, shape, tiling, dtype, strand, kv)]
     if of.split and np.any(tiling.splits > 1):

@@ -40,6 +40,7 @@ from dse.evaluators.program.rounds import (
     reads,
     writes,
 )
+from dse.evaluators.readers.again import Again, keys_of
 from dse.evaluators.readers.bands import banded
 from dse.evaluators.readers.timing import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
 from dse.space.elementwise import Array
@@ -77,8 +78,12 @@ def play(
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = _State.of(program, on, in_bands=len(strands) > len(program.strands))
-    watch = _Watch()
+    watch, again = _Watch(), Again()
     while alive := [strand for strand in strands if not strand.done]:
+        if jump and alive[0].begins:
+            waves, moved, parts = again.seen(alive, state.arrays, state.asked, _uniform)
+            if waves:
+                _leap(waves, moved, parts, alive, state)
         strand = alive[0] if len(alive) == 1 else min(alive, key=lambda strand: _start(strand.round, state, strand.rows))
         _play_round(strand.round, state, on, strand.rows)
         strand.advance()
@@ -97,30 +102,36 @@ class _Strand:
 
     def __init__(self, parts: tuple[Round | Loop, ...], rows: slice) -> None:
         self._parts, self.rows = parts, rows
-        self._part = self.turn = self.place = 0
+        self.part = self.turn = self.place = 0
+        self.keys = keys_of(parts)
         self._skip_empty()
 
     @property
     def done(self) -> bool:
         """Whether nothing is left."""
-        return self._part == len(self._parts)
+        return self.part == len(self._parts)
 
     @property
     def loop(self) -> Loop | None:
         """The loop that it is in."""
-        part = None if self.done else self._parts[self._part]
+        part = None if self.done else self._parts[self.part]
         return part if isinstance(part, Loop) else None
 
     @property
     def round(self) -> Round:
         """The next one."""
-        part = self._parts[self._part]
+        part = self._parts[self.part]
         return part.body[self.place] if isinstance(part, Loop) else part
+
+    @property
+    def begins(self) -> bool:
+        """Whether a loop is what comes next."""
+        return not (self.turn or self.place) and self.loop is not None
 
     @property
     def where(self) -> tuple[int, int]:
         """What two moments of a repetition have in common."""
-        return self._part, self.place
+        return self.part, self.place
 
     def advance(self, turns: int | None = None) -> None:
         """To the next round, or over some turns of the loop."""
@@ -128,18 +139,18 @@ class _Strand:
         if turns is not None:
             self.turn += turns
         elif loop is None:
-            self._part += 1
+            self.part += 1
         else:
             self.place += 1
             if self.place == len(loop.body):
                 self.place, self.turn = 0, self.turn + 1
         if loop is not None and self.turn == loop.times:
-            self._part, self.turn, self.place = self._part + 1, 0, 0
+            self.part, self.turn, self.place = self.part + 1, 0, 0
         self._skip_empty()
 
     def _skip_empty(self) -> None:
         while self.loop is not None and (self.loop.times == 0 or not self.loop.body):
-            self._part += 1
+            self.part += 1
 
 
 class _Watch:
@@ -164,7 +175,7 @@ class _Watch:
             self._held = []
         self._engine = state.engine.copy()
         places: list[Any] = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
-        places += [(name, of.row.tobytes(), of.col.tobytes()) for name, of in state.coming.items()]
+        places += state.asked()
         if places != self._places:
             self._held, self._places = [], places
         if len(self._held) == 2:
@@ -189,6 +200,14 @@ def _jump(moved: list[Array], alive: list[_Strand], state: "_State") -> None:
         times += step * left
     for strand in alive:
         strand.advance(left)
+
+
+def _leap(waves: int, moved: list[Array], parts: list[int], alive: list[_Strand], state: "_State") -> None:
+    """Over some waves, of so many parts of each strand."""
+    for times, step in zip(state.arrays(), moved, strict=True):
+        times += step * waves
+    for strand, count in zip(alive, parts, strict=True):
+        strand.part += waves * count
 
 
 @dataclass
@@ -266,6 +285,10 @@ class _State:
             ways = (*places, words_of(step, on, shape), values, meet)
             self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, ways)}
         return self.known[id(step)][1]
+
+    def asked(self) -> tuple[Any, ...]:
+        """Whose blocks are on order."""
+        return tuple((name, of.row.tobytes(), of.col.tobytes()) for name, of in self.coming.items())
 
     def arrays(self) -> list[Array]:
         """Everything that a round may move."""

@@ -87,7 +87,7 @@ def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: K
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
         beyond = known * (1 - of.kv) + (1 - known) * (1 - of.activations)
         shape = job.shape
-        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * (job.kv or job.itemsize) * known * (1 - of.kv)
+        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize) * known * (1 - of.kv)
         return total, own * (1 - of.activations) + (total - own) * apart * beyond, ahead
 
     return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling))

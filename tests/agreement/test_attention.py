@@ -16,7 +16,7 @@ from dse.evaluators.evaluation import infeasible
 from dse.evaluators.judges.kernels import judged
 from dse.evaluators.kernels.attention import ATTENTION, attention
 from dse.evaluators.kernels.attention.cost import PARTS
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.shape import Cached, Heads, Tiling
 from dse.evaluators.readers import closed_attention, jobs
 from dse.space.design import stacked
 from dse.space.errors import DesignError
@@ -438,7 +438,7 @@ def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, la
     shape = Heads(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else Heads(2, 4, 2, 128, 512, 64, 64)
     found, slices = [], []
     for kv in (1.0, 4.0):
-        job = closed_attention.job(of, shape, tiling, chip, 2.0, kv)
+        job = closed_attention.job(of, shape, tiling, chip, 2.0, Cached(kv))
         closed, played = (jobs.price(fidelity, job) for fidelity in ("closed", "events"))
         assert closed.activity == played.activity
         assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
@@ -448,6 +448,28 @@ def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, la
     assert found[1] == 4 * found[0]
     wider = [name for name in slices[0] if slices[1][name] == 4 * slices[0][name] > 0]
     assert {name.split(".")[-1] for name in wider} == {"k", "v"}
+
+
+@pytest.mark.parametrize("latent", [False, True])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_keys_and_values_that_are_expanded_cost_both_readers_as_much(name: str, latent: bool) -> None:
+    of, chip = attention(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling = Tiling(*((2, 2) if of.grouped else (1, 1)), 32, 64, 2 if of.split else 1)
+    shape = Heads(2, 4, 1, 64, 512, 96, 64, latent=True) if latent else Heads(2, 4, 2, 128, 512, 64, 64)
+    for kv in (Cached(1.03125, 2.0), Cached(0.53125, 3.0)):
+        job = closed_attention.job(of, shape, tiling, chip, 2.0, kv)
+        closed, played = (jobs.price(fidelity, job) for fidelity in ("closed", "events"))
+        assert closed.activity == played.activity
+        assert closed.seconds == pytest.approx(played.seconds, rel=0.25)  # on four by four tiles
+        beside = closed_attention.job(of, shape, tiling, chip, 2.0, Cached(kv.nbytes))
+        more = closed.activity.elements - jobs.price("closed", beside).activity.elements
+        # each tile makes all keys and values that it multiplies, once for both blocks of queries that share them
+        columns = tiling.keys * (shape.key_dim + shape.v)
+        assert more % (kv.expand * columns) == 0
+        assert more >= kv.expand * shape.problems * shape.keys * (shape.key_dim + shape.v)
+        held = {slot.name.split(".")[-1]: slot.nbytes for slot in closed_attention.slots(job)}
+        assert held["wk"] == 64 * shape.key_dim * 2
+        assert held["k"] == 64 * shape.key_dim * kv.nbytes
 
 
 @pytest.mark.parametrize("name", ATTENTION)

@@ -193,6 +193,7 @@ SMALL: dict[str, dict[str, Any]] = {
         sliding_window=32,
         expert_dtype="fp4",
     ),
+    "glm4_moe_lite": _small("Glm4MoeLiteForCausalLM", "glm4_moe_lite", LATENT, ROUTED, head_dim=..., first_k_dense_replace=2),
     "glm_moe_dsa": _small(
         "GlmMoeDsaForCausalLM",
         "glm_moe_dsa",

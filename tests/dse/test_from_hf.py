@@ -1,6 +1,7 @@
 """Hugging Face's `config.json`: read whole, or refused by the field that is not understood."""
 
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ from dse.evaluators import evaluate
 from dse.from_hf import ARCHITECTURES, HARMLESS, entries, fields_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
+from dse.space.layers import layers
 from dse.space.model import Model
+from dse.space.numbers import FORMATS
 from dse.space.parameters import active_parameters, kv_values, parameters
 from dse.space.workload import Case, Workload
 from dse.workloads import models
@@ -68,6 +71,11 @@ def sample(stem: str) -> dict[str, Any]:
         return SMALL[stem]
     values: dict[str, Any] = json.loads((Path(__file__).parent / f"hf/{stem}.json").read_text())
     return values
+
+
+def defaults_of(stem: str) -> set[str]:
+    """Fields that the class of a sample has a default for."""
+    return set(ARCHITECTURES[sample(stem)["architectures"][0]].defaults)
 
 
 def read(path: Path) -> Model:
@@ -146,9 +154,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_8b", {"rope_scaling": {"rope_type": "mrope"}}, "rope_scaling: .*valid: default"),
     ("qwen3_8b", {"torch_dtype": "int3"}, 'torch_dtype: "int3"'),
     ("qwen3_8b", {"dtype": "float16"}, "dtype: float16, but torch_dtype is bfloat16"),
-    ("qwen3_8b", {"quantization_config": {"quant_method": "awq", "bits": 4}}, 'quant_method "awq"'),
+    ("qwen3_8b", {"quantization_config": {"quant_method": "hqq", "bits": 4}}, 'quant_method "hqq" .*valid: fp8'),
+    ("qwen3_8b", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config: bits: null is not a whole number"),
+    ("qwen3_8b", {"quantization_config": {"quant_method": "quark"}}, "quantization_config: format null is not understood"),
     ("qwen3_8b", {"layer_types": ["linear_attention"] * 36}, "layer_types"),
-    ("qwen3_8b", {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 20}, "max_window_layers: 20 of 36"),
+    (
+        "qwen3_8b",
+        {
+            "use_sliding_window": True,
+            "sliding_window": 4096,
+            "max_window_layers": 20,
+            "layer_types": ["full_attention"] * 36,
+        },
+        "layer_types: contradicts max_window_layers 20; keep one of them",
+    ),
     ("qwen3_8b", {"is_encoder_decoder": True}, "is_encoder_decoder: true"),
     ("qwen3_30b_a3b", {"decoder_sparse_step": 2}, "decoder_sparse_step: 2 is not understood; valid: 1"),
     ("qwen3_30b_a3b", {"mlp_only_layers": [3]}, "mlp_only_layers"),
@@ -184,7 +203,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gpt_oss", {"layer_types": ["sliding_attention"] * 5}, "layer_types: 5 entries, for 6 layers; say one for each"),
     ("gpt_oss", {"layer_types": ["linear_attention"] * 6}, "layer_types: .linear_attention. is no kind of layer .*valid"),
     ("gpt_oss", {"sliding_window": 8192}, "kinds.local.window: 8192 tokens, in a model of at most 4096"),
-    ("gpt_oss", {"sliding_window": ...}, "sliding_window: missing"),
+    ("gpt_oss", {"sliding_window": None}, "sliding_window: missing"),
     ("gpt_oss", {"experts_per_token": 2}, "experts_per_token: 2, but num_experts_per_tok is 4; keep one of them"),
     ("gemma4", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input: 256 is not understood; valid: 0"),
     ("gemma4", {"num_kv_shared_layers": 6}, "num_kv_shared_layers: 6 of 6 layers"),
@@ -207,7 +226,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("nemotron_h", {"mlp_hidden_act": "silu"}, "mlp_hidden_act: .silu. is not understood; valid: .relu2"),
     ("minimax_m3", {"moe_layer_freq": [0, 1, 0, 1, 1, 1]}, "moe_layer_freq: .* dense layers are the first ones"),
     ("hunyuan_moe", {"moe_topk": [2, 2, 2, 2, 2, 4]}, "moe_topk: .* say the same whole number of every layer"),
-    ("hunyuan", {"use_cla": True}, "use_cla: true is not understood; valid: false"),
+    ("hunyuan", {"use_mla": True}, "use_mla: true is not understood; valid: false"),
+    (
+        "glm4_moe_lite",
+        {"mlp_layer_types": ["dense"] * 3 + ["sparse"] * 3},
+        "first_k_dense_replace: 2 contradicts mlp_layer_types",
+    ),
+    ("nemotron_h", {"mamba_conv_bias": False}, "use_conv_bias: contradicts mamba_conv_bias; keep one of them"),
     ("step3p5", {"moe_layers_enum": "1,3,4,5"}, "moe_layers_enum: .* layers with experts are the last ones"),
     ("mimo_v2_flash", {"hybrid_layer_pattern": [0, 1, 1]}, "hybrid_layer_pattern: 3 entries, for 6 layers"),
     ("nemotron_nas", {"block_configs": [{}] * 6}, "block_configs: .*attention and ffn are needed"),
@@ -299,14 +324,49 @@ NOTES: list[tuple[str, dict[str, Any], str]] = [
                 "ignore": ["re:.*self_attn.*"],
             }
         },
-        "published in int4 .mapping.precision.experts=int4",
+        "published in int4(?! .mapping)",
+    ),
+    ("deepseek_v3", {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "weights=fp8_128x128."),
+    (
+        "deepseek_v3",
+        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}},
+        "fp8 with .*64.*(?! .map)",
+    ),
+    ("qwen3_8b", {"quantization_config": {"quant_method": "fbgemm_fp8"}}, "published in fp8 .mapping.precision.weights=fp8"),
+    ("qwen3_8b", {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "4 bits of bitsandbytes"),
+    *(
+        ("qwen3_8b", {"quantization_config": {"quant_method": method, "bits": 4, "group_size": size}}, f"weights=int4_g{size}.")
+        for method in ("awq", "gptq", "auto-round")
+        for size in (32, 128)
+    ),
+    (
+        "qwen3_8b",
+        {"quantization_config": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}},
+        "published in mxfp4 experts",
+    ),
+    *(
+        (
+            "deepseek_v3",
+            {
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "format": "pack-quantized",
+                    "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": size}}},
+                }
+            },
+            said,
+        )
+        for size, said in ((32, "weights=int4_g32."), (64, "published in int4 with scales of 64 values(?! .mapping)"))
     ),
 ]
 
 
 @pytest.mark.parametrize(("stem", "changes", "said"), NOTES, ids=[stem for stem, _, _ in NOTES])
 def test_a_note_says_the_published_format(stem: str, changes: dict[str, Any], said: str, written: Write) -> None:
-    assert re.search(said, fields_of(written(stem, **changes))["note"])
+    note = fields_of(written(stem, **changes))["note"]
+    assert re.search(said, note)
+    for word in re.findall(r"mapping\.precision\.\w+=(\w+)", note):
+        assert "weights" in FORMATS[word].holds, "a word that a note says is one of mapping.precision"
 
 
 def test_lists_may_go_on_over_modules_that_predict_tokens(written: Write) -> None:
@@ -317,6 +377,62 @@ def test_lists_may_go_on_over_modules_that_predict_tokens(written: Write) -> Non
 def test_names_of_the_same_replace_what_a_class_means_by_none(written: Write) -> None:
     other = written("nemotron_h", head_dim=..., attention_head_dim=24, n_groups=..., mamba_n_groups=4)
     assert read(other) == read(written("nemotron_h", head_dim=24, n_groups=4))
+
+
+@pytest.mark.parametrize("stem", [stem for stem in STEMS if defaults_of(stem)])
+def test_a_field_that_is_left_out_is_what_its_class_means_by_none(stem: str, written: Write) -> None:
+    defaults = defaults_of(stem) - {"hc_mult"}  # refused unless a file says 1
+    draw = random.Random(stem)
+    for _ in range(20):
+        left_out = draw.sample(sorted(defaults), draw.randint(1, len(defaults)))
+        said = {name: ARCHITECTURES[sample(stem)["architectures"][0]].defaults[name] for name in left_out}
+        results = [outcome(written(stem, **fields)) for fields in (said, dict.fromkeys(left_out, ...))]
+        assert results[0][0].keys() == results[1][0].keys()
+        assert results[0][1] == results[1][1] or all(error for _, error in results)
+        if not results[0][1]:
+            assert results[0] == results[1]
+
+
+SPARE = {
+    "mistral": ({}, 7.242e9, 131072),
+    "gpt_oss": ({}, 116.83e9, 73728),
+    "qwen3_5_moe_text": ({}, 34.66e9, 20480),
+    "mistral4": ({}, 118.97e9, 23040),
+    "glm4_moe": ({"head_dim": 128}, 106.85e9, 188416),
+    "glm4_moe_lite": ({}, 29.94e9, 54144),
+    "glm_moe_dsa": ({}, 743.91e9, 89856),
+    "minimax_m2": ({}, 228.69e9, 253952),
+    "ernie4_5_moe": ({}, 21.83e9, 57344),
+    "gemma2": ({"num_hidden_layers": 42, "hidden_size": 3584, "intermediate_size": 14336,
+                "num_attention_heads": 16, "num_key_value_heads": 8}, 9.24e9, 344064),
+}  # fmt: skip
+"""Files that leave out all that they can: parameters of the model that the class is of, and bytes of a token in its cache."""
+
+
+@pytest.mark.parametrize("kind", SPARE)
+def test_a_spare_file_is_the_model_of_its_class(kind: str, tmp_path: Path) -> None:
+    fields, total, kv = SPARE[kind]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": kind} | fields))
+    model = read(path)
+    assert parameters(model) == pytest.approx(total, rel=1e-3)
+    assert sum(one.times * kv_values(one.of) for one in layers(model).mixings) * 2 == kv
+
+
+def test_caches_shared_across_layers_are_those_of_the_first(written: Write) -> None:
+    own, shared = read(written("hunyuan")), read(written("hunyuan", use_cla=True, cla_share_factor=3))
+    assert shared.order == "2 (own, 2 reused)"
+    kv = 2 * own.kv_heads * own.head_dim
+    assert parameters(own) - parameters(shared) == 4 * (own.hidden * kv + own.head_dim)
+
+
+@pytest.mark.parametrize("group", ["llm_config", "language_config"])
+def test_a_language_model_is_found_by_other_names(group: str, written: Write, tmp_path: Path) -> None:
+    values = nested("qwen3_5", {"architectures": ["Some_VL_V2"]})
+    values[group] = values.pop("text_config")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    assert read(path) == read(written("qwen3_5"))
 
 
 def test_kinds_are_those_of_the_lists(written: Write) -> None:
@@ -335,6 +451,9 @@ def test_a_window_in_every_layer_is_read(written: Write) -> None:
     given = {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 0}
     assert read(written(**given, layer_types=["sliding_attention"] * 36)).window == 4096
     assert read(written(**given | {"max_window_layers": 36})).window == 0
+    late = read(written(**given | {"max_window_layers": 20}, layer_types=["full_attention"] * 20 + ["sliding_attention"] * 16))
+    assert late.order == "20 full, 16 local"
+    assert [kind.window for _, kind in late.kinds] == [0, 4096]
     with pytest.raises(DesignError, match="layer_types"):
         read(written(**given, layer_types=["full_attention"] * 36))
 

@@ -13,11 +13,11 @@ from dse.evaluators.kernels.attention.cost import Machine, Task, cost
 from dse.evaluators.kernels.attention.counted_turns import counted
 from dse.evaluators.kernels.attention.dataflow import PARTIAL, Dataflow, in_turns, pairs, steps
 from dse.evaluators.kernels.attention.operands import heads, place, result, stored_rows
-from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut, memory_bytes
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Heads, Tiling, cut, memory_bytes
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import ColumnMemory
 from dse.evaluators.program.counts import activity
-from dse.evaluators.program.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step
+from dse.evaluators.program.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step, Vector
 from dse.evaluators.readers.closed_attention import Job, slots
 from dse.evaluators.readers.numeric import play
 from dse.space.elementwise import Array
@@ -73,8 +73,8 @@ def plain(shape: Heads) -> Array:
     return np.asarray(np.einsum("bhqk,bhkv->bhqv", weights / weights.sum(axis=-1, keepdims=True), v))
 
 
-def program(name: str, shape: Heads, tiling: Tiling, mesh: Mesh) -> Program:
-    return steps(ATTENTION[name], shape, tiling, mesh, "float32", channels=mesh.cols, cap=CAP)
+def program(name: str, shape: Heads, tiling: Tiling, mesh: Mesh, kv: Cached = AS_OTHERS) -> Program:
+    return steps(ATTENTION[name], shape, tiling, mesh, "float32", channels=mesh.cols, cap=CAP, kv=kv)
 
 
 def wrong(name: str, shape: Heads, tiling: Tiling, mesh: Mesh, written: Program | None = None) -> float:
@@ -186,6 +186,7 @@ def test_blocks_of_queries_that_share_keys_are_softmax_attention(name: str, vari
     shape = replace(VARIANTS[variant], queries=2 * VARIANTS[variant].queries, keys=2 * VARIANTS[variant].keys)
     tiling, mesh = data.draw(tilings(name).filter(lambda drawn: bool(pairs(ATTENTION[name], shape, drawn[0]))))
     assert wrong(name, shape, tiling, mesh) < 1e-4
+    assert wrong(name, shape, tiling, mesh, program(name, shape, tiling, mesh, Cached(0.53125, 3.0))) < 1e-4
 
 
 @pytest.mark.parametrize("name", PAIRED)
@@ -258,6 +259,50 @@ def test_what_comes_from_memory_is_what_the_formula_says(name: str, data: Any) -
     square = Heads(2, 3, 3, 16, 16, 8, 8)
     cut = Tiling(2, 2, 4, 4)
     assert memory_bytes(square, cut, Mesh(2, 2), 1) == 2 * 2 * 3 * 8 * 16 * (1 + 16 // (2 * 4))
+
+
+PACKED = [Cached(1.03125, 2.0), Cached(0.53125, 3.0)]
+"""As MXFP8 and MXFP4."""
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ATTENTION)
+@given(st.data())
+@settings(max_examples=5, deadline=None)
+def test_keys_and_values_that_are_expanded_are_what_is_multiplied(name: str, variant: str, data: Any) -> None:
+    """What tiles make of packed keys and values gives softmax attention, and the closed form counts what the steps do."""
+    (tiling, mesh), shape, kv = data.draw(tilings(name)), VARIANTS[variant], data.draw(st.sampled_from(PACKED))
+    written = program(name, shape, tiling, mesh, kv)
+    assert wrong(name, shape, tiling, mesh, written) < 1e-4
+    counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols, kv=kv))
+    if cut(shape, tiling, mesh).parts > 1:
+        counted += activity(merge.steps(merge.merge(shape, tiling, mesh), mesh, channels=mesh.cols))
+    task = Task(ATTENTION[name], shape, tiling, mesh, kv=kv)
+    closed = cost(task, Machine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))).activity
+    for count in ("macs", "elements", "sent_bytes", "memory_bytes"):
+        assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
+    plain_ = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
+    assert counted.elements > plain_.elements
+
+
+@pytest.mark.parametrize("slot", ["wk", "wv"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_keys_or_values_that_nobody_expands_are_noticed(name: str, slot: str) -> None:
+    (tiling, mesh), shape = (Tiling(2, 2, 2, 2) if name in GROUPED else Tiling(1, 1, 2, 2), Mesh(2, 2)), VARIANTS["mha"]
+    written = program(name, shape, tiling, mesh, PACKED[1])
+
+    def kept_of(turn: Round) -> Round:
+        return replace(turn, steps=tuple(s for s in turn.steps if not (isinstance(s, Vector) and s.out.endswith(slot))))
+
+    def part_of(part: Round | Loop) -> Round | Loop:
+        return replace(part, body=tuple(map(kept_of, part.body))) if isinstance(part, Loop) else kept_of(part)
+
+    left = replace(written, strands=tuple(tuple(map(part_of, strand)) for strand in written.strands))
+    assert wrong(name, shape, tiling, mesh, written) < 1e-4
+    try:
+        assert wrong(name, shape, tiling, mesh, left) > 1e-2
+    except KeyError:
+        return  # what was never made cannot be multiplied
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

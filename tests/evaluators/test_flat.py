@@ -123,8 +123,8 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
     assert "groups of 3 rows do not divide the mesh's 8; 2 do" in str(infeasible(uneven.base, uneven.workload))
     wide = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.m=512", "mapping.prefill.gemm.n=512")
     assert "slices that are left open (0) are chosen to fit" in str(infeasible(wide.base, wide.workload))
-    mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.kv=int4_head")
-    with pytest.raises(DesignError, match="kv: int4_head has scales of blocks"):
+    mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.activations=mxfp8")
+    with pytest.raises(DesignError, match="activations: mxfp8 has scales of blocks"):
         evaluate(stacked([mixed.base]), mixed.workload)
 
 
@@ -170,6 +170,27 @@ def test_caches_of_one_byte_are_held_and_read_in_half_the_bytes() -> None:
     assert one["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
     assert one["hbm_bytes"][0] < two["hbm_bytes"][0]
     assert one["tpot"] == pytest.approx(played["tpot"], rel=0.05)
+
+
+@pytest.mark.parametrize("word", ["int4_head", "mxfp4", "fp8_1x128"])
+def test_caches_with_scales_are_held_and_read_packed_and_expanded(word: str) -> None:
+    wide, narrow = (asked(*MESH, *SMALL, "model=qwen3_1b7", f"mapping.precision.kv={kv}") for kv in ("fp16", word))
+    two, one, played = (
+        evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+        for of, fidelity in ((wide, "closed"), (narrow, "closed"), (narrow, "events"))
+    )
+    model = narrow.workload.cases[0].model  # type: ignore[union-attr]
+    saved = 2 * 200 * model.layers * 2 * model.kv_heads * model.head_dim * (2 - BYTES[word])
+    assert two["hbm_used"][0] - one["hbm_used"][0] == pytest.approx(saved)
+    assert one["hbm_bytes"] == pytest.approx(played["hbm_bytes"])
+    assert one["hbm_bytes"][0] < two["hbm_bytes"][0]
+    assert one["tpot"] == pytest.approx(played["tpot"], rel=0.05)
+    assert one["energy"] == pytest.approx(played["energy"], rel=0.02)
+    found, usual = (
+        next(row for row in explain(of.base, of.workload.cases[0]).rows if (row.phase, row.operator) == ("decode", "attention"))
+        for of in (narrow, wide)
+    )
+    assert found.parts["vector"] > usual.parts["vector"]
 
 
 def test_values_of_one_byte_halve_what_memory_moves() -> None:

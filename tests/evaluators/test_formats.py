@@ -134,9 +134,13 @@ def test_where_a_chip_says_nothing_plain_formats_go_by_the_wider_one(first: str,
     assert multiplied(first, second, None) == (wide, wide / 2, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("where", ["b200", "h800_ep", "npu64"])
+@pytest.mark.parametrize("where", ["b200", "h800_ep", "npu64", "tile_gh200"])
 def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> None:
-    words = (*WHERE[where], "model=qwen3_30b_a3b", "+model.qwen3_30b_a3b.indexer={heads: 8, dim: 128, top: 2048}")
+    words = (
+        *WHERE.get(where, (f"chip={where}",)),
+        "model=qwen3_30b_a3b",
+        "+model.qwen3_30b_a3b.indexer={heads: 8, dim: 128, top: 2048}",
+    )
     long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=8", "+mapping.precision.index=bf16")
     on = ("mapping.sram_kv=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
     of = asked(*words, *long, *on)
@@ -144,9 +148,16 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
     wide, narrow = found["bf16"], found["fp8_1x128"]
     assert narrow["tpot"][0] < wide["tpot"][0]
     assert narrow["hbm_used"][0] < wide["hbm_used"][0]
-    if where == "b200":  # a pair of dies has all keys each
+    if where in ("b200", "tile_gh200"):  # a pair of dies has all keys each
         saved = 2 * 30_008 * 128 * 48 * (BYTES["bf16"] - BYTES["fp8_1x128"])
         assert wide["hbm_used"][0] - narrow["hbm_used"][0] == pytest.approx(saved, rel=1e-3)
+    if where == "tile_gh200":  # a key in bytes with a scale of four, read once a step by decode: 132 for 256
+        read = {
+            word: sum(row.nbytes for row in explain(formats(of.base, index=word), of.workload.cases[0]).rows
+                      if (row.phase, row.operator) == ("decode", "index"))
+            for word in ("bf16", "fp8_1x128")
+        }  # fmt: skip
+        assert read["fp8_1x128"] / read["bf16"] == pytest.approx(132 / 256, rel=0.03)  # beside scores
 
 
 def rows(design: Design, of: Any, phase: str, part: str) -> float:
@@ -154,13 +165,14 @@ def rows(design: Design, of: Any, phase: str, part: str) -> float:
     return sum(row.parts.get(part, 0.0) for row in found if row.phase == phase)
 
 
-@pytest.mark.parametrize("where", ["h100", "ascend910b", "npu64"])
+@pytest.mark.parametrize("where", ["h100", "ascend910b", "npu64", "tile_gh200"])
 @pytest.mark.parametrize("tensor", ["weights", "kv"])
 def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> None:
     """Slow lanes bind decode in four bits, which no engine of these chips multiplies, more than in formats that it does."""
-    stack = () if where == "npu64" else ("stack=ideal",)
-    of = asked(*WHERE[where], *stack, "model=llama3_8b", "workload.batch=[2]", "workload.prompt=4096", "workload.output=4")
-    lanes = "chip.tile.vector.lanes" if where == "npu64" else "chip.core.vector"
+    stack = () if where in ("npu64", "tile_gh200") else ("stack=ideal",)
+    on = WHERE.get(where, (f"chip={where}",))
+    of = asked(*on, *stack, "model=llama3_8b", "workload.batch=[2]", "workload.prompt=4096", "workload.output=4")
+    lanes = "chip.tile.vector.lanes" if where in ("npu64", "tile_gh200") else "chip.core.vector"
     slow = replaced(of.base, {lanes: at(of.base, lanes) / 20})
     narrow = "int4_g128" if tensor == "weights" else "int4_head"
     plain = {"activations": "int8", "weights": "int8", "kv": "int8"}
@@ -261,7 +273,11 @@ REFUSED = [
         ("chip=wse2", "mapping.precision.activations=fp8"),
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
     ),
-    (("chip=tile32", "mapping.precision.kv=mxfp8"), "kv: mxfp8 has scales of blocks.*valid: int8, .*mapping=npu"),
+    (
+        ("chip=tile_gh200", "+model.qwen3_1b7.indexer={heads: 2, dim: 256, top: 8}", "+mapping.precision.index=fp8_1x128"),
+        "index: fp8_1x128 has scales for every 128 values, .* one for a key, of 256; valid: int8, fp8, bf16, fp16, fp32$",
+    ),
+    (("chip=tile32", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, .*KV"),
     (("chip=npu64", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, fp8, bf16"),
 ]
 

@@ -172,7 +172,7 @@ def test_a_model_without_a_layout_is_infeasible_and_says_what_would_do(fidelity:
     assert verdict is not None
     assert str(verdict) == (
         "needs 1 layout of model.compressed, has 0 layout; "
-        "attention to compressed entries runs on a die with a cache, as in chip=npu_dse"
+        "attention to compressed entries runs on dies, pipelines of cores and tiles: chip=h200, npu64, tile_gh200"
     )
     assert not outcomes.feasible.any()
     assert (outcomes.excess > 0).all()

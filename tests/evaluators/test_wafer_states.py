@@ -296,6 +296,6 @@ def test_compressed_entries_have_no_layout_and_say_what_has() -> None:
     verdict = infeasible(of.base, of.workload)
     assert verdict is not None
     assert verdict.limit == "model.compressed"
-    assert "runs on a die with a cache, as in chip=npu_dse" in str(verdict)
+    assert "runs on dies, pipelines of cores and tiles: chip=h200, npu64, tile_gh200" in str(verdict)
     one: Workload = of.workload
     assert not evaluate(stacked([of.base]), one).feasible.any()

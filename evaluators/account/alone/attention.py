@@ -7,8 +7,8 @@ from dse.evaluators.account.alone import Spans, Spent
 from dse.evaluators.account.alone.tile_jobs import memories, taken, told
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
-from dse.evaluators.layouts.formats import itemsize_of_all
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Heads, Tiling
+from dse.evaluators.layouts.formats import cached_as, itemsize_of_all
 from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.readers import READERS, jobs
 from dse.evaluators.readers.closed_attention import Job, job, machine, partial_bytes, proposed, slots, tiled
@@ -19,7 +19,7 @@ from dse.space.elementwise import column
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
-from dse.space.mapping import BYTES, AttentionPlan
+from dse.space.mapping import AttentionPlan
 from dse.space.workload import Attention
 
 FIDELITIES = tuple(READERS)
@@ -58,7 +58,7 @@ def limits(design: Design, asked: Tiled) -> list[Limit]:
     held = [(SHOWN.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in slots(of)]
     stored = {
         "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * of.itemsize,
-        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * (of.kv or of.itemsize),
+        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * of.kv.of(of.itemsize),
         **({"partial outputs": partial_bytes(of)} if of.of.split else {}),
     }
     sides = [divides(f"mapping.{side}", getattr(asked.tiling, side), getattr(mesh, side)) for side in ("rows", "cols")]
@@ -70,7 +70,7 @@ def spent(design: Design, asked: Tiled, fidelity: str) -> Spent:
     chip, of, (_, engines) = design.chip, asked.job, machine(design.chip, asked.job.of)
     shape, cut = of.shape, of.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
-    width = max(of.itemsize, of.kv)
+    width = of.kv.multiplied(of.itemsize)
     here = engines.product(cut.queries, shape.key_dim, cut.keys, width)
     here = here + engines.product(cut.queries, cut.keys, shape.v, width)
     here = here + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
@@ -101,16 +101,15 @@ def tiling(design: Design, *cases: Attention) -> Tiling:
     return tiled(attention(mapping.dataflow), heads(*cases), design.chip, mapping, *nbytes(design))
 
 
-def nbytes(design: Design) -> tuple[float, float]:
-    """Bytes of queries, scores and outputs, 2 where the mapping has no number formats; of keys and values, 0 for as many.
+def nbytes(design: Design) -> tuple[float, Cached]:
+    """Bytes of queries, scores and outputs, 2 where the mapping has no number formats; how keys and values are stored.
 
     Raises:
-        DesignError: weights of another size, of which there are none, or scales of blocks.
+        DesignError: weights of another size, of which there are none, or activations with scales of blocks.
     """
     if design.mapping.precision is None:
-        return VALUE, 0.0
-    itemsize, kv = itemsize_of_all(design.mapping), BYTES[design.mapping.precision.kv]
-    return itemsize, 0.0 if kv == itemsize else kv
+        return VALUE, AS_OTHERS
+    return itemsize_of_all(design.mapping), cached_as(design.mapping.precision)
 
 
 def heads(*cases: Attention) -> Heads:

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels import expanded
 from dse.evaluators.kernels.attention import merge, paired, served
 from dse.evaluators.kernels.attention.blocks import loaded, passed
 from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, pairs
 from dse.evaluators.kernels.attention.merge import WIDE, Merge
 from dse.evaluators.kernels.attention.paired import PAIRED, Pair
-from dse.evaluators.kernels.attention.shape import NUMBER_BYTES, Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, NUMBER_BYTES, Cached, Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -96,7 +97,7 @@ class Task(NamedTuple):
         shape, tiling, mesh: sizes; a causal mask's blocks are counted.
         itemsize: bytes of an operand's value.
         pace: time of keys and values that were selected over that of ones that follow one another.
-        kv: bytes of a value of keys and values, which are multiplied as they are; 0 for as many as of others.
+        kv: how keys and values are stored.
     """
 
     of: Dataflow
@@ -105,7 +106,7 @@ class Task(NamedTuple):
     mesh: Mesh
     itemsize: float = VALUE
     pace: Any = 1.0
-    kv: float = 0.0
+    kv: Cached = AS_OTHERS
 
     @property
     def counts(self) -> Cut:
@@ -137,7 +138,7 @@ class Task(NamedTuple):
     @property
     def nbytes(self) -> tuple[Any, Any, Any, Any]:
         """Of a tile's slice of Q, K, V and O. [B]"""
-        m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv or self.itemsize
+        m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv.of(self.itemsize)
         outputs = m * self.shape.v * where(self.partial, WIDE, each)
         return m * self.width * each, n * self.shape.key_dim * kv, n * self.shape.v * kv, outputs
 
@@ -299,7 +300,7 @@ def _in_parts(spent: Spent, waves_: Any) -> Any:
 
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
     """Time of Q K^T and of P V of a block of keys."""
-    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, max(task.itemsize, task.kv)
+    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, task.kv.multiplied(task.itemsize)
     product = engines.started(m, shape.key_dim, n, each)
     if shape.latent:
         product = product + engines.started(m, shape.v, n, each)
@@ -309,7 +310,16 @@ def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
 def _vectors(task: Task, engines: Engines, blocks: Any, masked: Any) -> Any:
     """Time of an item's vector instructions, algorithm 2 lines 11 to 28."""
     softmax, again, mask, scaled, divided = _vector_times(task, engines)
-    return blocks * softmax + (blocks - 1) * again + masked * mask + scaled + divided
+    return blocks * (softmax + sum(_expanded(task, engines))) + (blocks - 1) * again + masked * mask + scaled + divided
+
+
+def _expanded(task: Task, engines: Engines) -> tuple[Any, Any]:
+    """Time in which a tile makes of a block of keys, and of one of values, what it multiplies; a sequence each."""
+    if not task.kv.expand:
+        return 0.0, 0.0
+    keys, values = (task.tiling.keys * columns for columns in (task.shape.key_dim, task.shape.v))
+    how: tuple[Any, ...] = (task.kv.nbytes, task.kv.expand, task.itemsize, engines)
+    return expanded.seconds(keys, *how), expanded.seconds(values, *how)
 
 
 def _vector_times(task: Task, engines: Engines) -> tuple[Any, Any, Any, Any, Any]:
@@ -373,6 +383,7 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks
     load, there = _loading(task, on, work)
+    keys_made, values_made = _expanded(task, on.engines)
     rows = served.rows(task.tiling, task.mesh, on.memory.count)
     return Pair(
         product=work.product,
@@ -391,6 +402,8 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
         channel=channel,
         stored=there + load(2 * rows * o_bytes) - load(0.0 * o_bytes),
         way=there + load(0.0 * o_bytes),
+        expand_keys=keys_made,
+        expand_values=values_made,
     )
 
 
@@ -429,6 +442,8 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
     if shape.latent:
         opening = load(numbers + 0.0 * k_bytes, q_bytes)
         waited = blocks * load(k_bytes + v_bytes)
+        if task.kv.expand and task.of.strands > 1:  # what is expanded leaves its room to the next block, beside products
+            waited = waited - (blocks - 1) * minimum(load(k_bytes + v_bytes), product + result)
     else:
         opening = load(k_bytes, q_bytes)
         opening = opening + where(shape.piece > 0, load(numbers), 0.0) if shape.selected else opening
@@ -463,7 +478,7 @@ def _activity(task: Task) -> Activity:
         + (later + divided) * m * shape.v
         + waves_ * m * task.width
     )
-    total = Activity()
+    made, total = task.kv.expand * blocks * n * (shape.key_dim + shape.v), Activity()
     for pattern, along, nbytes, times in (
         ("multicast", "row", q_bytes, each * waves_),
         ("multicast", "column", k_bytes + v_bytes, blocks),
@@ -478,7 +493,9 @@ def _activity(task: Task) -> Activity:
     up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)
     hops = moved * (mesh.rows - 1) / 2 + came * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
     macs = each * tiles * blocks * m * n * (shape.qk + shape.v)
-    total = total + Activity(macs=macs, elements=each * tiles * instructions, memory_bytes=came + moved, hop_bytes=hops)
+    total = total + Activity(
+        macs=macs, elements=tiles * (each * instructions + made), memory_bytes=came + moved, hop_bytes=hops
+    )
     return total + merge.activity(task.merge, mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
 
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.kernels.attention.blocks import Wave, band, stream, waves
-from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, slots
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling, cut, slots
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.team import Groups, Tile
 from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.program.rounds import Cores, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+from dse.evaluators.program.rounds import Cores, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector, expansion
 from dse.space.elementwise import Array, ceil_div, where
 
 Part = Round | Loop
@@ -66,7 +66,7 @@ def steps(
     scale: float = 0.0,
     pace: float = 1.0,
     cap: float = 1.0,
-    kv: float = 0.0,
+    kv: Cached = AS_OTHERS,
 ) -> Program:
     """The program of all tiles; of split keys, the one before that of `merge`.
 
@@ -78,10 +78,10 @@ def steps(
         scale: of scores; that of the head dimension where it is 0.
         pace: time of keys and values that were selected over that of ones that follow one another.
         cap: of scores that are capped, c tanh(s / c), whose first scale is with that of queries.
-        kv: bytes of a value of keys and values; 0 for as many as of others. [B]
+        kv: how keys and values are stored.
     """
     counted, factor = in_turns(of, shape, tiling), (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0)
-    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace, cap)
+    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace, cap, kv)
     turns = waves(shape, counted, mesh)
     alone = 1 if counted != tiling else of.strands
     strands = [turns[number::alone] for number in range(min(alone, len(turns)))]
@@ -91,7 +91,7 @@ def steps(
     return Program(mesh.rows, mesh.cols, held, written)
 
 
-def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int, kv: float = 0.0) -> tuple[Any, ...]:
+def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int, kv: Cached = AS_OTHERS) -> tuple[Any, ...]:
     """Slots of a strand; of two that share keys and values, the first has them, and the second what else there is.
 
     Latent values are read by both products of a block: only a second buffer lets the next ones come meanwhile.
@@ -99,7 +99,7 @@ def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int, kv
     found = slots(shape, tiling, dtype, software=of.software, prefix=name(strand, of), kv=kv)
     if not np.any(pairs(of, shape, tiling)):
         return found
-    shared = tuple(slot for slot in found if slot.name[2:] in ("k", "v"))
+    shared = tuple(slot for slot in found if slot.name[2:] in ("k", "v", "wk", "wv"))
     own = tuple(slot for slot in found if slot not in shared)
     if strand and not shape.latent:
         shared = tuple(
@@ -139,6 +139,7 @@ class _On(NamedTuple):
     known: dict[Any, Any]
     pace: float
     cap: float
+    kv: Cached
 
     @property
     def paired(self) -> bool:
@@ -149,6 +150,10 @@ class _On(NamedTuple):
     def blocking(self) -> bool:
         """Whether a tile does one thing after the other."""
         return self.of.strands == 1
+
+    def operand(self, slot: str) -> str:
+        """The slot from which keys or values are multiplied."""
+        return f"{slot[:-1]}w{slot[-1]}" if self.kv.expand else slot
 
     def rounds(self, *steps: Step) -> tuple[Round, ...]:
         """Steps side by side, which a tile that blocks waits for together; else each for itself."""
@@ -224,6 +229,7 @@ def _ahead(wave: Wave, p: str, on: _On) -> Ahead:
 def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterator[Round]:
     """A block of keys, algorithm 2 lines 8 to 26; `following` is what else is loaded beside the last Q K^T and P V."""
     q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
+    k, v = on.operand(k), on.operand(v)
     first, last = block == 0, block == wave.inner - 1
     values = _load("v", "column", wave, p, on)
     scores = Multiply(q, k, s, "md,nd->nm", combine="set")
@@ -235,18 +241,18 @@ def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterato
             yield from on.rounds(*loads, *numbers)
         else:
             yield from on.rounds(loads[0])
-        yield from _spread("k", "column", p, on)
+        yield from _arrived("k", p, on)
         yield from on.rounds(scores)
         if not on.blocking:
             yield from on.rounds(values, *numbers)
-        yield from _spread("v", "column", p, on)
+        yield from _arrived("v", p, on)
         yield from on.rounds(Multiply(p + "c", v, s, "md,nd->nm"))
     else:
-        yield from _spread("k", "column", p, on)
+        yield from _arrived("k", p, on)
         yield from on.rounds(values, scores, *numbers)
     yield from _softmax(wave, block, p, on)
     if not on.shape.latent:
-        yield from _spread("v", "column", p, on)
+        yield from _arrived("v", p, on)
         ahead = ahead if last else (_load("k", "column", wave, p, on),)
     outputs = Multiply(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
     yield from on.rounds(*(ahead if last or not on.shape.latent else ()), outputs)
@@ -293,7 +299,7 @@ def _both(wave: Wave, after: Wave | None, on: _On, *, first: bool) -> Iterator[P
     """Two blocks of queries of each group's problem, from Q to O, with what the wave after it begins with loaded ahead."""
     if first:
         yield from _begun(wave, on, _load("v", "column", wave, "0.", on))
-        yield from _spread("v", "column", "0.", on) if on.shape.latent else ()
+        yield from _arrived("v", "0.", on) if on.shape.latent else ()
     lead, middle = _alike(wave)
     period = 2 if on.shape.latent else 1
     for block in range(lead):
@@ -317,7 +323,7 @@ def _begun(wave: Wave, on: _On, *beside: Load) -> Iterator[Round]:
     for p, part in ((p, part) for p in BOTH for part in parts):
         yield from _spread(part, "row", p, on)
         yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
-    yield from _spread("k", "column", "0.", on)
+    yield from _arrived("k", "0.", on)
 
 
 def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator[Round]:
@@ -336,27 +342,27 @@ def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator
     if ahead:
         yield from on.rounds(*keys, *values)
     for p in BOTH:
-        yield from on.rounds(Multiply(p + "q", here + "k", p + "s", "md,nd->nm", combine="set"))
+        yield from on.rounds(Multiply(p + "q", on.operand(here + "k"), p + "s", "md,nd->nm", combine="set"))
         if latent:
-            yield from on.rounds(Multiply(p + "c", here + "v", p + "s", "md,nd->nm"))
+            yield from on.rounds(Multiply(p + "c", on.operand(here + "v"), p + "s", "md,nd->nm"))
     yield from _softmax(wave, block, "a.", on)
     if not latent:
         yield from on.rounds(*keys)
-        yield from _spread("v", "column", here, on)
+        yield from _arrived("v", here, on)
     yield from _softmax(wave, block, "b.", on, 1)
     if keys:
-        yield from _spread("k", "column", there, on)
+        yield from _arrived("k", there, on)
     yield from begins
     early = latent and last and here != there
     if early:
         yield from on.rounds(*values)
     if ahead:
-        yield from _spread("v", "column", there, on)
+        yield from _arrived("v", there, on)
     for p in BOTH:
-        yield from on.rounds(Multiply(p + "s", here + "v", p + "o", "nm,nv->vm", combine="sum" if block else "set"))
+        yield from on.rounds(Multiply(p + "s", on.operand(here + "v"), p + "o", "nm,nv->vm", combine="sum" if block else "set"))
     if not ahead:
         yield from on.rounds(*(() if early else values))
-        yield from _spread("v", "column", there, on) if latent and values else ()
+        yield from _arrived("v", there, on) if latent and values else ()
 
 
 def _load(slot: str, along: str, wave: Wave, p: str, on: _On) -> Load:
@@ -380,6 +386,13 @@ def _loaders(along: str, wave: Wave, on: _On) -> tuple[Cores, Array]:
 def _spread(slot: str, along: str, p: str, on: _On) -> tuple[Round, ...]:
     """From the diagonal to its rows or columns."""
     return _collective("multicast", slot, along, p, on)
+
+
+def _arrived(slot: str, p: str, on: _On) -> Iterator[Round]:
+    """Keys or values go from the diagonal down its columns, where each tile makes of them what it multiplies."""
+    yield from _spread(slot, "column", p, on)
+    for step in expansion(p + slot, on.operand(p + slot), on.kv.expand) if on.kv.expand else ():
+        yield from on.rounds(step)
 
 
 def _combined(slot: str, combine: str, p: str, on: _On, *, back: bool = False) -> tuple[Round, ...]:

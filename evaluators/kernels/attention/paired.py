@@ -22,6 +22,7 @@ class Pair(NamedTuple):
     Attributes:
         product, result: Q K^T and P V of a block of queries and one of keys.
         softmax: vector instructions between them.
+        expand_keys, expand_values: vector instructions that make what is multiplied of a block of either.
         scaled, divided: of a block of queries, and of outputs.
         statistics: a maximum and a sum combined along rows, and on their way back.
         outputs: summed along rows.
@@ -48,13 +49,15 @@ class Pair(NamedTuple):
     channel: Any
     stored: Any
     way: Any
+    expand_keys: Any = 0.0
+    expand_values: Any = 0.0
 
 
 PAIRED: dict[str, tuple[str, ...]] = {
     "combined": ("statistics", "outputs"),
     "spread": ("spread_queries", "spread_keys", "spread_values"),
     "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "way"),
-    "vector": ("softmax", "scaled", "divided"),
+    "vector": ("softmax", "scaled", "divided", "expand_keys", "expand_values"),
 }
 """What is free where fields of `cost.Spent` are."""
 
@@ -78,25 +81,28 @@ def seconds(of: Pair, waves: Any, blocks: Any, *, latent: bool) -> Any:
     x = of.softmax + of.statistics
     first = maximum(2 * of.product, of.product + x)
     if not latent:
-        first = maximum(first, maximum(of.load_values, 2 * of.product) + of.spread_values)
-    weights = maximum(2 * of.product, of.product + x) + x
+        first = maximum(first, maximum(of.load_values, 2 * of.product) + of.spread_values + of.expand_values)
+    # values of a block that come one by one are expanded between the weights of both
+    weights = maximum(2 * of.product, of.product + x) + x + (0.0 if latent else of.expand_values)
     second = maximum(first + of.result, weights)
     block = second + of.result
     if latent:
         # products of keys begin when these are there, of values when those are
-        arrived = of.load_keys + of.load_values + of.spread_keys + of.spread_values
+        arrived = of.load_keys + of.load_values + of.spread_keys + of.spread_values + of.expand_keys + of.expand_values
+        block = maximum(block, weights + of.expand_keys + of.expand_values)
     else:
-        arrived = 2 * of.product + of.load_keys + of.spread_keys
+        arrived = 2 * of.product + of.load_keys + of.spread_keys + of.expand_keys
+        block = maximum(block, weights + of.expand_keys)
     block = maximum(block, arrived)
     # the next item's queries are there, or its keys wait
     begun = maximum(2 * of.product + of.load_queries, weights) + 2 * (of.spread_queries + of.scaled)
     between = maximum(begun - block, 0.0)
     if latent:  # of an odd number of blocks, the last one's values are in the buffer that the next item's go to
-        between = between + where(ceil_div(blocks, 1) % 2 == 1, of.load_values + of.spread_values, 0.0)
-    opening = of.load_queries + of.load_keys + 2 * of.spread_queries + of.scaled + of.spread_keys
-    opening = opening + (maximum(of.load_values - of.load_keys, 0.0) + of.spread_values if latent else 0.0)
+        between = between + where(ceil_div(blocks, 1) % 2 == 1, of.load_values + of.spread_values + of.expand_values, 0.0)
+    opening = of.load_queries + of.load_keys + 2 * of.spread_queries + of.scaled + of.spread_keys + of.expand_keys
+    opening = opening + (maximum(of.load_values - of.load_keys, 0.0) + of.spread_values + of.expand_values if latent else 0.0)
     ends = 2 * of.divided + of.outputs + of.stored
     work = waves * blocks * block + (waves - 1) * between
-    vectors = waves * (2 * blocks * of.softmax + 2 * (of.scaled + of.divided))
+    vectors = waves * (blocks * (2 * of.softmax + of.expand_keys + of.expand_values) + 2 * (of.scaled + of.divided))
     # after the last block has come there is half of its work left
     return met(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + block / 2, AHEAD)

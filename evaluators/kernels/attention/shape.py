@@ -190,7 +190,30 @@ def key_blocks(shape: Heads, tiling: Tiling) -> Any:
     return where(shape.window > 0, minimum(every, ceil_div(shape.window + positions - 1, width)), every)
 
 
-def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float, kv: float = 0.0) -> Any:
+class Cached(NamedTuple):
+    """How keys and values are stored and multiplied.
+
+    Attributes:
+        nbytes: of a value with its share of scales; 0 for as many as of others. [B]
+        expand: operations of the vector engine that make a value of it as others are; 0 where it is multiplied as it is.
+    """
+
+    nbytes: float = 0.0
+    expand: float = 0.0
+
+    def of(self, itemsize: float) -> float:
+        """Bytes of a value, where others have `itemsize`. [B]"""
+        return self.nbytes or itemsize
+
+    def multiplied(self, itemsize: float) -> float:
+        """Bytes of the wider of both, as they are multiplied. [B]"""
+        return itemsize if self.expand else max(itemsize, self.nbytes)
+
+
+AS_OTHERS = Cached()
+
+
+def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float, kv: Cached = AS_OTHERS) -> Any:
     """Bytes between HBM and tiles, keys not split, padding included; for B_r = B_c = N M and no mask it is the paper's
 
         IO = 2 B H D S (1 + S / (N M)) itemsize
@@ -204,28 +227,33 @@ def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float, kv: 
     of = cut(shape, tiling, mesh)
     block = tiling.rows * tiling.queries * (shape.qk + shape.v)
     cached = of.inner * tiling.cols * tiling.keys * (shape.key_dim + shape.v)
-    return of.items * (itemsize * block + (kv or itemsize) * cached)
+    return of.items * (itemsize * block + kv.of(itemsize) * cached)
 
 
-def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: str = "", kv: float = 0.0) -> tuple[Slot, ...]:
+def slots(
+    shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: str = "", kv: Cached = AS_OTHERS
+) -> tuple[Slot, ...]:
     """What a tile holds for one strand: Q, K, V, S (then P), O and statistics, and what arrives of sums in software.
 
     A group of one column sums nothing, and leaves no room for it; over designs, some groups do and some do not.
 
     One buffer each is enough to load ahead: K of the next block comes while P V is computed, V while Q K^T is.
-    Scores and outputs lie with queries along their last axis. K and V have `kv` bytes a value, 0 for as many as others.
+    Scores and outputs lie with queries along their last axis. K and V are as `kv` says; where they are expanded, so is what
+    they become.
     """
     m, n, statistic = tiling.queries, tiling.keys, ("top", "total", "m", "l", "decay")
-    tiles = [Slot(prefix + "q", (m, shape.key_dim), dtype), Slot(prefix + "k", (n, shape.key_dim), dtype, packed=kv)]
+    tiles = [Slot(prefix + "q", (m, shape.key_dim), dtype), Slot(prefix + "k", (n, shape.key_dim), dtype, packed=kv.nbytes)]
     tiles += [Slot(prefix + "c", (m, shape.v), dtype)] if shape.latent else []
     tiles += [
-        Slot(prefix + "v", (n, shape.v), dtype, packed=kv),
+        Slot(prefix + "v", (n, shape.v), dtype, packed=kv.nbytes),
         Slot(prefix + "s", (n, m), dtype),
         *(Slot(prefix + "o", (shape.v, some), kind) for some, kind in _outputs(shape, tiling, dtype)),
     ]
     summed = where(tiling.cols > 1, m, 0) if software else 0
     tiles += [Slot(prefix + "arriving", (shape.v, summed), dtype)] if np.any(summed) else []
     tiles += [Slot(prefix + "i", (n, 1), NUMBER, depth=2)] if shape.selected else []
+    wide = (("wk", shape.key_dim), ("wv", shape.v)) if kv.expand else ()
+    tiles += [Slot(prefix + name, (n, columns), dtype) for name, columns in wide]
     return (*tiles, *(Slot(prefix + name, (1, m), STATISTIC) for name in statistic))
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels import expanded
 from dse.evaluators.kernels.collective import hardware, team
 from dse.evaluators.kernels.collective.team import Groups
 from dse.evaluators.kernels.cost import Cost
@@ -25,8 +26,6 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import VALUE, Fabric
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import (
-    EXPANSIONS,
-    FUNCTIONS,
     Cores,
     Load,
     Loop,
@@ -238,11 +237,7 @@ def _expanded(part: Part, engines: Engines, itemsize: float, weights: Weights) -
     """Time in which a tile makes wide values of a block of B, one sequence of instructions. [s]"""
     if not weights.expand:
         return 0.0
-    values, busy = part.k * part.n, engines.vector.call / engines.clock
-    for place, function in enumerate(EXPANSIONS[int(weights.expand)]):
-        moved = values * (itemsize + (itemsize if place else weights.nbytes))
-        busy = busy + engines.instruction(values * FUNCTIONS[function].operations, 0.0, moved)
-    return busy
+    return expanded.seconds(part.k * part.n, weights.nbytes, weights.expand, itemsize, engines)
 
 
 def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weights | None = None) -> Activity:

@@ -1,0 +1,64 @@
+"""Waves that come again are jumped over, and times are those of all of them played."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention.dataflow import steps
+from dse.evaluators.kernels.attention.shape import Cached, Heads, Tiling, cut
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.program.rounds import Loop, Program
+from dse.evaluators.readers.again import ahead
+from dse.evaluators.readers.events import play
+from tests.agreement.test_events import CYCLES
+from tests.agreement.test_strands import ENGINES, MEMORY
+
+
+def waves(name: str, heads: int, keys: int, *, latent: bool, kv: Cached, mesh: Mesh) -> Program:
+    """Attention in turns with more blocks of keys than there are turns."""
+    of = ATTENTION[name]
+    tiling = Tiling(2, 2, 4, 4) if of.grouped else Tiling(1, 1, 4, 4)
+    shape = Heads(1, heads, 1, 1, keys, 12, 8, latent=True) if latent else Heads(1, heads, heads, 4, keys, 8, 8)
+    counts = cut(shape, tiling, mesh)
+    assert counts.inner > counts.waves / (2 if of.strands > 1 else 1)
+    return steps(of, shape, tiling, mesh, channels=mesh.cols, kv=kv)
+
+
+def rounds(program: Program) -> int:
+    return sum(part.times * len(part.body) if isinstance(part, Loop) else 1 for parts in program.strands for part in parts)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_times_are_those_of_all_waves(data: Any) -> None:
+    name, latent = data.draw(st.sampled_from(sorted(ATTENTION))), data.draw(st.booleans())
+    mesh, kv = Mesh(2, 2), data.draw(st.sampled_from([Cached(), Cached(0.53125, 3.0)]))
+    groups = 1 if ATTENTION[name].grouped else 4
+    heads, keys = groups * data.draw(st.integers(1, 16)), data.draw(st.integers(160, 400))
+    program = waves(name, heads, keys, latent=latent, kv=kv, mesh=mesh)
+    jumped, every = (play(program, CYCLES, engines=ENGINES, memory=MEMORY, jump=jump) for jump in (True, False))
+    assert jumped.seconds == pytest.approx(every.seconds, rel=1e-9)
+    assert jumped.activity == every.activity
+    for slot, times in every.ready.items():
+        assert jumped.ready[slot] == pytest.approx(times, rel=1e-9)
+
+
+def test_most_waves_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = waves("flat_hw", 24, 400, latent=False, kv=Cached(), mesh=Mesh(2, 2))
+    found = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    monkeypatch.setattr(import_module("dse.evaluators.readers.again"), "LEAST", 10**6)
+    loops_alone = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    assert found.seconds == pytest.approx(loops_alone.seconds, rel=1e-9)
+    assert found.played < 0.5 * loops_alone.played < rounds(program)
+
+
+def test_what_comes_again_ends_where_parts_differ() -> None:
+    keys = np.array([0, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 4])
+    assert [ahead(keys, at, 3) for at in (4, 5, 6, 7, 10)] == [2, 2, 1, 1, 0]
+    assert ahead(keys, 4, 2) == 0
+    assert ahead(np.array([5, 5, 5, 5]), 1, 1) == 2
