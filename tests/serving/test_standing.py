@@ -137,7 +137,9 @@ def test_full_lanes_do_not_wait_a_pass_for_every_prompt_of_another(stages: int) 
 @given(st.integers(1, 9), st.floats(0.01, 90.0), st.integers(0, 10**6))
 def test_a_prompt_finds_what_is_left_of_every_nth_request(instances: int, held: float, seed: int) -> None:
     left = np.random.default_rng(seed).poisson(instances * held, 200_000) // instances
-    assert met(instances, held) == pytest.approx(left.mean() / held, rel=0.05, abs=5 * (left.var() + 1e-4) ** 0.5 / 200_000**0.5 / held)
+    assert met(instances, held) == pytest.approx(
+        left.mean() / held, rel=0.05, abs=5 * (left.var() + 1e-4) ** 0.5 / 200_000**0.5 / held
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
