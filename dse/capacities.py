@@ -7,13 +7,13 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.capacity import LONG, Side, enough, may_take
+from dse.capacity import Side, unread
 from dse.drafts import draft
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.json_text import json_text
 from dse.progress import Terminal, say
-from dse.race import Tried, worth
+from dse.race import LONG, Tried, enough, may_take, worth
 from dse.schemas import stamped
 from dse.signals import held_back
 from dse.space.units import show
@@ -124,6 +124,7 @@ def _deployment(one: Tried, side: Side) -> dict[str, Any]:
     return {
         "deployment": one.candidate.text,
         "overrides": one.candidate.words,
+        "left_out": unread(one.candidate, side.typed),
         "phases": "apart" if one.candidate.apart else "together",
         "devices": one.candidate.devices,
         "max_rate_hz": one.rate,
@@ -166,8 +167,14 @@ def _answer(side: Side) -> str:
         f"[bold]{best.rate:.4g} requests/s[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{_next(best, side)} is broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
-        f"{_each_class(best, side)}{_for_how_long(side)}"
+        f"{_left_out(best, side)}{_each_class(best, side)}{_for_how_long(side)}"
     )
+
+
+def _left_out(best: Tried, side: Side) -> str:
+    """What was typed and nothing of the best deployment reads."""
+    words = unread(best.candidate, side.typed)
+    return f"\nwithout {escape(', '.join(words))}, which nothing of it reads" if words else ""
 
 
 def _each_class(best: Tried, side: Side) -> str:

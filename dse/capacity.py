@@ -20,14 +20,17 @@ import numpy as np
 
 from dse.build import Question, question
 from dse.compose import compose, folder_of
-from dse.deployments import DIES, TP, Candidate, Kinds, candidates
+from dse.deployments import DIES, INSTANCES, PREFILL, TP, Candidate, Kinds, candidates, fewest
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of, spent
 from dse.evaluators.serving.loop import UNBOUNDED
+from dse.idle import USUAL as OF_IDLE
 from dse.progress import Progress
-from dse.race import COARSE, Tried, beside, curve, play, raced, threads
+from dse.race import COARSE, USUAL, Tried, compared, curve, enough, play, raced, threads
 from dse.records import parsed as number
+from dse.space.beside import unread as beside
 from dse.space.errors import DesignError
+from dse.space.fields import leaves, matching, replaced
 from dse.space.knobs import Space
 from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.units import show
@@ -52,8 +55,8 @@ LONGEST = 10.0
 MOST_SEARCHED = 256
 """Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
 
-USUAL, LONG, MOST_PLAYED = 2000, 5, 40_000
-"""Requests at least where nobody says how many; times what a request may take, in which they come; and requests at most."""
+MOST_PLAYED = 40_000
+"""Requests at most where nobody says how many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +71,7 @@ class Side:
         cells: alike, of which this is one.
         words: overrides that say how many requests are played, where nobody did.
         asked: devices that there are for all cells; 0 where the fewest are asked for.
+        typed: overrides of the question.
     """
 
     chip: str
@@ -82,6 +86,7 @@ class Side:
     cells: int = 1
     words: tuple[str, ...] = ()
     asked: int = 0
+    typed: tuple[str, ...] = ()
 
     @property
     def breaks(self) -> str:
@@ -127,6 +132,22 @@ class Asked:
     ffn: bool = False
 
 
+OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
+"""Leaves that only prefill instances read."""
+
+
+def unread(one: Candidate, words: Sequence[str]) -> list[str]:
+    """Overrides that somebody typed and that nothing of a deployment reads: with its own words, they are left out."""
+    together = not one.apart
+    found = []
+    for word in words:
+        address = word.lstrip("+").partition("=")[0]
+        targets = matching([leaf for leaf, _, _ in leaves(one.design)], address) if address.startswith("mapping.") else []
+        if targets and (all(beside(one.design, leaf) for leaf in targets) or (together and address in OF_PREFILL)):
+            found.append(word)
+    return found
+
+
 def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
     """What chips can serve, each by its best deployment.
 
@@ -138,7 +159,7 @@ def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
         DesignError: what cannot be asked, in one line.
     """
     asked = parsed(words)
-    sides = [_side(chip, asked, trust) for chip in asked.chips]
+    sides = [replace(_side(chip, asked, trust), typed=asked.overrides) for chip in asked.chips]
     if len(sides) == 1 and sides[0].why:
         raise DesignError(f"capacity: {sides[0].why}")
     return sorted(sides, key=lambda side: _place(side, asked)) if asked.by else sides
@@ -221,18 +242,6 @@ def _counted(asked: Asked, count: int) -> Asked:
     return replace(asked, overrides=(*asked.overrides, f"workload.requests={count}"))
 
 
-def may_take(load: Load, bounds: Bounds) -> float:
-    """What a request of mean length may take, by the longest bounds that there are. [s]"""
-    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
-    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
-    return ttft + float(load.requests.output.mean()) * tpot
-
-
-def enough(load: Load, bounds: Bounds, rate: float) -> int:
-    """Requests that tell what goes on for long: they come for `LONG` times what one may take."""
-    return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
-
-
 def _in_cells(chip: str, asked: Asked, trust: bool, most: int) -> Side:
     """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
 
@@ -294,6 +303,9 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
         DesignError: what cannot be asked of it.
     """
     words = [f"chip={chip}", *asked.overrides]
+    counts = _counts(asked)
+    fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
+    words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):
         words.insert(1, "workload=serving")
     if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
@@ -317,7 +329,26 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     bounds = bounds_of(load, asked.share)
     if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
         raise DesignError("ffn: attention apart from FFNs is of boxes of dies, as chip=h800_ep or chip=h100_ep; leave it out")
-    return Kinds(usual, load, ffn=asked.ffn), bounds, _space(config, usual, words)
+    knobs = _space(config, usual, words)
+    if fixed:  # what is said of prefill instances has been looked at; there need be none
+        usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0)))
+    return Kinds(usual, load, ffn=asked.ffn, counts=counts), bounds, knobs
+
+
+def _counts(asked: Asked) -> dict[str, int]:
+    """How many instances somebody says that there are, by address."""
+    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
+    for address in ("workload.rate", "workload.scale"):
+        if said.get(address, "largest") != "largest":
+            raise DesignError(
+                f"{address}: dse capacity looks for the largest rate; leave it out, or say rate='10 Hz' for the fewest devices"
+            )
+    return {address: int(said[address]) for address in (INSTANCES, PREFILL) if said.get(address, "").isdigit()}
+
+
+def _said_of_prefill(asked: Asked) -> bool:
+    """Whether somebody says something of prefill instances, how many there are apart."""
+    return any(word.partition("=")[0] in OF_PREFILL for word in asked.overrides)
 
 
 def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
@@ -335,13 +366,13 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -
     found, refused = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
     side = Side(chip, load, bounds, devices, (), tuple(found), refused)
     if not found:
-        return replace(side, why=_why_none(chip, refused, devices))
+        return replace(side, why=_why_none(chip, refused, devices, kinds, knobs))
     with Progress(f"capacity of {chip} on {devices}") as progress, ThreadPoolExecutor(threads()) as several:
         tried = raced(found, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None:
             best, drawn = curve(side.best, load, bounds, several)
-            others = beside(found, tried, load, bounds, several)
+            others = compared(found, tried, load, bounds, several)
             every = [best if one is side.best else one for one in (*tried, *others)]
             side = replace(side, tried=tuple(_priced(one, load) for one in every), curve=drawn)
     if side.best is None:
@@ -367,7 +398,7 @@ def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space)
             few, many = many, many * 2
             if many > MOST_SEARCHED:
                 found, refused = candidates(kinds, bounds, knobs, few, apart=asked.apart)
-                why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, refused, few)
+                why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, refused, few, kinds, knobs)
                 side = Side(chip, load, bounds, few, (), tuple(found), refused)
                 return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
         while many - few > 1:
@@ -385,9 +416,10 @@ def _priced(one: Tried, load: Load) -> Tried:
     return replace(one, price=price, per_mtoken=per_mtoken)
 
 
-def _why_none(chip: str, refused: Mapping[str, int], devices: int) -> str:
+def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Kinds, knobs: Space) -> str:
     if not refused:
-        return f"{chip}: no instance of the space is of {devices} devices or fewer"
+        least = "" if kinds.by_chip else f"; the smallest takes {fewest(kinds, knobs)}"
+        return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
     return f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
 

@@ -140,9 +140,15 @@ class Candidate:
 class Kinds:
     """Kinds of instances, each looked at once, however many instances of it a deployment has."""
 
-    def __init__(self, usual: Question, load: Load, *, ffn: bool = False) -> None:
-        """Of a question without knobs, and what is served; `ffn` asks for those with FFNs on dies of their own, too."""
-        self.usual, self.load, self.ffn = usual, load, ffn
+    def __init__(self, usual: Question, load: Load, *, ffn: bool = False, counts: Mapping[str, int] | None = None) -> None:
+        """Of a question without knobs, and what is served.
+
+        Args:
+            usual, load: these.
+            ffn: whether those with FFNs on dies of their own are looked at, too.
+            counts: of instances that somebody says, by address; none where they follow from the devices.
+        """
+        self.usual, self.load, self.ffn, self.counts = usual, load, ffn, counts or {}
         self._limits: dict[str, str] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
 
@@ -198,7 +204,7 @@ def candidates(
     """
     found: dict[int, Candidate] = {}
     refused: dict[str, int] = {}
-    load, plans = kinds.load, list(_plans(kinds.usual, knobs, devices, apart=apart, ffn=kinds.ffn))
+    load, plans = kinds.load, list(_plans(kinds, knobs, devices, apart=apart))
     # a table of prices has the points of those of smaller iterations: the largest are looked at first
     for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
         values, divided = plans[place]
@@ -213,6 +219,13 @@ def candidates(
     kept = [found[place] for place in sorted(found)]
     kept = kept if every else _balanced(_of_room(kept, load))
     return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+
+
+def fewest(kinds: Kinds, knobs: Space) -> int:
+    """Devices of the smallest deployment that a space has, of as many instances as are said."""
+    base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)
+    prefill, decode = ([_each(base, _leaves(knobs, row), phase) for row in _rows(knobs)] for phase in PHASE)
+    return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
 
 
 def of_most(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> float:
@@ -296,25 +309,23 @@ def _balanced(found: Sequence[Candidate]) -> list[Candidate]:
     return [one for one in found if not one.apart or id(one) in kept]
 
 
-def _plans(
-    usual: Question, knobs: Space, devices: int, *, apart: bool, ffn: bool = False
-) -> Iterator[tuple[dict[str, Any], bool]]:
+def _plans(kinds: Kinds, knobs: Space, devices: int, *, apart: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     """Leaves of each deployment on so many devices at most, and whether phases are apart."""
-    base = usual.base
+    base = kinds.usual.base
     rows = [_leaves(knobs, values) for values in _rows(knobs)]
-    if ffn:
+    if kinds.ffn:
         rows = [one for row in rows for one in _with_ffns_apart(base, row)]
     if software_of(base.mapping) == SERVED_PIPELINES:
         cores = [int(row.get(CORES, at(base, CORES))) for row in rows]
         yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
         return
-    said = int(at(base, INSTANCES)), int(at(base, PREFILL))
+    said, prefills = kinds.counts.get(INSTANCES, 0), int(at(base, PREFILL))
     for leaves in rows:
         each = [_each(base, leaves, phase) for phase in PHASE]
-        if not said[1] and each[0] == each[1] and each[0] <= devices:
-            many = devices // each[0]
+        many = said or devices // each[0]
+        if not prefills and each[0] == each[1] and 0 < many * each[0] <= devices:
             yield {**leaves, INSTANCES: many, **_system(base, (many * each[0],))}, False
-    if not apart:
+    if not apart or kinds.counts.get(PREFILL) == 0:
         return
     policy = "mapping.serving.policy"
     pools = [
@@ -326,8 +337,9 @@ def _plans(
     rule = {policy: "prefill_first"} if policy in knobs.targets else {}
     for both in _distinct(leaves | decode | rule for leaves in _distinct(pools) for decode in _distinct(decodes)):
         each = [_each(base, both, phase) for phase in PHASE]
-        for prefill in _shares(base, (devices - each[1]) // each[0]):
-            if many := _left(base, devices, prefill * each[0]) // each[1]:
+        for prefill in _shares(base, (devices - each[1]) // each[0], prefills):
+            left = _left(base, devices, prefill * each[0]) // each[1]
+            if (many := said or left) and many <= left:
                 sizes = (prefill * each[0], many * each[1])
                 yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
 
@@ -397,9 +409,11 @@ def _left(base: Design, devices: int, taken: int) -> int:
     return max(devices // cols - -(-taken // cols), 0) * cols
 
 
-def _shares(base: Design, most: int) -> Iterable[int]:
-    """How many instances may prefill: any number; of many dies, whose links are shared otherwise by each, powers of two."""
+def _shares(base: Design, most: int, said: int) -> Iterable[int]:
+    """How many instances may prefill: what is said, or any number; of many dies, whose links they share, powers of two."""
     every = range(1, most + 1)
+    if said:
+        return [said] if said in every else []
     return every if software_of(base.mapping) not in DIES else [many for many in every if many & (many - 1) == 0]
 
 

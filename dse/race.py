@@ -33,6 +33,9 @@ full, and is searched by itself."""
 OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
 """Times the largest rate, at which the best deployment is drawn."""
 
+USUAL, LONG = 2000, 5
+"""Requests at least where nobody says how many; and times what a request may take, in which they come."""
+
 
 @dataclass(frozen=True, eq=False)
 class Tried:
@@ -57,6 +60,18 @@ class Tried:
     def rate(self) -> float:
         """The largest rate; 0 where it is not known. [1/s]"""
         return self.capacity.rate if self.capacity else 0.0
+
+
+def may_take(load: Load, bounds: Bounds) -> float:
+    """What a request of mean length may take, by the longest bounds that there are. [s]"""
+    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
+    return ttft + float(load.requests.output.mean()) * tpot
+
+
+def enough(load: Load, bounds: Bounds, rate: float) -> int:
+    """Requests that tell what goes on for long: they come for `LONG` times what one may take."""
+    return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
 
 def threads() -> int:
@@ -102,7 +117,7 @@ def _known(one: Candidate, tried: Sequence[Tried], best: float) -> bool:
     )
 
 
-def beside(
+def compared(
     found: Sequence[Candidate], tried: Sequence[Tried], load: Load, bounds: Bounds, several: ThreadPoolExecutor
 ) -> list[Tried]:
     """Of each other kind of instance the one of the best estimate, searched for its own rate, to compare the best with."""
@@ -157,7 +172,8 @@ def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: fl
     found = largest(at_rate, bounds, len(load.requests), guess, near)
     if math.isinf(found.rate):
         raise DesignError(
-            f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more"
+            f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more, as "
+            f"{max(2 * len(load.requests), enough(load, bounds, one.unbound))}"
         )
     return Tried(one, found, points=tuple(points))
 

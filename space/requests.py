@@ -246,6 +246,14 @@ class Requests:
         before = np.where(self.turns == 0, -1, self.before)
         return replace(self, before=before, think=np.zeros(len(self)), arrival=np.zeros(len(self)), users=0)
 
+    def again(self, times: int) -> "Requests":
+        """The same requests so many times, of those that come at once and wait for no answer.
+
+        >>> requests([(8, 1), (9, 2)], [0.0, 0.0]).again(2).prompt.tolist()
+        [8, 9, 8, 9]
+        """
+        return self._rows(np.tile(np.arange(len(self)), times), np.tile(self.arrival, times))
+
     @property
     def sessions(self) -> Array:
         """The row of each request's first turn."""

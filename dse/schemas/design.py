@@ -177,6 +177,7 @@ DEPLOYMENT = closed(
     {
         "deployment": text("in words"),
         "overrides": each(text(), "what gives it to dse evaluate"),
+        "left_out": each(text(), "of what was typed, that nothing of it reads and dse evaluate would refuse"),
         "phases": one_of(["apart", "together"], "whether some instances only prefill"),
         "devices": whole(),
         "max_rate_hz": number("requests/s; the largest that keeps the bounds"),

@@ -47,6 +47,12 @@ included; a prompt from its first chunk to its first token, the mean [s]; reques
 NINETY_NINE = 2.326
 """Standard deviations above the mean that 99 % of a normal distribution are below."""
 
+MANY = 64.0
+"""Requests of an instance from which on it is no matter where in a turn a prompt comes."""
+
+TINY = 1e-12
+"""Of the likeliest term of a sum, what is left out."""
+
 FEW = 8
 """Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
 
@@ -224,6 +230,43 @@ def iterated(price, of, load, prompts, lane, period, full, found):
 
 
 @released
+def met(instances, held):
+    """Requests that a prompt finds decoding where it goes, over those that an instance has in the mean: E floor(N / n) / held.
+
+    In turn, one of n instances has every n-th request: of N that are still there, Poisson of mean n held, it has the n-th
+    before, the 2n-th and so on. The one that holds the fewest has about as many: prompts go where they interrupt least.
+
+    Args:
+        instances: n.
+        held: requests that decode, of an instance. [1]
+
+    >>> met(1, 0.5), round(met(2, 0.117), 2), round(met(3, 1.23), 2)
+    (1.0, 0.2, 0.73)
+    """
+    if instances <= 1 or held <= 0:
+        return 1.0
+    if held > MANY:  # as many over each multiple
+        return 1 - (1 - 1 / instances) / (2 * held)
+    mean = instances * held
+    # from the likeliest number on, so that no term is lost: the sums over all are divided by each other
+    first = int(mean)
+    found, whole = 0.0, 0.0
+    for way in range(2):
+        number, term = first, 1.0
+        while number >= 0 and term > TINY:
+            if way == 0 or number < first:
+                found += term * (number // instances)
+                whole += term
+            if way == 0:
+                number += 1
+                term *= mean / number
+            else:
+                term *= number / mean
+                number -= 1
+    return found / whole / held
+
+
+@released
 def gapped(price, of, load, prompts, rate, share, found):
     """The time between two tokens of a request that a share of all such times keep. [s]
 
@@ -244,6 +287,7 @@ def gapped(price, of, load, prompts, rate, share, found):
     if not of.prefills:
         return step
     own = min(rate / lanes * prompts[1] * found.period, chunks_at_once(of, found.decodes))
+    own *= met(of.instances, rate / of.instances * load.further * found.period)
     some = 1 - math.exp(-max(own, of.stages * own))
     if some <= 1 - share:
         return step

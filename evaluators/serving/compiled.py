@@ -377,6 +377,7 @@ def _prefill(s, here, pool, lane, t, room, new):
         if q.fetch > 0:
             f.cells += cells(s, pool, q.fetch)
             s.total[0].fetched += q.fetch
+            q.fetch = 0
         q.done = q.begun = hit
         remember(s, here, pool, q, hit)
         s.total[0].reused += hit

@@ -159,25 +159,6 @@ class Served:
         return self.state.requests[name]
 
 
-def _refuse_hosted(requests: Requests, pools: int) -> None:
-    """Where prefixes go to the host, one pool does all, and a request names each of its blocks once."""
-    if pools > 1:
-        raise DesignError(
-            "mapping.serving.host_capacity: prefixes go to the host where the same devices prefill and decode;"
-            " leave out mapping.serving.prefill_instances, or host_capacity"
-        )
-    if not len(requests.hashes):
-        return
-    of = np.repeat(np.arange(len(requests)), np.diff(requests.starts))
-    order = np.lexsort((requests.hashes, of))
-    twice = (np.diff(of[order]) == 0) & (np.diff(requests.hashes[order]) == 0)
-    if twice.any():
-        raise DesignError(
-            f"mapping.serving.host_capacity: request {of[order][:-1][twice][0] + 1} names one block of tokens twice;"
-            " give blocks at different places different names, or leave out host_capacity"
-        )
-
-
 def serve(
     requests: Requests,
     pools: Sequence[Pool],
@@ -219,8 +200,6 @@ def serve(
         raise DesignError(f"transfer: {sent.layers} layers; give those of the model, or 0 for caches that go whole")
     if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
         raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
-    if any(pool.hosted for pool in pools):
-        _refuse_hosted(requests, len(pools))
     for pool in pools:
         if pool.pooled and len(requests.hashes) and requests.block % pool.memory.block:
             raise DesignError(

@@ -19,7 +19,8 @@ on the rate meet ([denning1978]). It is *saturated* above 1, where answers take 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -269,14 +270,39 @@ def offered_load(served: Served) -> float:
 
 
 def saturated(of: Deployment, requests: Requests) -> float:
-    """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]"""
-    completed = np.sort(of.serve(requests.at_once())["completed"])
+    """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]
+
+    Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together hide it: one instance of
+    several that are alike is played, and the requests come again and again. Not where caches or answers tie them together.
+    """
+    times, (of, requests) = 1, (of, requests.at_once())
+    if len(requests) < ROUNDS * at_once(of, requests) and not (len(requests.before) or _reuses(of, requests)):
+        if len(of.pools) == 1:
+            times, of = of.pools[0].instances, of._replace(pools=(replace(of.pools[0], instances=1),))
+        requests = requests.again(ceil(ROUNDS * at_once(of, requests) / len(requests)))
+    completed = np.sort(of.serve(requests)["completed"])
     count = len(completed)
     first, last = (count // 10, count - 1 - count // 10) if count >= FEW else (0, count - 1)
     begin = float(completed[first]) if count >= FEW else 0.0
     over = float(completed[last]) - begin
-    return (last - first) / over if over > 0 and last > first else count / float(completed[-1])
+    return times * ((last - first) / over if over > 0 and last > first else count / float(completed[-1]))
 
+
+def at_once(of: Deployment, requests: Requests) -> int:
+    """Requests of mean lengths that run at a time, as many as batches and memory have room for."""
+    last = of.pools[-1]
+    needed = last.memory.needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))
+    room = last.memory.buffers or (last.memory.blocks + last.memory.pages) // max(1, needed)
+    return last.instances * max(1, min(last.batch, room))
+
+
+def _reuses(of: Deployment, requests: Requests) -> bool:
+    """Whether prompts may be taken from caches, so that the same ones again are others."""
+    return bool(len(requests.starts)) and any(pool.prefix or pool.pooled for pool in of.pools)
+
+
+ROUNDS = 4
+"""Requests for each that runs at a time, for the middle of a closed loop to be of a long one (within 10 % of random ones)."""
 
 FEW = 100
 """Requests below which the first and the last ones of a closed loop count as well."""

@@ -21,7 +21,7 @@ def match(s, here, pool, q):
     What it would share is noted in the request: hash blocks, and the blocks of those that others hold.
     """
     ring, positions = s.cache[here.number], 0
-    q.matched = q.spared = q.fetch = 0
+    q.matched = q.spared = 0
     while q.matched < q.hashed:
         entry = ring[s.hashes[q.first_hash + q.matched]]
         reach = positions + entry.steps * pool.block
@@ -29,8 +29,6 @@ def match(s, here, pool, q):
             break
         positions = reach
         q.matched += 1
-        if entry.host:
-            q.fetch += entry.steps * pool.block
         if entry.held > 0:
             q.spared += entry.steps * pool.each
         if entry.steps * pool.block < pool.prefix_block:
@@ -40,13 +38,14 @@ def match(s, here, pool, q):
 
 @piece
 def share(s, here, pool, q):
-    """A request holds what it has just matched; what is not in use otherwise is now."""
+    """A request holds what it has just matched: what nobody used is in use now, and what is on the host comes back, once."""
     ring = s.cache[here.number]
     for k in range(q.first_hash, q.first_hash + q.matched):
         entry = ring[s.hashes[k]]
         if entry.host:
             _bring(ring, pool, here, entry)
             entry.there = True
+            q.fetch += entry.steps * pool.block
             here.used += entry.steps * pool.each
         elif entry.held == 0:
             _unlink(ring, pool, here, entry)

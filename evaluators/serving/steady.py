@@ -21,6 +21,13 @@ STEPS = 48
 """Numbers of decoding requests that are tried, from one to the most, in equal ratios."""
 
 
+FEWER = 6
+"""Halvings of the number of decoding requests below one that are tried."""
+
+TINY = 1e-9
+"""By how much more an iteration may have than there is room for, by rounding."""
+
+
 class Steady(NamedTuple):
     """The steady state of the largest rate.
 
@@ -64,6 +71,8 @@ def paces(pools: Sequence[Pool], requests: Requests) -> Paces:
     further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
     alone, full = _prompt(first, prompt), _full(first, requests)
     together, decodes = min(alone, full), _counts(last, context)
+    if len(pools) == 1:
+        decodes = [*_fewer(last, prompt, further), *decodes]
     # while a request makes its tokens, as many prompts come as requests decode: one in the mean for each
     each = [
         _decode(last, count, context) if len(pools) == 2 else _mixed(last, count, prompt, further, context, together)
@@ -91,8 +100,7 @@ def fastest(pools: Sequence[Pool], paces: Paces, *, tpot: float) -> Steady:
     first, last = pools[0], pools[-1]
     token = paces.each / last.expected
     rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)
-    if len(pools) == 2:
-        rates = np.minimum(rates, first.instances * first.stages / paces.together)
+    rates = np.minimum(rates, first.instances * first.stages / paces.together)
     best = int(np.argmax(rates))
     if not rates[best] > 0:
         return Steady(0.0, paces.prompt, np.inf, 0.0)
@@ -120,7 +128,26 @@ def _counts(pool: Pool, context: float) -> list[float]:
     return sorted({*np.round(np.geomspace(1.0, most, STEPS)).tolist(), float(int(most))})
 
 
+def _fewer(pool: Pool, prompt: float, further: float) -> list[float]:
+    """Requests that decode in the mean where that is less than one: with long prompts, or few further tokens.
+
+    From as many as decode where every iteration has all the prompts that it has room for, down in halves.
+    """
+    rule = pool.policy
+    if not rule.mixed:
+        most = 1.0
+    elif rule.chunked:
+        budget = float(rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens)
+        of_row = float(rule.chunk) / rule.unit if rule.unit else 1.0
+        most = budget / (prompt / further + (1 + pool.guesses) * of_row)
+    else:
+        most = max(1.0, most_prompts(rule, pool.batch, int(prompt)) / prompt) * further
+    return [min(most, 1.0) / 2**halves for halves in range(FEWER, -1 if most < 1 else 0, -1)]
+
+
 def _decode(pool: Pool, decodes: float, context: float) -> float:
+    """Of an iteration without prompts, in which one request decodes at least. [s]"""
+    decodes = max(decodes, 1.0)
     return float(seconds(pool.price, 0.0, 0.0, decodes, decodes * context, 0.0, 0.0))
 
 
@@ -147,7 +174,10 @@ def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: f
         # a prompt stops all decodes of its instance; of as many prompts as requests decode
         return _decode(pool, decodes, context) + decodes * together / further
     if not rule.chunked:  # whole prompts: as many as come, or those that waited until an iteration was full
-        room = min(float(most_prompts(rule, pool.batch, int(prompt))) / prompt, decodes)
+        most = float(most_prompts(rule, pool.batch, int(prompt))) / prompt
+        if decodes / further > max(1.0, most) * (1 + TINY):
+            return np.inf
+        room = min(most, decodes)
         return min(_whole(pool, prompts, decodes, prompt, further, context) for prompts in {decodes / further, room})
     rows = decodes * (1 + pool.guesses)
     budget = float(rule.tokens) - rows
@@ -157,8 +187,9 @@ def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: f
         return np.inf
     # iterations with prompts are full, the others have none
     full = each / budget
-    if full > 1:
+    if full > 1 + TINY:
         return np.inf
+    full = min(full, 1.0)
     chunk = min(budget, prompt)
     past = max(0.0, (prompt - chunk) / 2)
     pairs = budget * (past + chunk / 2)

@@ -456,7 +456,7 @@ def take(
         m["old"] = OrderedDict((h, None) for h in m["old"] if not m["shared"][h]["users"])
         for h, of in back.items():
             blocks = [block_of(world, m) for _ in range(of["blocks"])]
-            m["shared"][h] = {"blocks": blocks, "users": 1, "positions": of["positions"]}
+            m["shared"][h] = {"blocks": blocks, "users": names.count(h), "positions": of["positions"]}
         match = [m["shared"][h] for h in names]
     for _ in range(blocks_of(pool, r["steps"]) - sum(len(entry["blocks"]) for entry in match)):
         r["memory"].append(block_of(world, m))

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from dse.build import question
 from dse.capacities import leave, record
-from dse.capacity import ORDERS, _place, capacity, parsed
+from dse.capacity import ORDERS, _place, capacity, parsed, unread
 from dse.compose import compose, folder_of
 from dse.deployments import Candidate, of_most, of_prompts
 from dse.evaluators import evaluate
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, bounds_of, largest, spent
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
+from dse.evaluators.serving.measures import saturated
 from dse.evaluators.serving.policy import SHIPPED, policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Stop, Transfer
@@ -129,6 +130,33 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     most = of_most(of.pools, paces(of.pools, asked), load, bounds)
     assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 4), st.integers(1, 12))
+def test_few_further_tokens_and_long_prompts_have_a_steady_state(seed: int, output: int, times: int) -> None:
+    """Less than one request decodes in the mean; with one token none does. The loop in the end serves that."""
+    of, asked = _draw(seed)
+    of = of._replace(pools=tuple(replace(pool, memory=Memory(20_000), batch=16) for pool in of.pools))
+    asked = replace(asked, prompt=times * asked.prompt, output=np.minimum(asked.output, output)).drawn(2000, seed)
+    found, served = steady(of, asked, tpot=np.inf).rate, saturated(of, asked)
+    assert 0.5 < served / found < 2.0
+
+
+def test_prompts_longer_than_a_budget_are_searched() -> None:
+    """14 chunks a prompt, and one further token: no chunked deployment is left out for what its estimate says."""
+    words = ["chip=h100", "model=qwen3_1b7", "devices=2", "workload.prompt=7000", "workload.ttft=1 s", "workload.tpot=50 ms"]
+    knobs = [
+        "mapping.both.tp=1",
+        "space=empty",
+        "+space.mapping.serving.tokens=choice(512, 1024)",
+        "mapping.serving.policy=chunked",
+    ]
+    for output in (1, 2):
+        (side,) = capacity([*words, *knobs, f"workload.output={output}", "workload.requests=400", "apart=false"])
+        assert side.best is not None
+        assert 0.7 < side.best.rate / side.best.candidate.estimate.rate < 1.4
+        assert all(one.estimate.rate > 0.3 * side.best.rate for one in side.candidates)
 
 
 def test_no_wafer_serves_more_than_it_may() -> None:
@@ -391,3 +419,42 @@ def test_words_are_told_from_overrides() -> None:
     asked = parsed(["chip=[h200,h100]", "rate='10 Hz'", "percentile=99", "model=qwen3_32b", "apart=false"])
     assert (asked.chips, asked.rate, asked.share, asked.apart) == (("h200", "h100"), 10.0, 0.99, False)
     assert asked.overrides == ("model=qwen3_32b",)
+
+
+SMALL = ("chip=h100", "model=qwen3_1b7", "devices=4", "workload.prompt=700", "workload.output=30", "workload.requests=1500",
+         "workload.ttft=100 ms", "workload.tpot=8 ms", "space=empty", "+space.mapping.both.tp=choice(1, 2)")  # fmt: skip
+
+
+@pytest.mark.parametrize(("instances", "prefill"), [(1, None), (2, None), (2, 1), (1, 3), (1, 0), (3, 0)])
+def test_as_many_instances_as_are_said(instances: int, prefill: int | None) -> None:
+    words = [f"mapping.serving.instances={instances}"]
+    words += [] if prefill is None else [f"mapping.serving.prefill_instances={prefill}"]
+    (side,) = capacity([*SMALL, *words])
+    assert side.candidates
+    for one in side.candidates:
+        assert one.values["mapping.serving.instances"] == instances
+        assert prefill is None or one.values.get("mapping.serving.prefill_instances", 0) == prefill
+    with pytest.raises(DesignError, match="the smallest takes 9"):
+        capacity([*SMALL, "mapping.serving.instances=9"])
+
+
+def test_what_only_some_deployments_read_is_kept_by_those() -> None:
+    """Caches that go layer by layer: pools apart send them so; alike instances send none, and say that nothing reads it."""
+    words = ["mapping.serving.transfer=by_layer", "mapping.serving.prefill_policy=chunked"]
+    (side,) = capacity([*SMALL, *words])
+    apart = [one for one in side.candidates if one.apart]
+    assert apart
+    assert all(one.at(side.load.requests).transfer.layers > 0 for one in apart)  # type: ignore[union-attr]
+    assert all(one.pools[0].policy.chunked and unread(one, side.typed) == [] for one in apart)
+    together = [one for one in side.candidates if not one.apart]
+    assert together
+    assert all(unread(one, side.typed) == words for one in together)
+    for best in record([side])["chips"][0]["deployments"]:
+        left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best["left_out"])]
+        question(config := compose(["workload=serving", *left, *best["overrides"]]), folder_of(config))
+
+
+@pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.scale=2"])
+def test_a_rate_that_is_looked_for_is_not_said(word: str) -> None:
+    with pytest.raises(DesignError, match="looks for the largest rate"):
+        capacity([*SMALL, word])

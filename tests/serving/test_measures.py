@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.serving.kvcache import Memory
-from dse.evaluators.serving.loop import Pool, Served, serve
-from dse.evaluators.serving.measures import CLEAR, Slo, measures, offered_load, verdict
+from dse.evaluators.serving.loop import Deployment, Pool, Served, serve
+from dse.evaluators.serving.measures import CLEAR, Slo, measures, offered_load, saturated, verdict
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, linear
 from dse.evaluators.serving.state import Stop, Transfer
@@ -176,3 +176,18 @@ def test_prefix_reuse_in_a_public_trace_is_what_is_stated_beside_it() -> None:
     reused = measures(serve(spaced, [pool]))["prefix_reused"]
     assert reused == pytest.approx(0.374, abs=0.0005)
     assert many.reusable == pytest.approx(reused, rel=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9))
+def test_saturation_is_that_of_many_requests_however_few_come(seed: int) -> None:
+    """Fewer requests than run at a time end together, and would say anything from half to ten times the rate."""
+    rng = np.random.default_rng(seed)
+    count, batch, instances = int(rng.integers(10, 150)), int(rng.integers(4, 65)), int(rng.integers(1, 4))
+    some = np.stack([rng.integers(1, 600, count), rng.integers(1, 80, count)], axis=1)
+    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
+    rule = policy(str(rng.choice(["chunked", "prefill_first", "orca", "fusion"])))
+    pool = Pool(price, rule, Memory(20_000), instances, batch=batch)
+    of = Deployment((pool,), None, "least_loaded")
+    few, many = (requests(np.tile(some, (times, 1))).arriving("poisson", rate=1.0) for times in (1, 1 + 20_000 // count))
+    assert saturated(of, few) == pytest.approx(saturated(of, many), rel=0.25)

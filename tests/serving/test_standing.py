@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dse.build import Question
 from dse.evaluators import evaluate, explain, fidelities
+from dse.evaluators.serving.balance import met
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import Slo, measures, saturated
@@ -130,6 +131,34 @@ def test_full_lanes_do_not_wait_a_pass_for_every_prompt_of_another(stages: int) 
     asked = requests(np.stack([np.full(3000, 100), rng.geometric(1 / 60, 3000) + 1], 1), np.cumsum(rng.exponential(1, 3000)))
     of = Deployment((pool,), None, "least_loaded")
     assert standing([of], asked)[0]["saturated"] == pytest.approx(saturated(of, asked), rel=0.1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.floats(0.01, 90.0), st.integers(0, 10**6))
+def test_a_prompt_finds_what_is_left_of_every_nth_request(instances: int, held: float, seed: int) -> None:
+    left = np.random.default_rng(seed).poisson(instances * held, 200_000) // instances
+    assert met(instances, held) == pytest.approx(
+        left.mean() / held, rel=0.05, abs=5 * (left.var() + 1e-4) ** 0.5 / 200_000**0.5 / held
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_few_gaps_have_a_prompt_where_it_goes_to_who_decodes_least(seed: int) -> None:
+    """Prompts that take ten times an iteration: the loop's share of gaps that are long, which the p99 follows."""
+    rng = np.random.default_rng(seed)
+    instances, held = int(rng.integers(2, 6)), float(rng.uniform(0.3, 3))
+    price, further = linear(0.01, 1e-4, decode_request=1e-5), int(rng.integers(50, 150))
+    asked = requests([(1000, 1 + further)] * 8000).arriving("poisson", rate=held * instances / further / 0.011, seed=seed)
+    of = Deployment((Pool(price, policy("orca"), Memory(10**6), instances, batch=64),), None, "least_loaded")
+    run, found = of.serve(asked), standing([of], asked)[0]
+    gaps = run.state.gaps[run.state.gaps["count"] > 0]
+    long = gaps["count"][gaps["seconds"] / gaps["count"] > 0.05].sum() / gaps["count"].sum()
+    each = asked.rate / instances * found["period"]
+    estimate = each * met(instances, each * further)
+    assert estimate == pytest.approx(long, rel=0.45)
+    assert abs(estimate / long - 1) < abs(each / long - 1)
+    if not 0.6 < long / 0.01 < 1.5:  # nearer than that, a draw of arrivals decides on which side of it a percentile is
+        assert found["tbt_p99"] == pytest.approx(measures(run, Slo())["tbt_p99"], rel=0.1)
 
 
 def test_deployments_that_share_prices_are_solved_as_if_they_were_alone() -> None:

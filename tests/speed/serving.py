@@ -113,6 +113,48 @@ def drawn(words: Sequence[str]) -> float:
     return time.process_time() - start
 
 
+DEPLOYMENTS = 100
+
+
+def several(count: int, seed: int) -> tuple[float, float]:
+    """CPU seconds of so many deployments of Mooncake's trace, the file once, and iterations a second of the loop.
+
+    They differ in instances, policy, budget, batch, where prefixes are kept and who gets which request.
+    """
+    rng, start = np.random.default_rng(seed), time.process_time()
+    many, usual, iterations = read(TRACES / "mooncake_conversation.jsonl"), _mooncake(), 0.0
+    for _ in range(count):
+        rule = policy(str(rng.choice(["chunked", "prefill_first"])), tokens=int(rng.choice([1024, 2048, 4096])))
+        kept = rng.random() < 0.5
+        pool = replace(
+            usual, policy=rule, instances=int(rng.integers(4, 17)), batch=int(rng.choice([32, 64, 128])),
+            memory=Memory(60_000 if kept else 40_000), prefix=0 if kept else 20_000, pooled=kept,
+        )  # fmt: skip
+        routing = str(rng.choice(["round_robin", "least_loaded", "cache_aware"]))
+        served = serve(many, [pool], routing=routing)
+        measures(served)
+        iterations += served.total["iterations"]
+    spent = time.process_time() - start
+    return spent, iterations / spent
+
+
+def pipelines() -> float:
+    """Iterations a second of the loop on 64 tiles: pipelines of Qwen3-4B, 2,000 requests of Azure's trace."""
+    from dse.build import question
+    from dse.compose import compose, folder_of
+    from dse.evaluators.judges.serving import deployer
+
+    words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]
+    config = compose([*words, "workload.requests=2000", "workload.clip=8192", "workload.rate=4 Hz"])
+    asked = question(config, folder_of(config))
+    load = asked.workload.cases[0]
+    of = deployer(asked.base, load, ())(load.requests)
+    of.serve(load.requests)
+    start = time.process_time()
+    served = of.serve(load.requests)
+    return float(served.total["iterations"]) / (time.process_time() - start)
+
+
 def loops() -> list[tuple[str, str, str]]:
     if not TRACES.exists():
         return [("serving loop", "the traces are not beside this checkout", "")]
@@ -130,6 +172,11 @@ def loops() -> list[tuple[str, str, str]]:
         what = f"designs of {name} on 1,000 requests of Azure's trace, {DESIGNS} drawn"
         minutes = 10_000 * seconds / DESIGNS / 2 / 60
         lines.append((what, f"{DESIGNS / seconds:.0f} designs/s CPU", f"10,000 on two cores: {minutes:.1f} min"))
+    several(2, 1)
+    seconds, rate = several(DEPLOYMENTS, 0)
+    what = f"{DEPLOYMENTS} deployments of Mooncake's trace, {rate:,.0f} iterations/s with metrics"
+    lines.append((what, f"{seconds:.0f} s CPU, {seconds / 2:.0f} s on two cores", "120 s"))
+    lines.append(("serving loop, pipelines of 64 tiles", f"{pipelines():,.0f} iterations/s", "2,000,000"))
     return lines
 
 
