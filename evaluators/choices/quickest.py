@@ -49,6 +49,9 @@ NEVER = 2**62
 
 ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
 
+STEPS = {ROOM: ROOMS, RATE: RATES}
+"""Of what may differ within a structure."""
+
 DESIGNS = 2048
 """Designs that are timed together, likewise."""
 
@@ -102,7 +105,7 @@ def quickest(kernel: Kernel, chip: Chip, said: Any) -> Sizes:
         chip: where; leaves are numbers or of shape (designs,).
         said: what is chosen already, likewise; 0 for what is not.
     """
-    on = structures(chip, said, {ROOM: ROOMS, RATE: RATES})
+    on = structures(chip, said, STEPS)
     sizes = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
     return tuple(sizes) if on.many else tuple(size.item() for size in sizes)
 
