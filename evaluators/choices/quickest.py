@@ -175,13 +175,11 @@ def _distinct(sizes: Array) -> tuple[Array, Array]:
     return sizes[:, first], which
 
 
-def _compared(
-    kernel: Kernel, chip: Chip, room: Array, sizes: Sizes, turn: Array
-) -> tuple[Sizes, Array, Any, Array]:
+def _compared(kernel: Kernel, chip: Chip, room: Array, sizes: Sizes, turn: Array) -> tuple[Sizes, Array, Any, Array]:
     """Candidates by memory: sizes, memory, work, and at each rate which are faster than all that need less.
 
     Args:
-        kernel, chip: as of `Kernel`; leaves of structures have the shape (structures, 1), and rates (rates, structures or 1, 1).
+        kernel, chip: as of `Kernel`; leaves of structures have the shape (structures, 1), rates (rates, structures or 1, 1).
         room: shape (structures, 1).
         sizes: shape (candidates,).
         turn: of those that need as much memory, which comes first on a structure, shape (structures, candidates); `NEVER` for
