@@ -55,14 +55,12 @@ class Channel(NamedTuple):
         """Of so many bytes in blocks, by what their layout makes of the banks [s]; and of one more [s/B]."""
         byte = self.byte
         if self.hbm.banks is not None:
-            byte = byte * pace(self.hbm.banks, channels_behind(self.hbm), asked)
+            byte = byte * pace(self.hbm.banks, channels_behind(self.hbm.banks, self.hbm.channel_bandwidth), asked)
         return asked.nbytes * byte + self.latency * (asked.nbytes > 0), byte
 
 
-@same
-def channels_behind(hbm: MainMemory) -> Any:
-    """Pseudo-channels behind a core."""
-    return behind(hbm.banks, hbm.channel_bandwidth)
+channels_behind = same(behind)
+"""Pseudo-channels behind a core, which all reads have in common."""
 
 
 class Machine(NamedTuple):
