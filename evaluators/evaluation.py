@@ -121,7 +121,7 @@ def evaluate(
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     outer = fidelity in outside.words()
-    with together([design.chip for _, design in designs.groups]):
+    with together(designs.groups):
         for rows, design in designs.groups:
             made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
             _refuse_faults(design, workload.cases[0], fidelity)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
 from dse.space.remember import same
 
@@ -45,12 +47,17 @@ def at_once(function: Callable[..., T]) -> Callable[..., T]:
     return answer
 
 
-def together(chips: Sequence[Chip]) -> AbstractContextManager[None]:
-    """While it is open, chips that differ in numbers alone are worked out as one by what is `at_once`."""
+def together(groups: Sequence[tuple[Array, Design]]) -> AbstractContextManager[None]:
+    """While it is open, chips of small groups that differ in numbers alone are worked out as one by what is `at_once`.
+
+    Args:
+        groups: rows and designs, as `Designs` has them.
+    """
+    chips = [design.chip for rows, design in groups if len(rows) <= SMALL]
     return _opened(chips) if len(chips) > 1 else ALONE
 
 
-SMALL = 1024
+SMALL = 384
 """Designs of a group up to which its arrays cost more by being there than by what is in them."""
 
 ALONE = nullcontext()
@@ -88,7 +95,7 @@ def parts(chips: Sequence[Chip]) -> dict[int, tuple[Chip, Chip, slice]]:
                 key.append(token)
             else:
                 key.append(value)
-        if wide and len(next(iter(wide.values()))) <= SMALL:
+        if wide:
             alike.setdefault(tuple(key), []).append((chip, wide))
     made = {}
     for several in alike.values():
