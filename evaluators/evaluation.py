@@ -18,6 +18,7 @@ from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
 from dse.evaluators.silicon.energy import design_parts
+from dse.evaluators.silicon.whole import together
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
@@ -120,19 +121,20 @@ def evaluate(
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     outer = fidelity in outside.words()
-    for rows, design in designs.groups:
-        made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
-        _refuse_faults(design, workload.cases[0], fidelity)
-        if PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0]):
-            reader = _reader(design, workload.cases[0], fidelity)
-            found = [*reader.judged(design, workload, fidelity), *common, made]
-            _fill(outcomes, rows, design, found, len(workload.cases), metrics)
-            continue
-        for place, row in enumerate(rows):
-            one = _picked(design, place)
-            made = Judged(every, {}, silicon.limits(one.chip, itemised=False))
-            found = _alone(one, workload, fidelity)
-            _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
+    with together(designs.groups):
+        for rows, design in designs.groups:
+            made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
+            _refuse_faults(design, workload.cases[0], fidelity)
+            if PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0]):
+                reader = _reader(design, workload.cases[0], fidelity)
+                found = [*reader.judged(design, workload, fidelity), *common, made]
+                _fill(outcomes, rows, design, found, len(workload.cases), metrics)
+                continue
+            for place, row in enumerate(rows):
+                one = _picked(design, place)
+                made = Judged(every, {}, silicon.limits(one.chip, itemised=False))
+                found = _alone(one, workload, fidelity)
+                _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
     return outcomes
 
 

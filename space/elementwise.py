@@ -46,8 +46,31 @@ def ceil_div(a: Any, b: Any) -> Any:
     (4, [3.0, 1.0])
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.ceil(np.divide(a, b))
+        parts = np.divide(a, b)
+        return np.ceil(parts, out=parts) if isinstance(parts, np.ndarray) else np.ceil(parts)
     return math.ceil(a / b)
+
+
+def at_most(a: Any, most: Any) -> Any:
+    """As `minimum`; where all of many exceed a number, that number alone.
+
+    >>> at_most(np.array([1.0, 3.0]), 2.0).tolist(), at_most(np.array([2.0, 3.0]), 2.0), at_most(1.0, 2.0)
+    ([1.0, 2.0], 2.0, 1.0)
+    """
+    if not isinstance(a, np.ndarray) or isinstance(most, np.ndarray):
+        return minimum(a, most)
+    return most if a.min() >= most else np.minimum(a, most)
+
+
+def at_least(a: Any, least: Any) -> Any:
+    """As `maximum`; where none of many is below a number, the very same.
+
+    >>> at_least(np.array([1.0, 3.0]), 2.0).tolist(), at_least(np.array([2.0, 3.0]), 2.0).tolist(), at_least(1.0, 2.0)
+    ([2.0, 3.0], [2.0, 3.0], 2.0)
+    """
+    if not isinstance(a, np.ndarray) or isinstance(least, np.ndarray):
+        return maximum(a, least)
+    return a if a.min() >= least else np.maximum(a, least)
 
 
 def even(size: Any, members: Any, most: Any) -> Any:

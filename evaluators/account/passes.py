@@ -122,27 +122,35 @@ def through_stages(
         reader: that prices calls.
         crowding: how many times as long others' messages make the way from stage to stage.
     """
+    # many calls have these in common: the shares that no core has, and how often weights go by
+    kv_away, weights_away = maximum(1 - held.kv_here - held.kv_near, 0.0), 1 - held.weights_here - held.weights_near
+    known: dict[int, tuple[Any, Any]] = {}
+
+    def weights(call: Call) -> tuple[Any, Any]:
+        """How often weights come from main memory, and from the cache in front of it."""
+        if id(call.rows) not in known:
+            turns = ceil_div(call.rows, held.block)
+            known[id(call.rows)] = weights_away * turns, held.weights_near * turns
+        return known[id(call.rows)]
 
     def away(call: Call) -> Any:
         if call.reads == "kv":
-            return maximum(1 - held.kv_here - held.kv_near, 0.0)
-        return (1 - held.weights_here - held.weights_near) * ceil_div(call.rows, held.block) if call.reads else 0.0
+            return kv_away
+        return weights(call)[0] if call.reads else 0.0
 
     def near(call: Call) -> Any:
         if call.reads == "kv":
             return minimum(held.kv_near, 1 - held.kv_here)
-        return held.weights_near * ceil_div(call.rows, held.block) if call.reads else 0.0
+        return weights(call)[1] if call.reads else 0.0
 
     def once(call: Call) -> Any:
-        if call.reads == "kv":
-            return maximum(1 - held.kv_here - held.kv_near, 0.0) * call.fetch * call.known
-        return (1 - held.weights_here - held.weights_near) * call.fetch * call.known
+        return (kv_away if call.reads == "kv" else weights_away) * call.fetch * call.known
 
     prefetch = NO_PREFETCH if plan.prefetch is None else Prefetch(plan.prefetch.policy, held.buffer, once)
     shares = tuple(tuple(away(call) for call in block.calls) for block in of)
     closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in of)
     hop = Onward(*(seconds * crowding for seconds in reader.onward(way, crossing, machine)))
-    parts = tuple(timed(of, machine, reader, prefetch=prefetch, away=away, near=near))
+    parts = tuple(timed(of, machine, reader, prefetch=prefetch, away=away, near=near if closer else None))
     return Staged(parts, shares, hop, model.layers, plan.pp, crossing, closer)
 
 

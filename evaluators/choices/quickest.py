@@ -49,6 +49,9 @@ NEVER = 2**62
 
 ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
 
+STEPS = {ROOM: ROOMS, RATE: RATES}
+"""Of what may differ within a structure."""
+
 DESIGNS = 2048
 """Designs that are timed together, likewise."""
 
@@ -102,7 +105,7 @@ def quickest(kernel: Kernel, chip: Chip, said: Any) -> Sizes:
         chip: where; leaves are numbers or of shape (designs,).
         said: what is chosen already, likewise; 0 for what is not.
     """
-    on = structures(chip, said, {ROOM: ROOMS, RATE: RATES})
+    on = structures(chip, said, STEPS)
     sizes = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
     return tuple(sizes) if on.many else tuple(size.item() for size in sizes)
 
@@ -137,7 +140,8 @@ def _searched(kernel: Kernel, on: Structures, rows: Array, sizes: Sizes) -> Iter
     room = np.array(ROOMS)[np.minimum(on.places[ROOM][rows] + 1, len(ROOMS) - 1)][:, None]
     rates = BETWEEN[on.places[RATE][rows]].T[:, :, None]
     rates = rates[:, :1] if (rates == rates[:, :1]).all() else rates  # what depends on nothing else is worked out once
-    sizes, _, _, better = _compared(kernel, chip, rates, room, sizes, np.zeros((len(rows), len(sizes[0])), int))
+    chip = replaced(chip, {RATE: rates})
+    sizes, _, _, better = _compared(kernel, chip, room, sizes, np.zeros((len(rows), len(sizes[0])), int))
     # those that any structure keeps, and what is beside them: each structure looks at what it keeps itself
     mine = np.asarray(better.any(axis=0))
     keep = np.flatnonzero(mine.any(axis=0))
@@ -148,14 +152,14 @@ def _searched(kernel: Kernel, on: Structures, rows: Array, sizes: Sizes) -> Iter
     turns = np.where(np.tile(mine[:, keep], len(beside[0])), np.arange(len(which)), NEVER)
     order = np.argsort(which, kind="stable")
     turn = np.minimum.reduceat(turns[:, order], np.searchsorted(which[order], np.arange(both.shape[1])), axis=1)
-    sizes, held, work, better = _compared(kernel, chip, rates, room, tuple(both), turn)
+    sizes, held, work, better = _compared(kernel, chip, room, tuple(both), turn)
     columns: list[Any] = []
     form = _taken_apart((sizes, held, work), columns)
     mine = np.asarray(better.any(axis=0))
+    tables = np.stack([np.broadcast_to(np.asarray(column, float), mine.shape) for column in columns], axis=1)
     for row in range(len(rows)):
         keep = np.flatnonzero(mine[row])
-        of = better[:, row, keep]
-        table = np.stack([_of(column, row, keep) for column in columns])
+        of, table = better[:, row, keep], tables[row][:, keep]
         # those of each rate before the others
         places = np.argsort(~of, axis=1, kind="stable")[:, : int(of.sum(axis=1).max())]
         there = np.take_along_axis(of, places, axis=1)
@@ -171,23 +175,12 @@ def _distinct(sizes: Array) -> tuple[Array, Array]:
     return sizes[:, first], which
 
 
-def _of(column: Any, row: int, keep: Array) -> Array:
-    """Of a leaf that broadcasts over structures and candidates, those of some candidates on one structure."""
-    shape = np.shape(column)
-    if not shape or shape[-1] == 1:
-        own = column[row if shape[0] > 1 else 0] if len(shape) > 1 else column
-        return np.full(len(keep), own)
-    return np.asarray(column[keep] if len(shape) == 1 else column[row if shape[0] > 1 else 0, keep])
-
-
-def _compared(
-    kernel: Kernel, chip: Chip, rates: Array, room: Array, sizes: Sizes, turn: Array
-) -> tuple[Sizes, Array, Any, Array]:
+def _compared(kernel: Kernel, chip: Chip, room: Array, sizes: Sizes, turn: Array) -> tuple[Sizes, Array, Any, Array]:
     """Candidates by memory: sizes, memory, work, and at each rate which are faster than all that need less.
 
     Args:
-        kernel, chip: as of `Kernel`; leaves of structures have the shape (structures, 1).
-        rates, room: shape (rates, structures, 1) and (structures, 1).
+        kernel, chip: as of `Kernel`; leaves of structures have the shape (structures, 1), rates (rates, structures or 1, 1).
+        room: shape (structures, 1).
         sizes: shape (candidates,).
         turn: of those that need as much memory, which comes first on a structure, shape (structures, candidates); `NEVER` for
             what it does not look at.
@@ -197,7 +190,7 @@ def _compared(
     order = order[: max(int(np.sum(held <= room.max())), 1)] if (held <= room.max()).any() else order
     held, sizes, turn = held[order], tuple(size[order] for size in sizes), turn[:, order]
     work = kernel.work(chip, sizes)
-    seconds = kernel.seconds(replaced(chip, {RATE: rates}), sizes, work)
+    seconds = kernel.seconds(chip, sizes, work)
     mine = turn < NEVER
     fit = mine & (held <= room)
     # where none fits, what needs the least

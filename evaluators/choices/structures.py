@@ -12,6 +12,7 @@ import numpy as np
 from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.fields import at, leaves, replaced
+from dse.space.remember import same
 
 FELT = (
     "mesh.",
@@ -69,16 +70,62 @@ class Structures(NamedTuple):
         kinds, which = alike(sides) if sides and len(some) else (some[:1], np.zeros(len(some), int))
         yield from (some[which == kind] for kind in range(len(kinds)))
 
+    def side(self, rows: Array) -> dict[str, float]:
+        """Leaves that candidates of some structures depend on, which are alike."""
+        return {name: self.wide[name][rows[0]].item() for name in SIDES if name in self.wide}
+
     def chips(self, rows: Array) -> Chip:
         """Of structures whose candidates are alike: leaves that differ have the shape (structures, 1)."""
-        sides = {name: self.wide[name][rows[0]].item() for name in SIDES if name in self.wide}
-        return replaced(self.chip, {name: value[rows, None] for name, value in self.wide.items()} | sides)
+        return replaced(self.chip, {name: value[rows, None] for name, value in self.wide.items()} | self.side(rows))
 
     def asked(self, rows: Array) -> Any:
         """What is said on these."""
         return replaced(self.said, {name: value[rows[0]].item() for name, value in self.own.items()})
 
 
+class Batch(NamedTuple):
+    """Structures whose candidates are worked out at once, on kinds of machines, which differ beside what candidates depend on.
+
+    Attributes:
+        chip: of each kind; leaves that differ have the shape (kinds, 1), and `SIDES` are those of the first structures.
+        groups: structures whose candidates are alike.
+        rows: numbers of all these structures, which of the groups each is in, and its kind; shape (3, structures).
+    """
+
+    chip: Chip
+    groups: tuple[Array, ...]
+    rows: Array
+
+
+CROSSED, WASTE = 512, 2
+"""Groups times kinds that are worked out at once at most, where these are at most so many times the structures."""
+
+
+@same
+def batches(on: Structures) -> list[Batch]:
+    """All structures: every group with every kind where most of these are there, or else group by group."""
+    every = np.arange(on.kinds)
+    groups = tuple(on.together(every))
+    rest = [value for name, value in on.wide.items() if name not in SIDES]
+    first, kind = alike(rest) if rest else (every[:1], np.zeros(on.kinds, int))
+    if len(first) * len(groups) <= min(CROSSED, WASTE * on.kinds):
+        rows = np.concatenate(groups)
+        which = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        return [Batch(on.chips(first), groups, np.stack([rows, which, kind[rows]]))]
+    return [
+        Batch(on.chips(some), (some,), np.stack([some, np.zeros(len(some), int), np.arange(len(some))]))
+        for group in groups
+        for some in (group[start : start + CROSSED] for start in range(0, len(group), CROSSED))
+    ]
+
+
+@same
+def by_structure(on: Structures) -> tuple[Array, Array]:
+    """Designs by structure, shape (designs,), and where those of each begin, shape (structures + 1,)."""
+    return np.argsort(on.which, kind="stable"), np.cumsum([0, *np.bincount(on.which, minlength=on.kinds)])
+
+
+@same
 def structures(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -> Structures:
     """Of designs.
 
@@ -87,9 +134,22 @@ def structures(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -> S
         said: what is chosen already, likewise.
         steps: of leaves of the chip that may differ within a structure, between the same two of their steps.
     """
-    wide = {address: value for address, value, _ in leaves(chip) if isinstance(value, np.ndarray)}
     own = {spec.name: getattr(said, spec.name) for spec in fields(said)}
     own = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
+    if not own:
+        return _of_chip(chip, steps)._replace(said=said)
+    return _among(chip, said, own, steps)
+
+
+@same
+def _of_chip(chip: Chip, steps: Mapping[str, Sequence[float]]) -> Structures:
+    """Of designs of which the same is said."""
+    return _among(chip, None, {}, steps)
+
+
+def _among(chip: Chip, said: Any, own: dict[str, Array], steps: Mapping[str, Sequence[float]]) -> Structures:
+    """Of designs, with what is said of each."""
+    wide = {address: value for address, value, _ in leaves(chip) if isinstance(value, np.ndarray)}
     felt = {address: value for address, value in wide.items() if address.startswith(FELT)}
     many = {**felt, **own}
     count = len(next(iter(many.values()))) if many else 1
@@ -99,7 +159,7 @@ def structures(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -> S
     first, which = alike([*places.values(), *felt.values(), *own.values()])
     return Structures(
         replaced(chip, {address: value[0].item() for address, value in wide.items()}),
-        replaced(said, {name: value[0].item() for name, value in own.items()}),
+        replaced(said, {name: value[0].item() for name, value in own.items()}) if own else said,
         {name: value[first] for name, value in felt.items()},
         {name: value[first] for name, value in own.items()},
         which,

@@ -11,6 +11,7 @@ from dse.evaluators.machine.laid import Asked, pace
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
 from dse.space.memory import behind
+from dse.space.remember import same
 
 LONG = Asked(1.0, 1048576.0)
 """A block of a tile, as its channel has it: tiles of operands lie one after the other, so that it goes on with the next one."""
@@ -76,6 +77,7 @@ def channels_used(chip: Chip) -> Any:
     return minimum(chip.hbm.channels, chip.mesh.cols)
 
 
+@same
 def column_memory(chip: Chip) -> ColumnMemory:
     """Channels of a chip as blocks reach them; what comes up a column crosses one link, whatever its channel could."""
     raw = _raw(chip)
@@ -90,6 +92,7 @@ def ahead_byte(chip: Chip) -> Any:
     return memory.crowded / memory.count
 
 
+@same
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
     byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))

@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from filelock import FileLock, Timeout
 from numba import njit, types
 from numba.core import caching, cgutils, config
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 PATIENCE = 120.0
 """Time that a process waits for another one to compile a function, before it compiles the function itself. [s]"""
@@ -57,6 +57,17 @@ released = cached_njit(**_plain, nogil=True)
 inlined = cached_njit(**_plain, nogil=True, forceinline=True)
 """Decorator of a small one of these: it is inlined into the compiled functions that call it. What is large and called from many
 places is not, as machine code would grow with the product of the places."""
+
+
+def instead_of(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator of what compiled functions run where they call a function of `a` and `b`: closed forms are written once."""
+
+    def replaces(other: Callable[..., Any]) -> Any:
+        other.__annotations__.clear()  # both are compared, names and annotations
+        overload(function, jit_options=cast(Any, _plain))(lambda a, b: other)
+        return other
+
+    return replaces
 
 
 index: Any = np.uint64

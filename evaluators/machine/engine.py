@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from dse.space.chip import Chip, MatrixEngine, VectorEngine
 from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.remember import same
 
 ACCUMULATED = 4
 """Bytes of a partial sum."""
@@ -135,6 +136,7 @@ class Engines(NamedTuple):
         return matrix, vector
 
 
+@same
 def engines(chip: Chip) -> Engines:
     """Those of a chip's tiles."""
     tile = chip.tile

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.machine.engine import engines
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum
+from dse.space.remember import same
 
 
 class Fabric(NamedTuple):
@@ -82,6 +83,7 @@ def mesh_fabric(chip: Chip) -> Fabric:
     )
 
 
+@same
 def tile_fabric(chip: Chip) -> Fabric:
     """The network of a mesh of tiles, whose DMA engines move words beside what other engines do."""
     cycle, tile, noc = 1 / chip.clock, chip.tile, chip.noc
@@ -110,6 +112,7 @@ VALUE = 2.0
 """Bytes of what collectives move: numbers of 16 bits."""
 
 
+@same
 def summing(chip: Chip) -> Fabric:
     """The same, where the vector engine of the tile that it came to combines what arrives in software's sums.
 

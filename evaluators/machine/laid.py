@@ -8,7 +8,7 @@ tables, `evaluators.machine.bursts` plays it.
 from typing import Any, NamedTuple
 
 from dse.evaluators.machine.scattered import activate, rows
-from dse.space.elementwise import maximum, minimum, where
+from dse.space.elementwise import at_least, at_most, maximum, minimum, where
 from dse.space.memory import ORDERS, Memory
 
 MEET = 6
@@ -95,14 +95,16 @@ def apart(of: Memory, piece: Any) -> Any:
         piece: contiguous bytes of a block. [B]
     """
     t = of.timing
-    requests = maximum(piece / of.access, 1.0)
+    requests = at_least(piece / of.access, 1.0)
     gap = maximum(t.burst, t.ccd_s)
-    same = maximum(minimum(alone(of), requests) - 1, 0.0) / BEFORE
+    same = maximum(at_most(requests, alone(of)) - 1, 0.0) / BEFORE
     data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * SAME * minimum(same, 1.0))
     if _turns(of):  # what is behind a row is in the same bank again
         alike = of.groups * of.row / of.access
-        data = data + SHOWN * maximum(requests / alike - 2, 0.0) * (t.rtp + t.rp + t.rcd_read)
+        data = data + SHOWN * at_least(requests / alike - 2, 0.0) * (t.rtp + t.rp + t.rcd_read)
     slower = (1 + (rows(of, requests) * activate(of) / data) ** MEET) ** (1 / MEET) * data / (requests * t.burst)
+    if at_least(piece, of.access) is piece:
+        return slower
     return where(piece > 0, slower * maximum(of.access / maximum(piece, 1e-9), 1.0), 1.0)
 
 

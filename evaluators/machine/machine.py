@@ -13,6 +13,7 @@ from dse.evaluators.machine.shared import Shared, shared
 from dse.space.chip import Chip, MainMemory, Network
 from dse.space.mapping import Mapping
 from dse.space.memory import behind
+from dse.space.remember import same
 from dse.space.stack import Stack
 
 
@@ -54,8 +55,12 @@ class Channel(NamedTuple):
         """Of so many bytes in blocks, by what their layout makes of the banks [s]; and of one more [s/B]."""
         byte = self.byte
         if self.hbm.banks is not None:
-            byte = byte * pace(self.hbm.banks, behind(self.hbm.banks, self.hbm.channel_bandwidth), asked)
+            byte = byte * pace(self.hbm.banks, channels_behind(self.hbm.banks, self.hbm.channel_bandwidth), asked)
         return asked.nbytes * byte + self.latency * (asked.nbytes > 0), byte
+
+
+channels_behind = same(behind)
+"""Pseudo-channels behind a core, which all reads have in common."""
 
 
 class Machine(NamedTuple):

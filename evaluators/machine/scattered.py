@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import at_most, ceil_div, maximum, where
 from dse.space.memory import ORDERS, Memory
 
 MEET = 4
@@ -44,10 +44,12 @@ def rows(of: Memory, requests: Any) -> Any:
     """Rows that so many consecutive requests of one channel are in."""
     extents = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
     banks: Any = 1.0
-    for name in reversed(ORDERS[of.order]):
+    names = ORDERS[of.order][::-1]
+    for name in names:
         if name != "column":
-            banks = banks * minimum(requests, extents[name])
-        requests = ceil_div(requests, extents[name])
+            banks = banks * at_most(requests, extents[name])
+        if name != names[-1]:
+            requests = ceil_div(requests, extents[name])
     return banks
 
 

@@ -20,6 +20,7 @@ from dse.evaluators.program.rounds import DTYPES, Slot
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum, where
 from dse.space.mapping import AttentionPlan
+from dse.space.remember import same
 
 
 class Job(NamedTuple):
@@ -38,6 +39,7 @@ class Job(NamedTuple):
         return Mesh(self.chip.mesh.rows, self.chip.mesh.cols)
 
 
+@same
 def machine(chip: Chip, of: Dataflow) -> tuple[Fabric, Engines]:
     """Network and engines; with several heads in flight, software spends more on each operation."""
     extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)

@@ -1,7 +1,10 @@
 """The closed reader of what tiles do row by row from memory; leaves broadcast over designs."""
 
+from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh
@@ -12,8 +15,9 @@ from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div, maximum, minimum, where
-from dse.space.remember import remembered
+from dse.space.elementwise import ceil_div, lowest, maximum, minimum, where
+from dse.space.fields import leaves
+from dse.space.remember import KEPT, same
 
 
 class Job(NamedTuple):
@@ -42,7 +46,6 @@ def split(job: Job) -> dict[str, Any]:
     return dict(zip(PARTS, (whole - left, left), strict=True))
 
 
-@remembered
 def proposed(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float = 2.0) -> Job:
     """What takes the least time by the closed form and fits; leaves broadcast over designs.
 
@@ -52,16 +55,44 @@ def proposed(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float 
         chip: where.
         itemsize: bytes of a value.
     """
+    asked = (recipe, rows, width, chip, itemsize)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs or cases: turns that are tried are one more axis
+        axes = max(np.ndim(rows), np.ndim(width), wide(chip))
+        waves = 1 if recipe.whole else np.array(WAVES).reshape(-1, *[1] * axes)
+        return _least(*asked, [(slices, waves) for slices in recipe.slices])
+    return _known(*asked)
+
+
+@lru_cache(maxsize=KEPT)
+def _known(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float) -> Job:
+    return _least(recipe, rows, width, chip, itemsize, list(product(recipe.slices, (1,) if recipe.whole else WAVES)))
+
+
+@same
+def wide(chip: Chip) -> int:
+    """Axes of the leaves of a chip: none where they are numbers."""
+    return max(np.ndim(value) for _, value, _ in leaves(chip))
+
+
+def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, tried: list[tuple[int, Any]]) -> Job:
+    """Of slices, each with a number of turns or with several along a first axis."""
     rows, width = pieces(recipe, rows, width)
     best: tuple[Any, ...] | None = None
-    for slices, waves in product(recipe.slices, (1,) if recipe.whole else WAVES):
+    for slices, waves in tried:
         some, part = rows * slices, ceil_div(width, slices)
         kept, more = (nbytes(Job(recipe, some, Block(count, part), chip, itemsize)) for count in (0, 1))
         fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
         one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
         one = one if recipe.whole else minimum(one, fits)
         job = Job(recipe, some, Block(one, part), chip, itemsize)
-        found = maximum(nbytes(job) / chip.tile.sram - 1, 0.0), _seconds(job), some, one, part
+        over, seconds = maximum(nbytes(job) / chip.tile.sram - 1, 0.0), _seconds(job)
+        if isinstance(waves, np.ndarray):
+            every = np.broadcast_arrays(over, seconds, one)
+            place = lowest(every[:2])
+            over, seconds, one = (np.take_along_axis(value, place, axis=0)[0] for value in every)
+        found = over, seconds, some, one, part
         if best is not None:
             lower = (found[0] < best[0]) | ((found[0] == best[0]) & (found[1] < best[1]))
             found = tuple(where(lower, new, old) for new, old in zip(found, best, strict=True))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.choices.quickest import RATE, ROOM
-from dse.evaluators.choices.structures import structures
+from dse.evaluators.choices.structures import SIDES, batches, by_structure, structures
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, Work, slots
@@ -18,6 +18,7 @@ from dse.evaluators.machine.fabric import Fabric, tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, even, lowest, maximum
+from dse.space.fields import at, replaced
 from dse.space.mapping import SummaPlan
 
 
@@ -95,11 +96,11 @@ def _price(job: Job, fabric: Fabric, memory: ColumnMemory) -> Cost:
 SLICES, DEPTHS = (16, 32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Rows and columns, and depths, of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
 
-EACH, STEPS = 16, 16
-"""Designs of a structure for a step of rate and room of their memory, for which candidates are compared; most steps of each."""
+STEPS: dict[str, tuple[float, ...]] = {ROOM: (0.0,), RATE: (0.0,)}
+"""Of what may differ within a structure: memory, which times alone depend on."""
 
-DESIGNS, TOGETHER = 2048, 2**17
-"""Designs, and candidates on structures, that are timed together: arrays that a core's cache holds."""
+FEW = 64
+"""Designs for which every candidate is timed; of more, a compiled loop leaves out what none of a structure would take."""
 
 SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
 """Groups that a mesh is tried with, where they divide its rows."""
@@ -142,91 +143,84 @@ def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: flo
 
 def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None = None) -> Part:
     """As `proposed`, of one case: each structure has its candidates' work once, and a design times what may be its best."""
-    on = structures(chip, said, {ROOM: (0.0,), RATE: (0.0,)})
+    on = structures(chip, said, STEPS)
     room, byte = (
         np.broadcast_to(np.asarray(value, float), on.which.shape) for value in (chip.tile.sram, column_memory(chip).crowded)
     )
     found = np.empty((4, len(on.which)))
-    place = np.empty(on.kinds, int)
-    for alike in on.together(np.arange(on.kinds)):
-        first = on.chips(alike[:1])
-        part = _options(shape, copies, (first.mesh.rows, first.mesh.cols), on.asked(alike))
-        held = np.asarray(sum(slot.nbytes for slot in slots(part, DTYPES[itemsize], weights)))
-        each = max(TOGETHER // len(held), 1)
-        for rows in (alike[start : start + each] for start in range(0, len(alike), each)):
-            work = _worked(Job(shape, part, on.chips(rows), copies, itemsize, weights), len(rows))
-            place[:] = -1
-            place[rows] = np.arange(len(rows))
-            mine = np.flatnonzero(place[on.which] >= 0)
-            best = _best(work, held, place[on.which[mine]], room[mine], byte[mine])
-            found[:, mine] = [side[best] for side in part]
+    for batch in batches(on):
+        sides = [on.side(group) for group in batch.groups]
+        meshes = [tuple(side.get(name, at(on.chip, name)) for name in SIDES) for side in sides]
+        parts = [_options(shape, copies, *of) for of in zip(meshes, map(on.asked, batch.groups), strict=True)]
+        counts, part, machine = [len(one.m) for one in parts], parts[0], batch.chip
+        if len(parts) > 1:
+            part = Part(*map(np.concatenate, zip(*parts, strict=True)))
+            machine = replaced(machine, {name: np.repeat([side[name] for side in sides], counts) for name in sides[0]})
+        held = sum(slot.nbytes for slot in slots(part, DTYPES[itemsize], weights)) * 1.0
+        work = _worked(Job(shape, part, machine, copies, itemsize, weights))
+        choose = _one_by_one if len(on.which) <= FEW else _together
+        choose(work, held, np.cumsum([0, *counts]), batch.rows, by_structure(on), room, byte, part, found)
     return Part(*(found if on.many else found[:, 0].tolist()))
 
 
-def _best(work: Array, held: Array, which: Array, room: Array, byte: Array) -> Array:
-    """Of each design, the candidate that takes the least time of those that fit, or that need the least memory; the first one.
-
-    More time for a byte never makes a candidate faster, and more memory never makes it fit less. So designs that are between
-    the same two of both leave out a candidate that takes longer with the faster memory than another one, which needs no more
-    or fits all of them, with the slower one. This is exact, rounding included.
-
-    Args:
-        work: of candidates on structures, shape (leaves, structures, candidates).
-        held: by candidates. [B], shape (candidates,)
-        which: structure, shape (designs,).
-        room, byte: of the designs. [B], [s/B], shape (designs,)
-    """
-    steps = int(np.clip(np.sqrt(len(which) / (EACH * work.shape[1])), 1, STEPS))
-    (slower, rate), (larger, size) = _between(byte, steps), _between(room, steps)
-    # shape (structures, rates, 1, candidates), and (rooms, candidates)
-    times = summa_diagonal.timed(Work(*work[:, :, None, None, :]), slower[:, None, None])
-    fast, slow, over = times[:, :-1], times[:, 1:], _over(held, larger[:, None])
-    fits, never = over[:-1] == 0, over[1:] > 0
-    order = np.argsort(held, kind="stable")
-    beaten = np.empty((*times.shape[:1], steps, 1, len(held)), bool)
-    beaten[..., order] = fast[..., order] > np.minimum.accumulate(slow[..., order], axis=-1)
-    fitting = np.minimum.accumulate(np.where(fits, slow, np.inf), axis=-1)
-    beaten = beaten | (fast > fitting[..., -1:]) | (never & fits.any(axis=-1, keepdims=True))
-    beaten[..., 1:] |= fast[..., 1:] >= fitting[..., :-1]  # of equals the first one counts
-    few = _few(~beaten.reshape(-1, len(held)))
-    cell = (which * steps + rate) * steps + size
-    near = np.take_along_axis(work, few.reshape(1, work.shape[1], -1), axis=2).reshape(len(work), *few.shape)
-    best = np.empty(len(which), int)
-    for some in (slice(start, start + DESIGNS) for start in range(0, len(which), DESIGNS)):
-        tried = few[cell[some]].T
-        seconds_ = summa_diagonal.timed(Work(*near[:, cell[some]].swapaxes(1, 2)), byte[some])
-        best[some] = np.take_along_axis(tried, lowest([_over(held[tried], room[some]), seconds_]), axis=0)[0]
-    return best
-
-
-def _between(values: Array, steps: int) -> tuple[Array, Array]:
-    """Bounds of steps that values are in, shape (steps + 1,), and in which step each is."""
-    least, most = values.min(), values.max()
-    bounds = np.clip(np.geomspace(least, most, steps + 1), least, most)
-    bounds[0], bounds[-1] = least, most
-    return bounds, np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, steps - 1)
-
-
-def _over(held: Array, room: Any) -> Array:
-    """By how much candidates need more than there is; 0 where they fit."""
-    return np.asarray(np.maximum(held / room - 1, 0.0))
-
-
-def _few(kept: Array) -> Array:
-    """Places of what is kept in each row, in order; rows with fewer than others have their first one again."""
-    rows, places = np.nonzero(kept)
-    count = kept.sum(axis=1)
-    first = np.cumsum(count) - count
-    few = np.repeat(places[first][:, None], int(count.max()), axis=1)
-    few[rows, np.arange(len(rows)) - first[rows]] = places
-    return few
-
-
-def _worked(job: Job, count: int) -> Array:
-    """Work of candidates on structures, shape (leaves, structures, candidates)."""
+def _worked(job: Job) -> list[Array]:
+    """Leaves of the work of candidates on kinds of machines, each of shape (kinds or 1, candidates or 1)."""
     on = tile_fabric(job.chip), engines(job.chip), column_memory(job.chip)
     work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
-    return np.stack([np.broadcast_to(leaf, (count, len(job.part.m))) for leaf in work])
+    return [np.ascontiguousarray(np.atleast_2d(leaf), float) for leaf in work]
+
+
+def _one_by_one(
+    work: list[Array],
+    held: Array,
+    starts: Array,
+    rows: Array,
+    designs: tuple[Array, Array],
+    room: Array,
+    byte: Array,
+    part: Part,
+    found: Array,
+) -> None:
+    """Writes what each design takes of all candidates: the least time of those that fit, or the least memory; the first one.
+
+    Args:
+        work, held: of candidates; leaves as of `_worked`, and bytes, shape (candidates,).
+        starts: where those of each side begin, shape (sides + 1,).
+        rows: of structures, as of `Batch`.
+        designs: as of `by_structure`.
+        room, byte: of the designs. [B], [s/B], shape (designs,)
+        part: the candidates.
+        found: to be written, shape (4, designs).
+    """
+    order, ends = designs
+    for number, side, kind in rows.T:
+        some = slice(starts[side], starts[side + 1])
+        own = Work(*(np.broadcast_to(leaf[min(kind, len(leaf) - 1)], held.shape)[some] for leaf in work))
+        for design in order[ends[number] : ends[number + 1]]:
+            over = np.maximum(held[some] / room[design] - 1, 0.0)
+            best = starts[side] + lowest([over, summa_diagonal.timed(own, byte[design])])[0]
+            found[:, design] = [size[best] for size in part]
+
+
+def _together(
+    work: list[Array],
+    held: Array,
+    starts: Array,
+    rows: Array,
+    designs: tuple[Array, Array],
+    room: Array,
+    byte: Array,
+    part: Part,
+    found: Array,
+) -> None:
+    """The same by a compiled loop, which leaves out what no design of a structure would take."""
+    from dse.evaluators.readers.summa_candidates import take  # a few closed questions do without compiled loops
+
+    order = np.lexsort((held, np.repeat(np.arange(len(starts) - 1), np.diff(starts))))
+    near, fast, best = np.empty(len(held), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
+    take(tuple(work), held, order, starts, rows, *designs, np.array(room), np.array(byte), near, fast, best)
+    mine = best >= 0
+    found[:, mine] = [size[best[mine]] for size in part]
 
 
 @lru_cache(maxsize=1024)

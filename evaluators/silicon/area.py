@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.silicon import links
+from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.fields import leaves
@@ -38,7 +39,7 @@ def total(chip: Chip, decode_cores: Any = 0) -> Any:
     return _made(chip, decode_cores)[1]
 
 
-@same
+@at_once
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     """Parts, and what they sum to."""
     if chip.areas is not None or chip.router is not None:
@@ -56,7 +57,7 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     return found | {"other": other}, whole + other
 
 
-@same
+@at_once
 def die(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores. [mm2], broadcasts over designs."""
     found, area = _made(chip, decode_cores)
@@ -277,13 +278,13 @@ def _shores(chip: Chip, area: Any) -> Any:
     return side * side / maximum(area, 1e-9)
 
 
-@same
+@at_once
 def shore(chip: Chip) -> Any:
     """Edges of dies that main memory takes. [mm], broadcasts over designs."""
     return devices(chip) * chip.die.sites * chip.dram.edge
 
 
-@same
+@at_once
 def devices(chip: Chip) -> Any:
     """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
     if chip.memory is not None:

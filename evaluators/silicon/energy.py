@@ -6,9 +6,9 @@ import numpy as np
 
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area, links, supply
+from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import maximum, where
-from dse.space.remember import same
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -85,7 +85,7 @@ def _product(chip: Chip, width: float) -> Any:
     return chip.technology.mac * (width / WORD) + width * operands * _local(chip)
 
 
-@same
+@at_once
 def _local(chip: Chip) -> Any:
     """Energy of a byte of a core's local memory on a mesh, at the node's own supply. [J/B], broadcasts over designs."""
     return access(chip.technology.access, chip.core.sram if chip.tile is None else chip.tile.sram)
@@ -105,7 +105,7 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
     return on_chip * supply.squared(chip) + outside
 
 
-@same
+@at_once
 def static(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
     if chip.technology is None:  # of a memory by itself
@@ -114,13 +114,13 @@ def static(chip: Chip, decode_cores: Any = 0) -> Any:
     return found if chip.dram is None else found + area.devices(chip) * chip.dram.idle
 
 
-@same
+@at_once
 def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
     return sum(design_parts(chip, decode_cores).values())
 
 
-@same
+@at_once
 def design_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """That power by what takes it. [W], broadcasts over designs; some tiles may only decode."""
     found = _busy(chip)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.silicon import area, energy, supply
+from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, where
 from dse.space.limits import Limit
@@ -17,6 +18,11 @@ def limits(chip: Chip, *, itemised: bool = True) -> list[Limit]:
         chip: leaves broadcast over designs.
         itemised: also what needs are made of, which takes as long as the rest.
     """
+    return _limits(chip, itemised)
+
+
+@at_once
+def _limits(chip: Chip, itemised: Any) -> list[Limit]:
     if chip.die is None or chip.areas is not None:
         return []
     one, own = area.die(chip), chip.die

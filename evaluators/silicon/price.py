@@ -6,9 +6,9 @@ import numpy as np
 
 from dse.evaluators.silicon import area, links
 from dse.evaluators.silicon.energy import design_power
+from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, memory_of
 from dse.space.elementwise import exponential, extremes, maximum, minimum, where
-from dse.space.remember import same
 
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""
@@ -72,7 +72,7 @@ def good(chip: Chip, decode_cores: Any = 0) -> Any:
     return where(spare >= 1, with_spares, clustered(one, tech.defects, tech.clustering))
 
 
-@same
+@at_once
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs; some tiles may only decode."""
     tech, of, whole, one = chip.technology, chip.economics, area.total(chip, decode_cores), area.die(chip, decode_cores)
@@ -109,13 +109,13 @@ def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str,
     return {"carrier": carrier, "lost in joining": (bought - 1) * (sum(made.values()) + carrier)}
 
 
-@same
+@at_once
 def plugged(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power of a chip at its peak with its share of server and network, where it enters the server. [W]"""
     return (design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
-@same
+@at_once
 def system(chip: Chip, decode_cores: Any = 0) -> Any:
     """What a chip in its server costs. [USD], broadcasts over designs."""
     return sum(parts(chip, decode_cores).values())

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip
 from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, where
-from dse.space.remember import remembered, same
+from dse.space.remember import remembered
 from dse.space.technology import Node
 
 EXPONENT = 1.3
@@ -81,7 +82,7 @@ def fastest(chip: Chip) -> Any:
     return nominal(chip) * law
 
 
-@same
+@at_once
 def squared(chip: Chip) -> Any:
     """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
     return (volts(chip) / chip.technology.volts) ** 2

@@ -15,7 +15,7 @@ from dse.evaluators.choices.quickest import WORTH
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.dataflow import Dataflow
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
-from dse.evaluators.kernels.gemm.summa_diagonal import Part
+from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights
 from dse.evaluators.kernels.gemm.summa_diagonal import slots as held
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.readers import closed_attention, closed_summa
@@ -105,8 +105,8 @@ def test_more_memory_never_makes_what_is_chosen_slower() -> None:
             assert (np.diff(times) <= (1 - WORTH) * times[0]).all(), (of, shape, times)
 
 
-def product_seconds(shape: Shape, part: Part, on: Chip) -> Any:
-    return np.asarray(closed_summa.seconds(closed_summa.Job(shape, part, on)))
+def product_seconds(shape: Shape, part: Part, on: Chip, weights: Weights | None = None) -> Any:
+    return np.asarray(closed_summa.seconds(closed_summa.Job(shape, part, on, 1, 2.0, weights)))
 
 
 def test_products_left_open_are_as_fast_as_the_best_slices_and_never_slower_with_more_memory() -> None:
@@ -125,20 +125,29 @@ def test_products_left_open_are_as_fast_as_the_best_slices_and_never_slower_with
         assert (np.diff(times) <= 0).all()
 
 
-def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit() -> None:
-    """Of all candidates, however many designs are looked at together."""
+@pytest.mark.parametrize("differ", ["memory", "engines and sides", "clocks too"])
+def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit(differ: str) -> None:
+    """Of all candidates, however many designs and structures are looked at together."""
     rng = np.random.default_rng(4)
-    for _ in range(max(DRAWS // 3, 1)):
+    for _ in range(max(DRAWS // 6, 1)):
         shape, on = Shape(int(rng.choice([1, 16, 300, 4096])), int(rng.choice([1000, 4096])), 4096), chip(rng)
+        weights = [None, Weights(1.0), Weights(0.53125, 3.0)][rng.integers(3)]
         many = {"tile.sram": 10 ** rng.uniform(3.5, 7, 900), "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 900)}
-        found = closed_summa.proposed(shape, replaced(on, many), OPEN).part
-        options = closed_summa._options(shape, 1, (on.mesh.rows, on.mesh.cols), OPEN)
-        need = np.asarray(sum(slot.nbytes for slot in held(options, "float16")))
+        if differ != "memory":
+            many |= {side: rng.choice([4.0, 8.0, 12.0], 900) for side in ("mesh.rows", "mesh.cols")}
+            many |= {"tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], 900)}
+        if differ == "clocks too":
+            many |= {"clock": rng.uniform(5e8, 2e9, 900), "noc.word_bytes": rng.choice([64.0, 128.0], 900)}
+        found = closed_summa.proposed(shape, replaced(on, many), OPEN, 1, 2.0, weights).part
         for row in range(0, 900, 40):
             alone = replaced(on, {name: value[row].item() for name, value in many.items()})
+            options = closed_summa._options(shape, 1, (alone.mesh.rows, alone.mesh.cols), OPEN)
+            need = np.asarray(sum(slot.nbytes for slot in held(options, "float16", weights)))
             over = np.maximum(need / alone.tile.sram - 1, 0.0)
-            best = np.lexsort((product_seconds(shape, options, alone), over))[0]
+            best = np.lexsort((product_seconds(shape, options, alone, weights), over))[0]
             assert [side[row] for side in found] == [side[best] for side in options], (shape, alone)
+            # few designs are looked at without a compiled loop
+            assert closed_summa.searched(shape, alone, OPEN, 1, 2.0, weights) == tuple(side[best] for side in options)
 
 
 def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:

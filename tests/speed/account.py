@@ -17,6 +17,7 @@ from unittest import mock
 from dse.compose import compose
 from dse.evaluators.account import power
 from dse.evaluators.silicon import limits as silicon
+from dse.evaluators.silicon import whole
 from dse.screen import screen
 from dse.study import study
 from tests.speed.chips import ASKED, TILES
@@ -43,10 +44,10 @@ SILICON = (
 
 
 class Inside:
-    """CPU time spent in some functions of two modules, by name. [s]"""
+    """CPU time spent in some functions of three modules, by name. [s]"""
 
     def __init__(self) -> None:
-        self.seconds = {"limits": 0.0, "metrics": 0.0}
+        self.seconds = {"limits": 0.0, "metrics": 0.0, "putting chips together": 0.0}
 
     def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, whose time counts under a name."""
@@ -67,11 +68,12 @@ def added(chips: str, knobs: tuple[str, ...], designs: int) -> tuple[float, dict
     for _ in range(2):  # the first one imports
         inside = Inside()
         with (
+            mock.patch.object(whole, "parts", inside.counted("putting chips together", whole.parts)),
             mock.patch.object(silicon, "limits", inside.counted("limits", silicon.limits)),
             mock.patch.object(power, "_of_phases", inside.counted("metrics", power._of_phases)),
         ):
-            whole = _screened(designs, f"chips=[{chips}]", *words, *SILICON)
-    return whole - sum(inside.seconds.values()), inside.seconds
+            seconds = _screened(designs, f"chips=[{chips}]", *words, *SILICON)
+    return seconds - sum(inside.seconds.values()), inside.seconds
 
 
 def _said(word: str, knobs: tuple[str, ...]) -> bool:

@@ -8,12 +8,12 @@ from dse.evaluators.kernels.attention.shape import Heads, Tiling
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.readers import events_attention
 from dse.evaluators.readers.closed_attention import Job
-from dse.space.design import stacked
+from dse.space.design import Designs, stacked
 from dse.space.fields import replaced
 from tests.samples import asked
 from tests.speed.clock import cpu
 
-DESIGNS = 100_000
+DESIGNS, LARGE = 100_000, 49_152
 
 
 def attended() -> list[tuple[str, str, str]]:
@@ -66,6 +66,10 @@ def attended() -> list[tuple[str, str, str]]:
     ]
 
 
+MEMORY = ("chip.tile.sram", "chip.hbm.channel_bandwidth")
+"""Leaves of `changed` that structures have nothing of."""
+
+
 def changed(rng: np.random.Generator) -> dict[str, float]:
     """Leaves of a chip of tiles, none like another's."""
     sides = {f"chip.mesh.{side}": float(rng.choice((8, 16, 32))) for side in ("rows", "cols")}
@@ -88,6 +92,12 @@ def flattened() -> list[tuple[str, str, str]]:
         evaluate(stacked([question.base]), question.workload, fidelity="events")
         evaluate(warm, question.workload)
         closed = cpu(lambda: evaluate(chips, question.workload))  # noqa: B023
+        again = cpu(lambda: evaluate(chips, question.workload))  # noqa: B023
+        # memory is in no structure
+        memories = [{address: changed(rng)[address] for address in MEMORY} for _ in range(1024)]
+        alike = stacked([replaced(question.base, memory) for memory in memories])
+        evaluate(alike, question.workload)
+        same = cpu(lambda: evaluate(alike, question.workload))  # noqa: B023
         other = stacked([replaced(question.base, {"chip.hbm.channel_bandwidth": 6e10})])
         single = cpu(lambda: evaluate(other, question.workload))  # noqa: B023
         played = cpu(lambda: evaluate(other, question.workload, fidelity="events"))  # noqa: B023
@@ -95,6 +105,11 @@ def flattened() -> list[tuple[str, str, str]]:
             (
                 f"closed form, {what}, 1,024 new chips of tiles at a time",
                 f"{1024 / closed:,.0f} designs/s",
+                f"{1 / single:,.0f} one",
+            ),
+            (
+                f"closed form, {what}, the same chips again, and 1,024 of one structure",
+                f"{1024 / again:,.0f} and {1024 / same:,.0f} designs/s",
                 f"{1 / single:,.0f} one",
             ),
             (f"events, {what}, 32 x 32 tiles, a new chip", f"{played:.2f} s CPU", ""),
@@ -113,7 +128,14 @@ def priced() -> list[tuple[str, str, str]]:
     designs = stacked(
         [replaced(question.base, {"chip.hbm.channel_bandwidth": float(rate)}) for rate in rng.uniform(3e10, 5e11, 4096)]
     )
+    evaluate(designs, question.workload)
     closed = cpu(lambda: evaluate(designs, question.workload))
+    rates = {"chip.hbm.channel_bandwidth": rng.uniform(3e10, 5e11, LARGE), "chip.tile.sram": rng.uniform(1e6, 1e8, LARGE)}
+    block = Designs(LARGE, ((np.arange(LARGE), replaced(question.base, rates)),))
+    evaluate(block, question.workload)
+    large = cpu(lambda: evaluate(block, question.workload), 5)
+    flop, nbytes = rng.random((2, LARGE))
+    roofs = cpu(lambda: [np.maximum(flop * 2.0, nbytes * 3.0) for _ in range(30)], 5)
     one = stacked([question.base])
     single = cpu(lambda: evaluate(one, question.workload), 20)
     warm, new = (
@@ -134,6 +156,11 @@ def priced() -> list[tuple[str, str, str]]:
             "closed form, Qwen3-4B on tiles, 4,096 at a time",
             f"{4096 / closed:,.0f} designs/s",
             f"{1 / single:,.0f} one at a time",
+        ),
+        (
+            f"closed form, Qwen3-4B on tiles, {LARGE:,} of one structure at a time",
+            f"{LARGE / large:,.0f} designs/s",
+            f"{LARGE / roofs:,.0f} rooflines/s",
         ),
         ("events, Qwen3-4B on tiles, new prompts", f"{1 / events:,.0f} designs/s", f"{1 / single:,.0f} closed"),
     ]

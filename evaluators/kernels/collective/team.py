@@ -22,6 +22,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
 from dse.space.elementwise import Array, ceil_div, maximum, where
 from dse.space.errors import DesignError, nearest
+from dse.space.remember import same
 from dse.space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
 
 
@@ -315,23 +316,33 @@ def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) 
         for row in counts.at(int(sides[0]), int(sides[1])):
             total = maximum(total, sum((count * price for count, price in zip(row, prices, strict=True)), 0.0))
         return total
-    rows, cols = np.broadcast_arrays(*sides)
+    which, base, codes = _coded(*sides)
+    latest: Any = 0.0
+    for chain in _table(counts, base, codes):
+        terms = [line[which] * price for line, price in zip(chain, prices, strict=True) if line is not None]
+        latest = np.maximum(latest, sum(terms, np.zeros(which.shape)))
+    return latest
+
+
+@same
+def _coded(rows: Any, cols: Any) -> tuple[Array, int, tuple[int, ...]]:
+    """Which sides each group has, the base of codes of sides, and the codes that there are."""
+    rows, cols = np.broadcast_arrays(rows, cols)
     base = int(cols.max()) + 1
     which = (rows * base + cols).astype(np.int64)
     codes = np.flatnonzero(np.bincount(which.ravel()))  # sides are few, and small numbers
     place = np.zeros(codes[-1] + 1, np.int64)
     place[codes] = np.arange(len(codes))
-    which = place[which]
-    latest: Any = 0.0
-    for chain in _table(counts, base, tuple(codes.tolist())):
-        terms = [line[which] * price for line, price in zip(chain, prices, strict=True) if line.any()]
-        latest = np.maximum(latest, sum(terms, np.zeros(rows.shape)))
-    return latest
+    return place[which], base, tuple(codes.tolist())
 
 
 @lru_cache(maxsize=4096)
-def _table(counts: _Counts, base: int, codes: tuple[int, ...]) -> Array:
-    """Counts of groups whose sides are coded, shape (chains, prices, groups); fewer chains have their first one again."""
+def _table(counts: _Counts, base: int, codes: tuple[int, ...]) -> list[list[Array | None]]:
+    """Counts of groups whose sides are coded, by chain and price, shape (groups,); None where there are none of any group.
+
+    Fewer chains have their first one again.
+    """
     found = [tuple(counts.at(code // base, code % base)) for code in codes]
     most = max(len(of) for of in found)
-    return np.array([[*of, *of[:1] * (most - len(of))] for of in found], dtype=float).transpose(1, 2, 0)
+    lines = np.array([[*of, *of[:1] * (most - len(of))] for of in found], dtype=float).transpose(1, 2, 0)
+    return [[np.ascontiguousarray(line) if line.any() else None for line in chain] for chain in lines]

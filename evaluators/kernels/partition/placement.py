@@ -156,10 +156,12 @@ def step(
         buffered: whether what is sent is a whole slot of two versions.
     """
     key = (PLACEMENTS.index(placement), cores, axis, divided * 1)
-    ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop
-    if buffered:
-        ahead = maximum(ahead, fabric.ramp + _reach(*key) / 2 * fabric.hop)
-    first = fabric.post + where(fabric.locked > 0, 0.0, ahead)
+    ahead: Any = 0.0
+    if not fabric.locked:
+        ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop
+        if buffered:
+            ahead = maximum(ahead, fabric.ramp + _reach(*key) / 2 * fabric.hop)
+    first = fabric.post + ahead
     return where(_reach(*key) > 0, first + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean), 0.0)
 
 
@@ -174,9 +176,10 @@ def occupied(
     key = (PLACEMENTS.index(placement), cores, axis, divided * 1)
     stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
     others = stream if mean is None else mean / fabric.word_bytes * fabric.pace
+    if not fabric.locked:
+        return maximum(stream, _turns(*key) * others)
     circuits = _circuits(*key)
-    locked = circuits * 6 * fabric.ramp + 3 * _ways(*key) * fabric.hop + maximum(stream, circuits * others)
-    return where(fabric.locked > 0, locked, maximum(stream, _turns(*key) * others))
+    return circuits * 6 * fabric.ramp + 3 * _ways(*key) * fabric.hop + maximum(stream, circuits * others)
 
 
 @tabulated

@@ -1,0 +1,126 @@
+"""Of many designs, the candidate for a product from memory that each takes: a loop over structures, candidates and designs.
+
+What candidates are and what they cost is `closed_summa`'s; times are those of `summa_diagonal.timed`, compiled.
+"""
+
+from typing import Any
+
+from dse.evaluators.kernels.gemm.summa_diagonal import Work
+from dse.evaluators.kernels.gemm.summa_diagonal import timed as timed_
+from dse.evaluators.machine.compile_cache import instead_of, loop, piece
+from dse.space.elementwise import maximum
+
+
+@instead_of(maximum)
+def _larger(a: Any, b: Any) -> Any:
+    return a if a >= b else b
+
+
+timed = piece(timed_)
+
+NEVER = float("inf")
+"""More than any time. [s]"""
+
+
+@piece  # type: ignore[untyped-decorator]
+def _of(leaf: Any, row: int, column: int) -> Any:
+    """Of a table that may have one row or one column for all."""
+    return leaf[row if leaf.shape[0] > 1 else 0, column if leaf.shape[1] > 1 else 0]
+
+
+@piece  # type: ignore[untyped-decorator]
+def _seconds(work: Any, row: int, column: int, byte: float) -> Any:
+    """Time of a candidate on a kind of machine, with a channel's time for a byte."""
+    return timed(
+        Work(
+            _of(work[0], row, column),
+            _of(work[1], row, column),
+            _of(work[2], row, column),
+            _of(work[3], row, column),
+            _of(work[4], row, column),
+            _of(work[5], row, column),
+            _of(work[6], row, column),
+            _of(work[7], row, column),
+            _of(work[8], row, column),
+            _of(work[9], row, column),
+        ),
+        byte,
+    )
+
+
+@piece  # type: ignore[untyped-decorator]
+def _over(held: float, room: float) -> Any:
+    """By how much a candidate needs more than there is; 0 where it fits."""
+    return max(held / room - 1, 0.0)
+
+
+@loop
+def take(
+    work: Any,
+    held: Any,
+    order: Any,
+    sides: Any,
+    structures: Any,
+    designs: Any,
+    ends: Any,
+    room: Any,
+    byte: Any,
+    near: Any,
+    fast: Any,
+    best: Any,
+) -> None:
+    """Writes the candidate of each design that takes the least time of those that fit, or needs the least memory; the first.
+
+    More time for a byte never makes a candidate faster, and more memory never makes it fit less. So of a structure, a candidate
+    is left out that takes longer with the fastest memory of its designs than another one, which needs no more or fits all of
+    them, with the slowest. This is exact, rounding included.
+
+    Args:
+        work: leaves of `Work`, each of shape (kinds or 1, candidates or 1).
+        held: by candidates. [B], shape (candidates,)
+        order: candidates of a side by memory, one side after the other, shape (candidates,).
+        sides: where candidates of each side begin in it, shape (sides + 1,).
+        structures: number, side and kind of each, shape (3, structures).
+        designs: by structure, shape (designs,).
+        ends: where those of each structure begin, shape (all structures + 1,).
+        room, byte: of designs. [B], [s/B], shape (designs,)
+        near, fast: for numbers and times of candidates, shape (candidates,).
+        best: to be written, shape (designs,).
+    """
+    for place in range(structures.shape[1]):
+        number, side, kind = structures[0, place], structures[1, place], structures[2, place]
+        first, end = ends[number], ends[number + 1]
+        quick = slow = byte[designs[first]]
+        small = large = room[designs[first]]
+        for at in range(first + 1, end):
+            design = designs[at]
+            quick, slow = min(quick, byte[design]), max(slow, byte[design])
+            small, large = min(small, room[design]), max(large, room[design])
+        count, least, fitting = 0, NEVER, NEVER
+        for at in range(sides[side], sides[side + 1]):
+            candidate = order[at]
+            one = _seconds(work, kind, candidate, quick)
+            if one > least:
+                continue
+            near[count], fast[count], count = candidate, one, count + 1
+            other = _seconds(work, kind, candidate, slow)
+            least = min(least, other)
+            if _over(held[candidate], small) == 0:
+                fitting = min(fitting, other)
+        few = 0
+        for at in range(count):
+            candidate = near[at]
+            if fast[at] <= fitting and (fitting == NEVER or _over(held[candidate], large) == 0):
+                near[few], few = candidate, few + 1
+        for at in range(first, end):
+            design = designs[at]
+            chosen, excess, seconds = -1, NEVER, NEVER
+            for turn in range(few):
+                candidate = near[turn]
+                over = _over(held[candidate], room[design])
+                if chosen >= 0 and over > excess:
+                    continue
+                one = _seconds(work, kind, candidate, byte[design])
+                if chosen < 0 or over < excess or one < seconds or (one == seconds and candidate < chosen):
+                    chosen, excess, seconds = candidate, over, one
+            best[design] = chosen
