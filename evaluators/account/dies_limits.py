@@ -99,8 +99,8 @@ def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
 
 
 def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
-    """Whether tokens can go as a plan says: by boxes only where groups that share out experts are in several of them, with as many
-    dies in each, one after the other; from the nearest die of a copy of attention only where it has several.
+    """Whether tokens can go as a plan says: by boxes only where groups that share out experts are in several of them, with as
+    many dies in each, one after the other; from the nearest die of a copy of attention only where it has several.
     """
     if of.attention or plan.exchange == "direct":
         return True

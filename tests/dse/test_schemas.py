@@ -47,7 +47,7 @@ QUESTIONS = [
     "chip=wse2 workload=gemm fidelity=cycles@8",
     "chip=npu64 model=qwen3_1b7 workload.batch=[4]",
     "chip=tile32 workload=attention",
-    "chip=h800_ep chip.dies.rows=1 mapping.both.ep=8 model=deepseek_v2_lite workload.batch=[8] mapping.both.experts.redundant=8",
+    "chip=h800_ep chip.dies.rows=1 mapping.both.ep=8 model=qwen3_30b_a3b workload.batch=[8] mapping.both.experts.redundant=8",
     "chip=a100 workload=gemv mapping=sglang",
     "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50 mapping.serving.blocks=2588 "
     "workload.classes=[{name:a,share:0.5},{name:b,share:0.5,priority:1}]",
