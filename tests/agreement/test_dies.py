@@ -134,15 +134,16 @@ def test_what_goes_by_boxes_takes_as_long_as_its_messages_played(back: bool) -> 
     assert np.quantile(errors, 0.95) < 0.15
 
 
+@pytest.mark.parametrize("topology", cycles_dies.LINES)
 @pytest.mark.parametrize("exchange", ["all_to_all", "uneven", "allreduce"])
-def test_messages_on_sixteen_dies_take_as_long_flit_by_flit(exchange: str) -> None:
-    """Of 48 systems by other seeds all but one are within 6 %: a die's packets wait for one another in its channels."""
+def test_messages_on_sixteen_dies_take_as_long_flit_by_flit(exchange: str, topology: str) -> None:
+    """Of 60 of each by another seed all are within 10 %: a die's packets wait for one another in its channels."""
     rng, errors = np.random.default_rng(4), []
     for _ in range(12):
         rows, cols = ((4, 4), (2, 8), (1, 16), (8, 2))[rng.integers(4)]
         groups, nbytes = int(rng.choice([1, 2, 4])), 10 ** rng.uniform(4, 7)
         links = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
-        on = Level(rows, cols, "mesh", int(ports_needed(rows, cols, "mesh")), *links)
+        on = Level(rows, cols, topology, int(ports_needed(rows, cols, topology)), *links)
         at, shares = placed("snake", rows, cols, groups, 16 // groups), rng.dirichlet(np.full(16 // groups, 3.0))
         uneven = shares if exchange == "uneven" else None
         found = []
