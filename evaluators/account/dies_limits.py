@@ -52,6 +52,7 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
         Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
         *_apart_limits(_plan(design, phase), of, where),
+        Limit(f"{where}.experts.redundant", 1.0 if not of.redundant or (model.experts and of.ep > 1) else 2.0, 1.0, "layout"),
         Limit(f"{where}.experts.shared", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
         *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
     ]
@@ -187,6 +188,9 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
         return f"copies of attention have not as many dies in each {whose}: another tp or placement, or sums=ring or ktree"
     if field == "ep":
         return _uneven(case.model, split(design, case, phase), _nearest(design, case, phase))
+    if field == "experts.redundant":
+        why = "no dies share out experts" if case.model.experts else f"{case.model.name} has no experts"
+        return f"{why}, and copies of them are for that: mapping.both.experts.redundant=0"
     if field == "experts.shared":
         return f"{_unplaced(case.model, split(design, case, phase))}: mapping.both.experts.shared=0 has one on every die"
     if field == "placement":

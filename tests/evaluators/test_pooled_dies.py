@@ -216,6 +216,8 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
         (split(pp=32), "32 stages of 1 dies: mapping.both.pp=16"),
         (("workload.batch=[65]",), "64 or 80 requests"),
         (("chip.d2d.topology=full",), "takes 7 links a die"),
+        ((*split(ep=1), "mapping.both.experts.redundant=4"), "no dies share out experts, and copies"),
+        (("model=qwen3_1b7", *split(ep=1), "mapping.both.experts.redundant=4"), "has no experts, and copies of them"),
         (("model=qwen3_1b7",), "no experts"),
         (("chip.hbm.capacity='1 GB'",), "more dies share weights"),
     ],
