@@ -42,6 +42,8 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
     size = 1 if chip.boxes is None else int(chip.boxes.size)
     boxed = [] if chip.boxes is None else [Limit("chip.boxes.size", _multiple(count(chip), size), count(chip) * 1.0, "1")]
     uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
+    idle = of.redundant > 0 and (model.experts is None or of.ep == 1)
+    copied = [Limit(f"{where}.experts.redundant", 2.0, 1.0, "layout")] if idle else []
     return [
         Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
         Limit(f"{where}.pp", of.pp * 1.0, stages(case) * 1.0, "1"),
@@ -51,8 +53,8 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
         Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
+        *copied,
         *_apart_limits(_plan(design, phase), of, where),
-        Limit(f"{where}.experts.redundant", 1.0 if not of.redundant or (model.experts and of.ep > 1) else 2.0, 1.0, "layout"),
         Limit(f"{where}.experts.shared", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
         *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
     ]
