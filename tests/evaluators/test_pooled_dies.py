@@ -227,3 +227,4 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
     verdict = infeasible(question.base, question.workload)
     assert verdict is not None
     assert said in str(verdict)
+    assert not evaluate(stacked([question.base]), question.workload).feasible[0]
