@@ -163,6 +163,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         ],
         "operators": [row.record() for row in found.breakdown.rows],
         "seconds_by_bound": found.breakdown.by_bound(),
+        "memory_bytes": found.breakdown.memory,
         "area_mm2": found.breakdown.area,
         "power_w": found.breakdown.power,
         "price_usd": found.breakdown.price,

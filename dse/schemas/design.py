@@ -130,6 +130,9 @@ EVALUATE: Schema = closed(
         "bands": each(BAND),
         "operators": each(OPERATOR, "of the first case"),
         "seconds_by_bound": SECONDS,
+        "memory_bytes": named(
+            number("B"), "in memory of the fullest of many dies that share a model, by what it is for; empty of other systems"
+        ),
         "area_mm2": named(number("mm2"), "of a chip, by part"),
         "power_w": named(number("W"), "of a chip at its peak, by part"),
         "price_usd": named(number("USD"), "of a chip, by part"),

@@ -42,6 +42,8 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
     size = 1 if chip.boxes is None else int(chip.boxes.size)
     boxed = [] if chip.boxes is None else [Limit("chip.boxes.size", _multiple(count(chip), size), count(chip) * 1.0, "1")]
     uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
+    idle = of.redundant > 0 and (model.experts is None or of.ep == 1)
+    copied = [Limit(f"{where}.experts.redundant", 2.0, 1.0, "layout")] if idle else []
     return [
         Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
         Limit(f"{where}.pp", of.pp * 1.0, stages(case) * 1.0, "1"),
@@ -51,6 +53,7 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
         Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
+        *copied,
         *_apart_limits(_plan(design, phase), of, where),
         Limit(f"{where}.experts.shared", 1.0 if _placeable(model, of) else 2.0, 1.0, "layout"),
         *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
@@ -99,18 +102,18 @@ def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
 
 
 def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
-    """Whether tokens can go as a plan says: by boxes only where groups have as many dies in each, one after the other; from the
-    nearest die of a copy of attention only where it has several, and experts are shared out.
+    """Whether tokens can go as a plan says: by boxes only where groups that share out experts are in several of them, with as
+    many dies in each, one after the other; from the nearest die of a copy of attention only where it has several.
     """
-    if of.attention:
+    if of.attention or plan.exchange == "direct":
         return True
     if plan.exchange == "near":
         return of.tp > 1 and of.ep > 1
-    if plan.exchange != "by_node" or of.ranks > count(chip):
-        return True
-    if chip.boxes is None:
+    if chip.boxes is None or of.ep == 1:
         return False
-    return together(_at(chip, plan, of), int(chip.boxes.size)) > 0
+    if of.ranks > count(chip) or of.group % of.tp:
+        return True  # refused by itself
+    return 0 < together(_at(chip, plan, of), int(chip.boxes.size)) < of.group
 
 
 def _places(design: Design, case: Case, phase: str) -> int:
@@ -181,18 +184,15 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
     if field == "exchange" and _plan(design, phase).exchange == "near":
         return "tokens are near by where several dies share attention, and experts: mapping.both.tp and ep above 1, or direct"
     if field == "exchange":
-        if chip.boxes is None:
-            return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
-        return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
+        return _not_by_boxes(chip, _plan(design, phase), split(design, case, phase))
     if field == "sums":
         whose = "row of dies" if chip.boxes is None else "box"
         return f"copies of attention have not as many dies in each {whose}: another tp or placement, or sums=ring or ktree"
     if field == "ep":
-        of, experts = split(design, case, phase), case.model.experts
-        whole = f"in groups of whole copies of attention on {of.tp} dies"
-        of_all = "" if experts is None else f"{physical(experts, of.redundant, of.shared)} experts"
-        whose = f"has {of_all}, {whole}" if of_all else "has no experts"
-        return f"{case.model.name} {whose}: {_nearest(design, case, phase)}"
+        return _uneven(case.model, split(design, case, phase), _nearest(design, case, phase))
+    if field == "experts.redundant":
+        why = "no dies share out experts" if case.model.experts else f"{case.model.name} has no experts"
+        return f"{why}, and copies of them are for that: mapping.both.experts.redundant=0"
     if field == "experts.shared":
         return f"{_unplaced(case.model, split(design, case, phase))}: mapping.both.experts.shared=0 has one on every die"
     if field == "placement":
@@ -208,6 +208,29 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
     if address == "chip.hbm.capacity":
         return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
     return ""
+
+
+def _not_by_boxes(chip: Chip, plan: SplitPlan, of: Split) -> str:
+    """Why tokens cannot go by boxes, and what would do."""
+    if chip.boxes is None:
+        return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
+    if of.ep == 1:
+        return "no dies share out experts: mapping.both.ep above 1, or exchange=direct"
+    if together(_at(chip, plan, of), int(chip.boxes.size)) == of.group:
+        return f"by_node goes between boxes, and each group of {of.group} dies is in one: exchange=direct, or a larger ep"
+    return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
+
+
+def _uneven(model: Model, of: Split, near: str) -> str:
+    """Why experts cannot be shared out, and what would do: other splits, or copies of experts that make the number even."""
+    whole = f"in groups of whole copies of attention on {of.tp} {'die' if of.tp == 1 else 'dies'}"
+    if model.experts is None:
+        return f"{model.name} has no experts: {near}"
+    every = physical(model.experts, of.redundant, of.shared)
+    more = of.redundant + -every % of.ep
+    copies = f"mapping.both.experts.redundant={more}" if every % of.ep and of.ep % of.tp == 0 else ""
+    said = ", or ".join(filter(None, (near, copies)))
+    return f"{model.name} has {every} experts, {whole}: {said}"
 
 
 def _unplaced(model: Model, of: Split) -> str:

@@ -323,6 +323,8 @@ LIMITS = {
     "mapping.decode.sums": "layout",
     "mapping.prefill.experts.shared": "layout",
     "mapping.decode.experts.shared": "layout",
+    "mapping.prefill.experts.redundant": "layout",
+    "mapping.decode.experts.redundant": "layout",
     "mapping.members": "1",
     "mapping.placement": "layout",
     "mapping.collective": "layout",

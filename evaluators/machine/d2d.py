@@ -320,8 +320,8 @@ def _walked(rows: int, cols: int, closed: bool) -> Routes:
     """Of a mesh or torus: all pairs walk a link at a time, along the row first."""
     dies = rows * cols
     source, target = (place.ravel() for place in np.indices((dies, dies)))
-    across = _shortest(source % cols, target % cols, cols, closed)
-    down = _shortest(source // cols, target // cols, rows, closed)
+    across = shortest(source % cols, target % cols, cols, closed)
+    down = shortest(source // cols, target // cols, rows, closed)
     first = _starts(np.abs(across) + np.abs(down))
     over = np.zeros(first[-1], np.int32)
     row, col = source // cols, source % cols
@@ -339,7 +339,7 @@ def _walked(rows: int, cols: int, closed: bool) -> Routes:
     return Routes(np.stack([at, to_row * cols + to_col], axis=1), first, (np.cumsum(crossed, dtype=np.int32) - 1)[over])
 
 
-def _shortest(here: Array, there: Array, side: int, closed: bool) -> Array:
+def shortest(here: Array, there: Array, side: int, closed: bool) -> Array:
     """Steps from one place of a line to another, negative the other way; round the end where that is shorter."""
     far = there - here
     if not closed:

@@ -160,6 +160,7 @@ def network(
     row_first: bool = False,
     memory: bool = False,
     roomy: bool = False,
+    closed: bool = False,
     width: Array | None = None,
     packets: int = 0,
     trees: int = 0,
@@ -172,6 +173,7 @@ def network(
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
+        closed: whether the ends of each row, and of each column, of more than one are joined; `Net.table` then has to say ways.
         width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
@@ -181,9 +183,7 @@ def network(
     channels, own = n * ports << shift, n * (ports - CORE) << shift
     eject = forward if eject is None else eject
     router, channel = _places(rows, cols), np.zeros(channels, CHANNEL)
-    port = _ports(router, rows, cols, ports, shift)
-    if width is not None:
-        port["width"] = width
+    port = _ports(router, (rows, cols), ports, shift, closed, 1 if width is None else width)
     port["unused"] = port["room"] = (1 << vcs) - 1
     chain = np.zeros(channels if sums else 0, CHAIN)
     chain["member"], chain["chief"] = -1, np.arange(len(chain))
@@ -228,15 +228,17 @@ def _places(rows: int, cols: int) -> Array:
     return router
 
 
-def _ports(router: Array, rows: int, cols: int, ports: int, shift: int) -> Array:
-    """What each port leads to, and is fed by, shape (routers, ports); a flit takes each for a cycle."""
-    count = len(router)
+def _ports(router: Array, sides: tuple[int, int], ports: int, shift: int, closed: bool, width: Array | int) -> Array:
+    """What each port leads to, and is fed by, shape (routers, ports); a flit takes each for its width of cycles."""
+    count, (rows, cols) = len(router), sides
     port = np.zeros((count, ports), PORT)
-    port["width"] = 1
+    port["width"] = width
     for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
         row, col = router["row"] + down, router["col"] + across
+        if closed and (rows, cols)[way < 2] > 1:
+            row, col = row % rows, col % cols
         here = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))
-        there = here + down * cols + across
+        there = row[here] * cols + col[here]
         port["onward"][here, way] = there * ports + (way ^ 1) << shift
         port["back"][there, way ^ 1] = here * ports + way << shift
     channels = count * ports << shift

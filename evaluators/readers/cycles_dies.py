@@ -1,13 +1,18 @@
 """What dies do together on routers of a mesh, flit by flit: the messages of `events_dies`, one design at a time.
 
 Each die has a router of `VCS` virtual channels, whose links take so many cycles for a flit as its port to the die takes fewer.
+Routers are a mesh, or one whose ends are joined: a torus, or a ring, which is one row. Half of the channels of such are for
+packets that have yet to cross a joint of the line that they are on, so that none wait for one another in a circle ([dally2004]
+section 14.2.3).
 Packets go in the order in which a die sends; who waits for room holds what is behind it in its channel, as links by themselves
 do not. Buffers are as deep as credits say, or, where those are not said, deeper than anything waits for.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
-from dse.evaluators.machine.d2d import Level, crossings, routes
+from dse.evaluators.machine.d2d import Level, crossings, routes, shortest
 from dse.evaluators.machine.net import CORE, Net, network
 from dse.evaluators.machine.tasks import NOTE, PACKET, STACK, Floor, Packets, Tasks, perform
 from dse.evaluators.readers.cycles import deadlock
@@ -37,6 +42,9 @@ SHALLOW = 4
 HOPS = 2, 1024
 """Cycles of a hop: at least its router's one and its link's one; of longer ways flits may be rounded, which they hide."""
 
+LINES = ("mesh", "torus", "ring")
+"""Topologies whose dies need a router of four links at most."""
+
 WIDTHS = 16
 """Cycles of a flit on a link, at most."""
 
@@ -56,11 +64,13 @@ def messages(
     """As `events_dies.messages`; `held` and `chunk` make no difference, as routers hold what waits, in packets of their own.
 
     Raises:
-        DesignError: links that are no mesh, more flits than can be played, or packets that wait for one another.
+        DesignError: links that routers do not have, more flits than can be played, or packets that wait for one another.
     """
-    if level.topology != "mesh" or level.outer is not None:
-        have = "these are in boxes" if level.outer is not None else f"these are a {level.topology}: say chip.d2d.topology=mesh"
-        raise DesignError(f"fidelity: cycles plays routers of one mesh of dies, and {have}; events plays their links")
+    if level.topology not in LINES or level.outer is not None:
+        have = "dies in boxes" if level.outer is not None else f"a {level.topology}"
+        raise DesignError(
+            f"fidelity: cycles plays routers of four links, a {', '.join(LINES)}, not {have}; events plays them all"
+        )
     of = routes(level.rows, level.cols, level.topology)
     moves = (source != target) & (nbytes > 0)
     done = np.zeros(len(source))
@@ -139,16 +149,37 @@ def _packed(
 
 def _routers(level: Level, targets: Array, flit: float, hop: int, wide: int, ported: int) -> Net:
     """Empty routers, with buffers for as many flits as credits say."""
-    trip = 2 * hop // wide + 2
-    depth = max(round(level.credits / flit / VCS), 1) if level.credits > 0 else max(DEEP, 2 * trip)
+    trip, joined = 2 * hop // wide + 2, level.topology != "mesh"
+    own = VCS // 2 if joined else VCS  # channels that a packet may have
+    depth = max(round(level.credits / flit / own), 1) if level.credits > 0 else max(DEEP, 2 * trip)
     width = np.full((level.dies, CORE + 1), wide)
     width[:, CORE] = ported
+    rows, cols = (1, level.dies) if level.topology == "ring" else (level.rows, level.cols)
     net = network(
-        level.rows, level.cols, VCS, depth, route=0, forward=hop - 1, credit=hop, eject=1, inject=1, local=1, roomy=True,
+        rows, cols, VCS, depth, route=0, forward=hop - 1, credit=hop, eject=1, inject=1, local=1, roomy=True, closed=joined,
         width=width, packets=len(targets),
     )  # fmt: skip
     net.target[:] = targets
-    return net
+    if not joined:
+        return net
+    table, around = ways(rows, cols)
+    return net._replace(table=table, around=around, apart=own)
+
+
+@lru_cache(maxsize=16)
+def ways(rows: int, cols: int) -> tuple[Array, Array]:
+    """Of a torus, the port from each router to each other one, and whether the way along its line crosses where that is joined.
+
+    >>> port, crosses = ways(1, 5)
+    >>> port[3].tolist()[:3], crosses[3].tolist()
+    ([0, 1, 1], [True, False, False, False, False])
+    """
+    here, there = np.indices((rows * cols, rows * cols))
+    across = shortest(here % cols, there % cols, cols, True)
+    down = shortest(here // cols, there // cols, rows, True)
+    port = np.where(across != 0, (across < 0) * 1, 2 + (down < 0)).astype(np.uint8)
+    to, side = np.where(across != 0, here % cols + across, here // cols + down), np.where(across != 0, cols, rows)
+    return port, (to < 0) | (to >= side)
 
 
 def _floor(level: Level, tasks: Tasks, packets: Packets) -> Floor:

@@ -160,9 +160,9 @@ def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: f
 def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Exchange:
     """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
 
-    Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross. A slice
-    that moves on from edge to edge gains, on quicker ones, what they take less than the slowest. A reduce-scatter or an
-    allgather is members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
+    Each step's messages share links as if all went at once; edges inside boxes all take as long as the slowest of them, as do
+    those between boxes, and each has its own way. Members send slice after slice. A reduce-scatter or an allgather is
+    members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
 
     Args:
         level, at: as of `all_to_all`.
@@ -181,16 +181,11 @@ def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Ex
     step = inside if between is None else _beside(inside, between)
     if not steps or not step.hops:
         return step
+    edges = _edges((level.rows, level.cols, level.topology, level.box), at.shape, np.asarray(at, np.int64).tobytes(), steps)
     slowest = maximum(step.links, step.injection)
-    hops, crossed = _in_a_row(
-        (level.rows, level.cols, level.topology, level.box), at.shape, np.asarray(at, np.int64).tobytes(), steps
-    )
-    ways = hops * level.latency
-    if level.outer is not None and between is not None:  # a slice that moves on is on other links than the slowest meanwhile
-        near, far = (slowest - maximum(one.links, one.injection) for one in (inside, between))
-        ways = maximum(ways - (steps - crossed) * near, 0.0)
-        ways = ways + crossed * maximum(2 * level.outer.latency + level.outer.start - far, 0.0)
-    moved = where(step.seconds > 0, steps * slowest + ways, 0.0)
+    near, far = (0.0 if one is None else maximum(one.links, one.injection) for one in (inside, between))
+    between_ways = 0.0 if level.outer is None else 2 * level.outer.latency + level.outer.start
+    moved = where(step.seconds > 0, _longest(edges, steps, (near, far), (level.latency, between_ways)), 0.0)
     end = where(step.seconds > 0, barrier, 0.0)
     return step._replace(
         seconds=moved + end,
@@ -204,15 +199,55 @@ SCALED = ("links", "injection", "busiest", "sent_bytes", "hop_bytes", "boxed_byt
 """What as many steps have as many times."""
 
 
+class Edges(NamedTuple):
+    """Some that follow one another round a ring, as many as a slice may go over; each row another such way, shape (ways,).
+
+    Attributes:
+        inside, between: how many are inside boxes, and between them.
+        hops: links of those inside.
+    """
+
+    inside: Array
+    between: Array
+    hops: Array
+
+
+def _longest(of: Edges, steps: int, each: tuple[Any, Any], way: tuple[Any, Any]) -> Any:
+    """Until the last slice has come, where one that waits for its link and one that waits for a slice are equally late.
+
+    A link has a slice at each step, and a slice goes on to the next edge when it has come. So each step is behind the one
+    before it at the same edge, or at the edge before; all steps beside those of a way are at the slowest edge of it.
+
+    Args:
+        of: ways.
+        steps: that each member sends.
+        each: what links take for a slice, inside boxes and between them. [s], () or (designs,)
+        way: of a link inside, and of all between. [s], likewise
+    """
+    near, far, hop, beyond = (np.asarray(value, float)[..., None] for value in (*each, *way))
+    held = np.maximum(near * (of.inside > 0), far * (of.between > 0))
+    taken = of.inside * near + of.between * (far + beyond) + of.hops * hop
+    found = np.max(taken + (steps - of.inside - of.between) * held, axis=-1)
+    return found if found.shape else float(found)
+
+
 @lru_cache(maxsize=1024)
-def _in_a_row(net: tuple[int, int, str, int], shape: tuple[int, int], places: bytes, steps: int) -> tuple[int, int]:
-    """Of so many steps round rings of dies, the most links in a row, and the most ways between boxes."""
+def _edges(net: tuple[int, int, str, int], shape: tuple[int, int], places: bytes, steps: int) -> Edges:
+    """Ways of one step to all of them round rings of dies; of ways over as many edges of both kinds the one with most links."""
     rows, cols, topology, box = net
     at = np.frombuffer(places, np.int64).reshape(shape)
     onward = np.roll(at, -1, axis=1)
-    hops = np.asarray(routes(rows, cols, topology, box).hops[at * rows * cols + onward])
-    apart = 1 * (at // box != onward // box) if box else np.zeros_like(at)
-    return _most_in_a_row(hops, steps), _most_in_a_row(apart, steps)
+    apart = at // box != onward // box if box else np.zeros(shape, bool)
+    hops = np.where(apart, 0, np.asarray(routes(rows, cols, topology, box).hops)[at * rows * cols + onward])
+    most: dict[tuple[int, int], int] = {}
+    counts = np.zeros((2, *shape), np.int64)
+    for step in range(steps):
+        counts += np.roll([apart, hops], -step, axis=2)
+        for beyond in np.unique(counts[0]).tolist():
+            most[step + 1 - beyond, beyond] = int(counts[1][counts[0] == beyond].max())
+    inside, between = np.array(list(most)).T
+    kept = slice(None) if inside.any() and between.any() else slice(-1, None)  # of one kind the longest is latest
+    return Edges(inside[kept], between[kept], np.array(list(most.values()))[kept])
 
 
 def sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any, barrier: float) -> Exchange:
@@ -247,14 +282,6 @@ def together(one: Exchange, other: Exchange) -> Exchange:
     summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes", "boxed_bytes")
     sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
     return longer._replace(hops=max(one.hops, other.hops), **sums)
-
-
-def _most_in_a_row(edges: Array, steps: int) -> int:
-    """The largest sum of so many edges, one after the other round the ring."""
-    rounds, rest = divmod(steps, edges.shape[1])
-    sums = np.cumsum(np.concatenate([np.zeros_like(edges[:, :1]), edges, edges], axis=1), axis=1)
-    window = sums[:, rest : rest + edges.shape[1]] - sums[:, : edges.shape[1]]
-    return int((rounds * edges.sum(axis=1) + window.max(axis=1)).max())
 
 
 def _beside(one: Exchange, other: Exchange) -> Exchange:

@@ -116,7 +116,7 @@ def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, ch
     then = np.full((steps, dies), -1)
     then[:-1] = np.take_along_axis(number[1:], place[target[:-1]], axis=1)
     flat = source.ravel(), target.ravel(), sizes.ravel()
-    found: Played = play(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
+    found: Played = play(level, *flat, then=then.ravel(), barrier=barrier, interleave=False, chunk=chunk)  # slice after slice
     return found
 
 

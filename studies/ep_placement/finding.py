@@ -1,6 +1,7 @@
 """Time of a token by where the dies of a stage are, and by how many share out experts; what a link carries."""
 
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from dse.build import Question, question
@@ -15,6 +16,12 @@ PLACEMENTS = ("linear", "snake", "blocks", "interleave")
 SPLITS = ((4, 16), (8, 8), (16, 4), (32, 2), (64, 1))
 LINKS = (("mesh", 1000), ("mesh", 160), ("torus", 160))
 """Topologies, and bandwidth of a link. [GB/s]"""
+
+NEAR = ((16, 4), (32, 2), (64, 1))
+"""Splits whose tokens go from one of several dies that share attention."""
+
+SHARED = (0, 32, 64)
+"""Copies of the shared expert that are placed as experts; 0 for one on every die."""
 
 
 def finding() -> str:
@@ -35,7 +42,32 @@ def finding() -> str:
         words = (f"mapping.both.tp={tp}", "mapping.both.placement=blocks")
         rows.append([f"{tp}", *(_cell(*words, f"workload.batch=[{batch}]") for batch in (64, 1024, 4096))])
     found.append(table(["TP", "1 a die", "16 a die", "64 a die"], rows))
-    return "\n\n".join(found)
+    return "\n\n".join([*found, *_forwarded(), *_shared()])
+
+
+def _forwarded() -> list[str]:
+    """Of splits whose attention is on several dies: together or apart in a stage, and who sends tokens to experts."""
+    said = "Who sends tokens to experts, 64 requests a die, mesh of 160 GB/s: all that share attention alike, in blocks"
+    rows = []
+    for (ep, pp), tp in product(NEAR, (2, 4)):
+        words = (f"mapping.both.ep={ep}", f"mapping.both.pp={pp}", f"mapping.both.tp={tp}", *_links("mesh", 160))
+        ways = (("blocks", "direct"), ("entwine", "direct"), ("entwine", "near"))
+        cells = [_cell(*words, f"mapping.both.placement={at}", f"mapping.both.exchange={how}") for at, how in ways]
+        rows.append([f"EP{ep}-PP{pp}, TP {tp}", *cells])
+    return [
+        f"{said} or entwined; or, entwined, the nearest one.",
+        table(["split", "blocks", "entwined", "entwined, nearest"], rows),
+    ]
+
+
+def _shared() -> list[str]:
+    """Of the shared expert on every die, and copies of it among the others."""
+    rows = []
+    for copies in SHARED:
+        words = (f"mapping.both.experts.shared={copies}", "mapping.both.placement=blocks")
+        rows.append([f"{copies or 'every die'}", *(_cell(*words, f"workload.batch=[{batch}]") for batch in (64, 1024, 4096))])
+    said = "Copies of the shared expert that are placed as experts, EP32-PP2, mesh of 1 TB/s."
+    return [said, table(["copies", "1 a die", "16 a die", "64 a die"], rows)]
 
 
 def asked(*more: str) -> Question:

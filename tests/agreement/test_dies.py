@@ -106,7 +106,7 @@ def boxed(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_closed_times_between_boxes_are_those_of_messages_played(exchange: str) -> None:
-    """Rings over links of two kinds are at most too long: quick edges are taken as one way, of as many links as there are."""
+    """Of 210 systems by other seeds all but one are within 15 %."""
     errors = []
     for on, at, nbytes, shares in boxed(60, 5):
         formula, played = both(exchange, on, at, nbytes, shares)
@@ -114,8 +114,8 @@ def test_closed_times_between_boxes_are_those_of_messages_played(exchange: str) 
         assert played.links[-2 * on.dies :].sum() == pytest.approx(formula.boxed_bytes)
         errors.append(abs(formula.seconds / played.seconds - 1))
     assert np.median(errors) < 0.03
-    assert np.quantile(errors, 0.95) < (0.17 if exchange == "allreduce" else 0.15)
-    assert np.max(errors) < 0.35
+    assert np.quantile(errors, 0.95) < 0.15
+    assert np.max(errors) < 0.25
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -134,15 +134,16 @@ def test_what_goes_by_boxes_takes_as_long_as_its_messages_played(back: bool) -> 
     assert np.quantile(errors, 0.95) < 0.15
 
 
+@pytest.mark.parametrize("topology", cycles_dies.LINES)
 @pytest.mark.parametrize("exchange", ["all_to_all", "uneven", "allreduce"])
-def test_messages_on_sixteen_dies_take_as_long_flit_by_flit(exchange: str) -> None:
-    """Of 48 systems by other seeds all but one are within 6 %: a die's packets wait for one another in its channels."""
+def test_messages_on_sixteen_dies_take_as_long_flit_by_flit(exchange: str, topology: str) -> None:
+    """Of 60 of each by another seed all are within 10 %: a die's packets wait for one another in its channels."""
     rng, errors = np.random.default_rng(4), []
     for _ in range(12):
         rows, cols = ((4, 4), (2, 8), (1, 16), (8, 2))[rng.integers(4)]
         groups, nbytes = int(rng.choice([1, 2, 4])), 10 ** rng.uniform(4, 7)
         links = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
-        on = Level(rows, cols, "mesh", int(ports_needed(rows, cols, "mesh")), *links)
+        on = Level(rows, cols, topology, int(ports_needed(rows, cols, topology)), *links)
         at, shares = placed("snake", rows, cols, groups, 16 // groups), rng.dirichlet(np.full(16 // groups, 3.0))
         uneven = shares if exchange == "uneven" else None
         found = []

@@ -47,6 +47,7 @@ QUESTIONS = [
     "chip=wse2 workload=gemm fidelity=cycles@8",
     "chip=npu64 model=qwen3_1b7 workload.batch=[4]",
     "chip=tile32 workload=attention",
+    "chip=h800_ep chip.dies.rows=1 mapping.both.ep=8 model=qwen3_30b_a3b workload.batch=[8] mapping.both.experts.redundant=8",
     "chip=a100 workload=gemv mapping=sglang",
     "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50 mapping.serving.blocks=2588 "
     "workload.classes=[{name:a,share:0.5},{name:b,share:0.5,priority:1}]",
@@ -64,6 +65,7 @@ def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     assert (said["infeasible"] is None) == said["feasible"]
     assert (said["part"] is not None) == ("@" in line)
     assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
+    assert sum(said["memory_bytes"].values()) == pytest.approx(said["metrics"]["hbm_used"]["value"] if "_ep" in line else 0.0)
     assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.blocks" not in line)
     assert [sum(of["requests"] for of in case.get("classes", [])) for case in said["cases"] if "classes" in line] in ([], [50])
     assert bool(said["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))

@@ -115,7 +115,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(words: tuple[str, ...], said: 
         latency(*FOUR, *words)
 
 
-def test_routers_refuse_what_is_no_mesh() -> None:
-    for more in (("chip.d2d.topology=torus",), (BOXES,)):
-        with pytest.raises(DesignError, match="one mesh of dies"):
+def test_routers_refuse_what_has_more_links_than_they_have() -> None:
+    for more in (("chip.d2d.topology=switch",), (BOXES,)):
+        with pytest.raises(DesignError, match="routers of four links"):
             latency(*FOUR, "workload.pattern=allreduce", *more, fidelity="cycles")

@@ -1,5 +1,7 @@
 """Sums of dies by a ring, in two levels or along a K-tree: who has what at the end, bytes, and what is refused."""
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -157,3 +159,28 @@ def test_a_space_has_no_sums_without_tensor_parallelism() -> None:
     rows = [of.space.row(columns, place) for place in range(len(columns["mapping.both.tp"]))]
     assert len(rows) == len({of.space.key_at(row) for row in rows}) == 1 + 4
     assert all(of.space.canonical(row) == row for row in rows)
+
+
+@given(
+    st.integers(2, 5), st.integers(1, 4), st.randoms(), st.floats(1e9, 1e12), st.floats(1e9, 1e12), st.sampled_from(list(RINGS))
+)
+@settings(max_examples=60, deadline=None)
+def test_a_ring_over_links_of_two_kinds_is_its_slices_one_by_one(
+    boxes: int, size: int, draw: random.Random, inside: float, outside: float, pattern: str
+) -> None:
+    """Each edge sends a slice when it has sent the one before it and has the next; of switches, where no two share a link."""
+    order = list(range(boxes * size))
+    draw.shuffle(order)
+    near, far = (np.array([inside, 2 * inside]), 3e-7), (np.array([outside, outside / 3]), 2e-6)
+    outer = Level(boxes, size, "switch", 1, *far, start=1e-6)
+    on = Level(boxes, size, "switch", 1, *near, box=size, outer=outer)
+    found = collective(pattern, on, np.array([order]), 4e6, Sums(), barrier=0.0).seconds
+    for design in range(2):
+        slices, dies = 4e6 / len(order), zip(order, [*order[1:], order[0]], strict=True)
+        apart = np.array([a // size != b // size for a, b in dies])
+        taken = np.where(apart, slices / far[0][design], slices / near[0][design])
+        way = np.where(apart, 2 * far[1] + 1e-6, 2 * near[1])
+        begun = np.zeros(len(order))
+        for _ in range(RINGS[pattern] * (len(order) - 1) - 1):
+            begun = np.maximum(begun + taken, np.roll(begun + taken + way, 1))
+        assert found[design] == pytest.approx((begun + taken + way).max(), rel=1e-9)

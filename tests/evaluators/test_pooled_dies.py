@@ -1,5 +1,6 @@
 """Models on many dies with a cache each, in boxes or not: one die alone, parts that add up, exchanges, and what is refused."""
 
+from itertools import product
 from typing import Any
 
 import hypothesis.strategies as st
@@ -102,8 +103,10 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
             np.testing.assert_allclose(column[row], alone.columns[name][0], rtol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("exchange", ["direct", "by_node"])
-@pytest.mark.parametrize("of", [split(ep=16), split(tp=2, pp=2, ep=8), split(tp=16)])
+@pytest.mark.parametrize(
+    ("of", "exchange"),
+    [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "by_node"]), (split(tp=16), "direct")],
+)
 def test_more_of_anything_is_never_slower(of: tuple[str, ...], exchange: str) -> None:
     words = (*SMALL, *MOE, *of, f"mapping.both.exchange={exchange}", "chip.boxes.size=4")
     usual = metrics(*words)["latency"]
@@ -202,11 +205,19 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
     [
         (("mapping.both.exchange=by_node", "chip.boxes=null"), "mapping.both.exchange=direct, or give it chip.boxes"),
         (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.boxes.size=12"), "not as many dies in each box"),
+        ((*split(ep=8), "mapping.both.exchange=by_node"), "each group of 8 dies is in one: exchange=direct, or a larger ep"),
+        ((*split(tp=8), "mapping.both.exchange=by_node"), "no dies share out experts: mapping.both.ep above 1"),
         (("chip.boxes.size=3",), "no whole number of boxes"),
-        (split(ep=5), "mapping.both.ep=4 or 8"),
+        (split(ep=5), "mapping.both.ep=4 or 8, or mapping.both.experts.redundant=1"),
+        (
+            (*split(tp=4, ep=2), "mapping.both.placement=entwine", "mapping.both.exchange=by_node"),
+            "whole copies of attention on 4",
+        ),
         (split(pp=32), "32 stages of 1 dies: mapping.both.pp=16"),
         (("workload.batch=[65]",), "64 or 80 requests"),
         (("chip.d2d.topology=full",), "takes 7 links a die"),
+        ((*split(ep=1), "mapping.both.experts.redundant=4"), "no dies share out experts, and copies"),
+        (("model=qwen3_1b7", *split(ep=1), "mapping.both.experts.redundant=4"), "has no experts, and copies of them"),
         (("model=qwen3_1b7",), "no experts"),
         (("chip.hbm.capacity='1 GB'",), "more dies share weights"),
     ],
@@ -216,3 +227,4 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
     verdict = infeasible(question.base, question.workload)
     assert verdict is not None
     assert said in str(verdict)
+    assert not evaluate(stacked([question.base]), question.workload).feasible[0]
