@@ -1,1 +1,1 @@
-"""Configuration as data; read by ``dse/compose.py`` alone."""
+"""Configuration as data; read by ``dse/config/compose.py`` alone."""

@@ -5,13 +5,13 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`dse.evaluate` and the others of `dse.api`, imported when first used so that the command line starts fast."""
+    """`dse.evaluate` and the others of `dse.commands.api`, imported when first used so that the command line starts fast."""
     if name in ("evaluate", "run", "load", "compare_chips"):
-        from dse import api
+        from dse.commands import api
 
         return getattr(api, name)
     if name == "explain":
-        from dse.explained import explained
+        from dse.commands.explained import explained
 
         return explained
     raise AttributeError(f"module 'dse' has no attribute {name!r}")

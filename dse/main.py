@@ -1,4 +1,4 @@
-"""The command line: what is typed, to what does it; `dse.options` says what each command takes.
+"""The command line: what is typed, to what does it; `dse.commands.options` says what each command takes.
 
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dse.locale import readable
-from dse.options import COMMANDS, flags, overview, parsed
-from dse.refused import refusal
-from dse.signals import status, stoppable
+from dse.commands.options import COMMANDS, flags, overview, parsed
+from dse.config.strangers import TRUST
 from dse.space.errors import DesignError, nearest
-from dse.strangers import TRUST
+from dse.terminal.locale import readable
+from dse.terminal.refused import refusal
+from dse.terminal.signals import status, stoppable
 
 
 def main() -> None:
@@ -80,14 +80,14 @@ def _command(arguments: list[str]) -> int:
 
 
 def _run(typed: Namespace) -> int:
-    from dse.compose import hydra_job
-    from dse.overrides import studies
+    from dse.config.compose import hydra_job
+    from dse.config.overrides import studies
 
     if not typed.hydra and not any(word.startswith("study=") for word in typed.words):
         raise DesignError(f"run: say which study, as in dse run study=quickstart; {nearest('quickstart', studies())}")
 
     def task(config: dict[str, Any]) -> None:
-        from dse.loop import run
+        from dse.commands.loop import run
 
         codes.append(run(config))
 
@@ -97,11 +97,11 @@ def _run(typed: Namespace) -> int:
 
 
 def _evaluate(typed: Namespace) -> int:
-    from dse.compose import hydra_job
+    from dse.config.compose import hydra_job
 
     shortlist = vars(typed)["from"]
     if shortlist:
-        from dse.shortlist import answers
+        from dse.commands.shortlist import answers
 
         if typed.trace:
             raise DesignError("evaluate --trace: a timeline is of one design; evaluate it by its overrides, without --from")
@@ -109,7 +109,7 @@ def _evaluate(typed: Namespace) -> int:
         return 0
 
     def task(config: dict[str, Any]) -> None:
-        from dse.sheet import sheet
+        from dse.commands.sheet import sheet
 
         sheet(config, as_json=typed.json, trace=typed.trace)
 
@@ -118,16 +118,16 @@ def _evaluate(typed: Namespace) -> int:
 
 
 def _compare(typed: Namespace) -> int:
-    from dse.beside import beside
-    from dse.compare import OBJECTIVE
+    from dse.answers.compare import OBJECTIVE
+    from dse.commands.beside import beside
 
     beside([*typed.hydra, *typed.words], typed.objective or OBJECTIVE, as_json=typed.json, trust=typed.trust)
     return 0
 
 
 def _capacity(typed: Namespace) -> int:
-    from dse.capacities import leave
-    from dse.capacity import capacity
+    from dse.answers.capacity import capacity
+    from dse.commands.capacities import leave
 
     names, words = _split(typed.words)
     if names:
@@ -138,7 +138,7 @@ def _capacity(typed: Namespace) -> int:
 
 
 def _explain(typed: Namespace) -> int:
-    from dse.explained import explain
+    from dse.commands.explained import explain
 
     names, words = _split(typed.words)
     explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
@@ -146,7 +146,7 @@ def _explain(typed: Namespace) -> int:
 
 
 def _whynot(typed: Namespace) -> int:
-    from dse.explained import whynot
+    from dse.commands.explained import whynot
 
     names, words = _split(typed.words)
     whynot(names, [*typed.hydra, *words], as_json=typed.json, trust=typed.trust)
@@ -156,14 +156,14 @@ def _whynot(typed: Namespace) -> int:
 def _report(typed: Namespace) -> int:
     from rich.markup import escape
 
-    from dse.api import compare, load
-    from dse.progress import say
+    from dse.commands.api import compare, load
+    from dse.terminal.progress import say
 
     names, overrides = _split(typed.words)
     if not names:
         raise DesignError("report: takes the name of a study, or of several, as dse list shows them; got nothing")
     if typed.follow:
-        from dse.follow import follow
+        from dse.commands.follow import follow
 
         return follow(names, typed.out, trust=typed.trust)
     path = compare([load(name, *overrides, trust=typed.trust) for name in names], typed.out)
@@ -176,20 +176,20 @@ def _validate(typed: Namespace) -> int:
     if files and files != typed.words:
         raise DesignError(f"validate: takes files or studies; got {' '.join(typed.words)}")
     if files:
-        from dse.validate import validate
+        from dse.measured.validate import validate
 
         if typed.out:
             raise DesignError("validate --out: the page is of studies; of files everything is printed")
         return validate([Path(word) for word in files], as_json=typed.json)
-    from dse.validation import validation
+    from dse.commands.validation import validation
 
     out = Path(typed.out) if typed.out else Path("runs") / "validation" / "validation.html"
     return validation(typed.words, out, as_json=typed.json)
 
 
 def _calibrate(typed: Namespace) -> int:
-    from dse.calibrate import calibrate
-    from dse.calibrated import leave
+    from dse.commands.calibrated import leave
+    from dse.measured.calibrate import calibrate
 
     files, words = _split(typed.words)
     if len(files) != 1:
@@ -206,8 +206,8 @@ def _calibrate(typed: Namespace) -> int:
 
 
 def _list(typed: Namespace) -> int:
-    from dse.overrides import studies
-    from dse.show import listing
+    from dse.commands.show import listing
+    from dse.config.overrides import studies
 
     if typed.words:
         raise DesignError(f"list: takes nothing; got {' '.join(typed.words)}")
@@ -215,8 +215,8 @@ def _list(typed: Namespace) -> int:
 
 
 def _schema(typed: Namespace) -> int:
-    from dse.json_text import json_text
     from dse.schemas import DOCUMENTS, published, stamp
+    from dse.terminal.json_text import json_text
 
     if len(typed.words) > 1:
         raise DesignError(f"schema: takes the name of one document; got {' '.join(typed.words)}")
@@ -241,15 +241,15 @@ def _mcp(typed: Namespace) -> int:
 
 def _show(typed: Namespace) -> int:
     name, overrides = _one("show", typed.words)
-    from dse.api import load
-    from dse.show import summary
+    from dse.commands.api import load
+    from dse.commands.show import summary
 
     loaded = load(name, *overrides, trust=typed.trust)
     return summary(loaded.study, loaded.runs())
 
 
 def _export(typed: Namespace) -> int:
-    from dse.export import FORMATS, export
+    from dse.commands.export import FORMATS, export
 
     name, overrides = _one("export", typed.words)
     to = typed.to or "parquet"
@@ -283,8 +283,8 @@ def _complete(arguments: list[str]) -> int:
     current = "" if line.endswith(" ") else (words or [""])[-1]
     if line and (len(words) == 1 or (len(words) == 2 and current)):
         return _offer(COMMANDS, current)
-    from dse.compose import hydra_job
-    from dse.overrides import studies
+    from dse.config.compose import hydra_job
+    from dse.config.overrides import studies
 
     if len(words) > 1 and words[1] in COMMANDS:
         if current.startswith("-"):

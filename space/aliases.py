@@ -1,7 +1,7 @@
 """Old addresses and what they are now: one table, for each machine on which the old one meant that.
 
-An old address works wherever people and files say one; `dse/spelling.py` reads the table there. Knobs, designs and results have
-the new ones alone.
+An old address works wherever people and files say one; `dse/config/spelling.py` reads the table there. Knobs, designs and
+results have the new ones alone.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.space.design import stacked
 from dse.space.fields import replaced

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.build import question
-from dse.compose import compose, folder_of
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
 from dse.evaluators.evaluation import binding
 from dse.evaluators.judges.serving import deployed
 from dse.space.elementwise import Array

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from dse import residuals
-from dse.validate import ROLES, Compared, compare
+from dse.measured import residuals
+from dse.measured.validate import ROLES, Compared, compare
 
 START, END = "<!-- numbers: python -m dse.studies.write -->", "<!-- end of numbers -->"
 HERE = Path(__file__).resolve().parent

@@ -29,14 +29,14 @@ from typing import Any
 
 import sqlalchemy as sql
 
-import dse.export
-import dse.loop
+import dse.commands.export
+import dse.commands.loop
 import dse.main
 import dse.report.page
-from dse.compose import compose
-from dse.sound import faults
-from dse.store import Store
-from dse.tables import ASKS, CHECKED, RESULTS, content
+from dse.config.compose import compose
+from dse.store.sound import faults
+from dse.store.store import Store
+from dse.store.tables import ASKS, CHECKED, RESULTS, content
 
 NAME = "kills"
 RUN = [
@@ -94,7 +94,7 @@ class Held:
                 for row in connection.execute(sql.select(*kept)):
                     key = row.design + row.fidelity if table is RESULTS else f"ask {row.number}"
                     rows[key] = tuple(row)
-        from dse.sound import read
+        from dse.store.sound import read
 
         with contextlib.closing(Store(str(path), create=False)) as store, store._reading() as connection:
             for table in CHECKED:
@@ -145,8 +145,8 @@ def _run(folder: Path, line: list[str], into: int) -> None:
         os.dup2(said, 1)
         os.dup2(said, 2)
         for stage, name in WITHIN.items():
-            setattr(dse.loop, name, _telling(stage, getattr(dse.loop, name), into))
-        dse.export.export = _telling("export", dse.export.export, into)
+            setattr(dse.commands.loop, name, _telling(stage, getattr(dse.commands.loop, name), into))
+        dse.commands.export.export = _telling("export", dse.commands.export.export, into)
         append = Store.append
 
         def appended(store: Store, study: str, context: Any, base: Any, asks: Any, results: Any) -> None:
@@ -185,8 +185,8 @@ def warmed(folder: Path) -> None:
         contextlib.redirect_stderr(nothing),
         contextlib.redirect_stdout(nothing),
     ):
-        dse.loop.run(compose([*RUN[1:], SERIAL]))
-        dse.export.export(NAME, "csv", "")
+        dse.commands.loop.run(compose([*RUN[1:], SERIAL]))
+        dse.commands.export.export(NAME, "csv", "")
 
 
 def killed_while_importing(folder: Path, chance: random.Random, seconds: float) -> None:
@@ -240,7 +240,7 @@ def chains(count: int, seed: int, ray: float) -> Iterator[tuple[str, list[str]]]
         whole.mkdir()
         seconds = {(SERIAL,): finished(whole, (SERIAL,))}
         begun = time.monotonic()
-        subprocess.run([sys.executable, "-c", "import dse.main, dse.loop"], check=True)
+        subprocess.run([sys.executable, "-c", "import dse.main, dse.commands.loop"], check=True)
         importing = time.monotonic() - begun
         expected = outcome(whole)
         left = count

@@ -2,7 +2,8 @@
 
 Of each question of `tests.contract.test_words` that has all the words given, and of presets that none of them has, random
 designs are drawn, and each leaf of their mapping is changed. What never changes a result, or does not beside one word of
-another leaf and does beside others, and is not declared so (`unread` in `dse.space.mapping`, `unasked` in `dse.said`), is printed.
+another leaf and does beside others, and is not declared so (`unread` in `dse.space.mapping`, `unasked` in `dse.config.said`),
+is printed.
 """
 
 import argparse
@@ -12,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.build import Question
+from dse.config.build import Question
+from dse.config.said import unasked
 from dse.evaluators import evaluate
-from dse.said import unasked
 from dse.space.beside import choosers, unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from dse.build import Question, question
-from dse.compose import CONF, compose
+from dse.config.build import Question, question
+from dse.config.compose import CONF, compose
+from dse.config.records import record
 from dse.evaluators import evaluate
-from dse.records import record
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.knobs import Choice, Interval, Space

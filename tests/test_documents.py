@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from dse.commands.options import COMMANDS
 from dse.main import main
-from dse.options import COMMANDS
-from dse.validate import COLUMNS
+from dse.measured.validate import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/accuracy.md")

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import binding
 from dse.space.design import Design, stacked

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from dse.kind import kernel_of, kind_of
-from dse.parts import other_parts
-from dse.residuals import band
+from dse.config.parts import other_parts
+from dse.measured.kind import kernel_of, kind_of
+from dse.measured.residuals import band
+from dse.running.study import Study
 from dse.space.chips import CHIP
 from dse.space.kinds import called
-from dse.study import Study
 
 
 def of_study(asked: Study) -> list[dict[str, Any]]:

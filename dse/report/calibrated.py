@@ -11,7 +11,7 @@ def calibrated_page(data: dict[str, Any]) -> str:
     """One HTML file that needs nothing beside it.
 
     Args:
-        data: as `dse.calibrated.record` has it.
+        data: as `dse.commands.calibrated.record` has it.
     """
     text = (HERE / "calibrated.html").read_text()
     filled = {"{{title}}": html.escape(data["file"]), "{{data}}": embedded(data), "{{plotly}}": plotly_code()}

@@ -9,19 +9,19 @@ from math import inf, sqrt
 import numpy as np
 import pandas as pd
 
-from dse.advice import rejections, smallest_relaxation
-from dse.elastic import SAME
 from dse.evaluators.account.metrics import METRICS
-from dse.frame import ordered, values_of
-from dse.moves import Point, Step, points, quick, steps, text
-from dse.pareto import minimised
 from dse.report.bands import of_study
-from dse.screen import Screened
-from dse.sifted import sifted, tables
+from dse.running.frame import ordered, values_of
+from dse.running.screen import Screened
+from dse.running.study import Study
+from dse.search.pareto import minimised
 from dse.space.elementwise import Array
 from dse.space.units import show
-from dse.study import Study
-from dse.why import goal_of, metrics_of
+from dse.why.advice import rejections, smallest_relaxation
+from dse.why.elastic import SAME
+from dse.why.moves import Point, Step, points, quick, steps, text
+from dse.why.sifted import sifted, tables
+from dse.why.why import goal_of, metrics_of
 
 LOOKED = 32
 """Designs of a study, evenly over all, at which each knob is moved to see whether it changes anything."""
@@ -56,7 +56,7 @@ def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None,
 
     Args:
         asked: the study.
-        frame: its designs, as `dse.frame.with_front` has them.
+        frame: its designs, as `dse.running.frame.with_front` has them.
         screened: what its screen looked at, of which the frame has a sample.
         seconds: what steps of its knobs may take.
     """

@@ -11,7 +11,7 @@ def capacity_page(data: dict[str, Any]) -> str:
     """One HTML file that needs nothing beside it.
 
     Args:
-        data: as `dse.capacities.record` has it.
+        data: as `dse.commands.capacities.record` has it.
     """
     text = (HERE / "capacity.html").read_text()
     title = f"{data['chips'][0]['model']} on {', '.join(side['chip'] for side in data['chips'])}"

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from dse.evaluators import METRICS
-from dse.frame import followed
 from dse.report.plain_names import plain_name
+from dse.running.frame import followed
+from dse.running.study import Study
 from dse.space.chips import AnySpace
 from dse.space.fields import addresses, spec_at
-from dse.study import Study
 
 LEVELS = 256
 """Different numbers up to which a knob's column is codes into them."""

@@ -12,26 +12,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dse import points
-from dse.compose import bibliography
+from dse.config import points
+from dse.config.compose import bibliography
+from dse.config.expressions import refuse_unlike
 from dse.evaluators import METRICS, PHYSICS
-from dse.expressions import refuse_unlike
-from dse.frame import by_case, ordered, values_of
-from dse.importance import importance
-from dse.json_text import json_text
-from dse.pareto import front, hypervolume, layers, minimised
 from dse.report import why
 from dse.report.bands import of_study
 from dse.report.columns import columns
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
-from dse.screen import Screened
+from dse.running.frame import by_case, ordered, values_of
+from dse.running.screen import Screened
+from dse.running.study import Study
+from dse.running.verify import Verified
+from dse.search.pareto import front, hypervolume, layers, minimised
 from dse.space.chips import CHIP
 from dse.space.elementwise import Array
 from dse.space.fields import addresses
 from dse.space.shown import masked, masked_in
 from dse.space.units import PREFIXES, SCALED
-from dse.study import Study
-from dse.verify import Verified
+from dse.terminal.json_text import json_text
+from dse.why.importance import importance
 
 EXPLAINED = 200
 """Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
@@ -63,7 +63,7 @@ class Part:
     """A study with what is known of it.
 
     Attributes:
-        frame: as `dse.frame.with_front` has it.
+        frame: as `dse.running.frame.with_front` has it.
         runs: as the store has them, oldest first.
         verified: what was evaluated once more, at a higher fidelity.
     """

@@ -7,9 +7,9 @@ from typing import Any
 
 import plotly.offline
 
-from dse.drafts import draft
 from dse.report.data import Part, embedded, payload
-from dse.study import Study
+from dse.running.study import Study
+from dse.terminal.drafts import draft
 
 HERE = Path(__file__).parent
 

@@ -9,10 +9,10 @@ import pandas as pd
 
 from dse.evaluators import explain
 from dse.evaluators.account.breakdown import Breakdown
-from dse.frame import values_of
+from dse.running.frame import values_of
+from dse.running.study import Study
 from dse.space.design import Design
 from dse.space.workload import Asked
-from dse.study import Study
 
 SECONDS = 20.0
 """What a page may take to break designs down at a study's own fidelity, and again for each picture; others are by the closed

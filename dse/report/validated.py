@@ -10,7 +10,7 @@ def validated_page(data: dict[str, Any]) -> str:
     """One HTML file that needs nothing beside it.
 
     Args:
-        data: as `dse.validation.record` has it.
+        data: as `dse.commands.validation.record` has it.
     """
     text = (HERE / "validated.html").read_text()
     for name, value in {"{{data}}": embedded(data), "{{plotly}}": plotly_code()}.items():

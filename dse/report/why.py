@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.evaluation import plays
-from dse.moves import Point, quick, text
-from dse.pareto import minimised
 from dse.report.cannot import distinct_designs, remarks, resolution, said
-from dse.screen import Screened
-from dse.shadow import MOST as MOST_RELAXED
-from dse.shadow import Known, Price, beaten, gained, prices
-from dse.sifted import known_rows
+from dse.running.screen import Screened
+from dse.running.study import Study
+from dse.search.pareto import minimised
 from dse.space.chips import AnySpace
-from dse.study import Study
-from dse.why import Member, Near, front_points, goal_of, nearest_two, of_front
+from dse.why.moves import Point, quick, text
+from dse.why.shadow import MOST as MOST_RELAXED
+from dse.why.shadow import Known, Price, beaten, gained, prices
+from dse.why.sifted import known_rows
+from dse.why.why import Member, Near, front_points, goal_of, nearest_two, of_front
 
 MOST = 200
 """Designs of a front whose steps a page has: the first ones."""

@@ -1,7 +1,7 @@
 """What the tools do: arguments of an assistant in, a published document out.
 
-What an assistant says is data, as that of any stranger: no flags, no code (`dse.strangers`), no file outside of the folder, as
-a message may quote a line of it, and no other place of results than ./runs.
+What an assistant says is data, as that of any stranger: no flags, no code (`dse.config.strangers`), no file outside of the
+folder, as a message may quote a line of it, and no other place of results than ./runs.
 """
 
 import re
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.progress import Told
+from dse.config.strangers import CONF, UNLESS, as_data
 from dse.space.errors import DesignError
-from dse.strangers import CONF, UNLESS, as_data
+from dse.terminal.progress import Told
 from dse.tools import checked
 
 GROUPS = ("chip", "model", "mapping", "workload", "stack", "part", "space", "search", "verify", "workers")
@@ -84,28 +84,28 @@ def _words(name: str, overrides: list[str]) -> list[str]:
 
 
 def _list() -> dict[str, Any]:
-    from dse.overrides import studies
-    from dse.show import listed
+    from dse.commands.show import listed
+    from dse.config.overrides import studies
 
     return listed(studies())
 
 
 def _evaluate(words: list[str]) -> dict[str, Any]:
-    from dse.api import evaluate
-    from dse.sheet import record
+    from dse.commands.api import evaluate
+    from dse.commands.sheet import record
 
     return record(evaluate(words))
 
 
 def _front(study: str) -> dict[str, Any]:
-    from dse.explained import front_of
+    from dse.commands.explained import front_of
 
     return front_of(study)
 
 
 def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
-    from dse.explained import explained, of_study
-    from dse.why_text import why_record
+    from dse.commands.explained import explained, of_study
+    from dse.commands.why_text import why_record
 
     if design and not study:
         raise DesignError(f"why: {design!r} is a design of a study; say which study")
@@ -115,21 +115,21 @@ def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
 
 
 def _whynot(study: str, words: list[str]) -> dict[str, Any]:
-    from dse.explained import why_not_of
-    from dse.whynot_text import why_not_record
+    from dse.commands.explained import why_not_of
+    from dse.commands.whynot_text import why_not_record
 
     return why_not_record(why_not_of(study, words))
 
 
 def _run(study: str, words: list[str], told: Told) -> dict[str, Any]:
     """Runs a study as ``dse run`` does, in ./runs of this folder; then reads its front as ``dse explain`` does."""
-    from dse.api import load
-    from dse.compose import compose, folder_of
-    from dse.loop import run_study
+    from dse.commands.api import load
+    from dse.commands.loop import run_study
+    from dse.config.compose import compose, folder_of
     from dse.report import place
+    from dse.running.study import study as built
     from dse.schemas import stamped
     from dse.space.shown import masked
-    from dse.study import study as built
 
     config = compose([f"study={study}", *words])
     asked = built(config, folder_of(config))

@@ -14,11 +14,11 @@ import time
 import traceback
 from typing import Any, TextIO
 
-from dse.json_text import json_text
-from dse.left import end_all
-from dse.locale import readable
-from dse.refused import refusal
-from dse.signals import stoppable
+from dse.terminal.json_text import json_text
+from dse.terminal.left import end_all
+from dse.terminal.locale import readable
+from dse.terminal.refused import refusal
+from dse.terminal.signals import stoppable
 from dse.tools.answers import answer
 
 BETWEEN = 0.25

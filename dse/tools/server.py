@@ -11,11 +11,11 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from dse import version
-from dse.json_text import json_text
-from dse.refused import refusal
 from dse.schemas import published
-from dse.signals import status
 from dse.space.errors import DesignError, nearest
+from dse.terminal.json_text import json_text
+from dse.terminal.refused import refusal
+from dse.terminal.signals import status
 from dse.tools import ALLOW_RUN, GUIDE, OPTIONS, TOOLS, Tool, offered
 from dse.tools.answers import options
 from dse.tools.processes import Processes

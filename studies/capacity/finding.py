@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from dse.capacity import Side, capacity, parsed, posed
-from dse.deployments import Candidate, candidates
+from dse.answers.capacity import Side, capacity, parsed, posed
+from dse.answers.deployments import Candidate, candidates
+from dse.answers.race import OF_LOAD, play
 from dse.evaluators.serving.capacity import largest
 from dse.evaluators.serving.state import Stop
-from dse.race import OF_LOAD, play
 from dse.space.units import show
 from dse.studies.write import table
 

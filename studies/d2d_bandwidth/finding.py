@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
 from dse.evaluators import evaluate, explain
 from dse.evaluators.machine.d2d import level, loads, placed, routes
 from dse.space.design import stacked

@@ -3,8 +3,8 @@
 from functools import cache
 from pathlib import Path
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.evaluation import infeasible

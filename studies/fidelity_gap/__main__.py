@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.progress import say
 from dse.studies.fidelity_gap.divided import NEAR, sampled
 from dse.studies.fidelity_gap.kernels import kernels
 from dse.studies.write import main as write
+from dse.terminal.progress import say
 
 HERE = Path(__file__).parent
 SIZES = 20

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.dataflow import steps as attention
 from dse.evaluators.kernels.attention.shape import Heads, Tiling

@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
-from dse.pareto import front
+from dse.search.pareto import front
 from dse.studies.flat_coexplore.finding import PATH
 from dse.studies.write import main as write
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.space.fields import at
 from dse.space.units import show

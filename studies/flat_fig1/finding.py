@@ -1,13 +1,13 @@
 """Attention's share of a model's operations by length; layers under a GH200's roofline; and what GPUs are said to reach."""
 
-from dse.api import study_of
-from dse.compose import compose
+from dse.commands.api import study_of
+from dse.config.compose import compose
+from dse.config.workloads import models
 from dse.evaluators.graph.operators import Attention, Elementwise, Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.studies.flat_fig12.finding import played, roof
 from dse.studies.write import table
-from dse.workloads import models
 
 MODELS = ("qwen_7b", "deepseek_v2_lite", "deepseek_v3")
 TOKENS = (1024, 4096, 8192, 16384, 32768)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.account.alone.attention import tiling
 from dse.space.chip import Chip

@@ -1,7 +1,7 @@
 """Cycles of row multicasts and row sums by size and implementation, and what the network gains, as a table and as pictures."""
 
-from dse.build import question
-from dse.compose import compose, folder_of
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
 from dse.studies.write import table
 

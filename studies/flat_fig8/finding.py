@@ -4,8 +4,8 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
 from dse.evaluators import evaluate, explain
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.cost import PARTS

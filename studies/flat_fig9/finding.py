@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.evaluators import evaluate
 from dse.evaluators.account.alone.attention import tiling
 from dse.space.design import stacked

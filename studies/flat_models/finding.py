@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
 from dse.evaluators import evaluate, explain
 from dse.space.design import stacked
 from dse.space.units import show

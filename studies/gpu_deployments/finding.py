@@ -5,11 +5,11 @@ import shlex
 from functools import cache
 from pathlib import Path
 
-from dse.answer import Evaluation, answered
-from dse.compose import compose
+from dse.answers.answer import Evaluation, answered
+from dse.config.compose import compose
+from dse.measured.validate import compare
 from dse.space.units import show
 from dse.studies.write import table
-from dse.validate import compare
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.evaluators.kernels.library.collectives import Group, exchange, rings
 from dse.evaluators.machine.library import Die
 from dse.space.libraries.collectives import Exchanges, Rings, Switched

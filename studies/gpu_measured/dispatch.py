@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.evaluators.machine.library import Die
 from dse.evaluators.readers.crossings import between, closed
 from dse.space.libraries.dispatch import Dispatch

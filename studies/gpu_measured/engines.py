@@ -10,10 +10,10 @@ from pathlib import Path
 
 import yaml
 
-from dse.compose import CONF
+from dse.config.compose import CONF
+from dse.config.records import record
 from dse.evaluators.kernels.library.collectives import Group, rings, short
 from dse.evaluators.machine.library import Die
-from dse.records import record
 from dse.space.errors import DesignError
 from dse.space.libraries.collectives import Rings, Short
 from dse.studies.gpu_measured.collectives import DEVICES, RINGS, links_of, part_of, row

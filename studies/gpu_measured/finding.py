@@ -4,9 +4,9 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from dse.measured.validate import compare, measured
 from dse.studies.gpu_measured.fit import RESULTS, SAMPLE
 from dse.studies.write import table
-from dse.validate import compare, measured
 
 GEMM = "workload=gemm mapping=tensor_parallel mapping.decode.tp=1"
 FORMATS = {"bf16": ("bf16", "bf16"), "fp8": ("fp8", "fp8"), "block fp8": ("fp8_128x128", "fp8_1x128")}

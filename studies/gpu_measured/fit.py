@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from dse.compose import CONF
+from dse.config.compose import CONF
 from dse.evaluators.evaluation import PHYSICS
-from dse.fit import Bounds, Fitted, Vector, fit, folds, logarithms, solve, starts
-from dse.json_text import json_text
+from dse.measured.fit import Bounds, Fitted, Vector, fit, folds, logarithms, solve, starts
+from dse.measured.validate import COLUMNS
 from dse.report.calibrated import calibrated_page
 from dse.space.errors import DesignError
 from dse.space.units import show
 from dse.studies.gpu_measured.measured import Part, spread
-from dse.validate import COLUMNS
+from dse.terminal.json_text import json_text
 
 KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines", "dispatch")
 """Modules of this study, each with the parts of one kind."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.evaluators.machine.library import Die, die
 from dse.space.errors import DesignError
 from dse.space.fields import leaves

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.machine import hbm
 from dse.space.design import stacked

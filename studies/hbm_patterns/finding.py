@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dse.api import evaluate, study_of
+from dse.commands.api import evaluate, study_of
 from dse.evaluators import explain
 from dse.space.fields import replaced
 from dse.space.memory import channels, peak

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from dse.answer import Evaluation
-from dse.api import evaluate
+from dse.answers.answer import Evaluation
+from dse.commands.api import evaluate
 from dse.space.parameters import active_parameters
 from dse.space.workload import Case
 from dse.studies.write import table

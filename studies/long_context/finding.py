@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
 from dse.evaluators import evaluate, explain
 from dse.evaluators.graph.step import decode
 from dse.evaluators.graph.transformer import line, transformer

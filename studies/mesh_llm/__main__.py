@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 
 import dse
-from dse.api import Loaded
+from dse.commands.api import Loaded
+from dse.commands.show import knob_text
 from dse.evaluators import METRICS
-from dse.show import knob_text
+from dse.running.study import Study
 from dse.space.units import show
 from dse.studies.write import table
-from dse.study import Study
 
 START, END = "<!-- searched: python -m dse.studies.mesh_llm -->", "<!-- end of searched -->"
 

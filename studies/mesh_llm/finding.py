@@ -1,6 +1,6 @@
 """The papers' chips as points of one space: what each is worth on the load of the study."""
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.evaluation import binding
 from dse.space.design import stacked

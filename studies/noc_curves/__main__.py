@@ -6,12 +6,12 @@ Writes ``curves.csv``, ``curves.svg`` and this study's README.md.
 import csv
 from pathlib import Path
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators.judges.kernels import judged
-from dse.progress import say
 from dse.studies.noc_curves.figure import drawn
 from dse.studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, asked
 from dse.studies.write import main as write
+from dse.terminal.progress import say
 
 HERE = Path(__file__).parent
 HEAD = ("pattern", "flits", "routers", "bound", "rate", "latency", "p99", "accepted", "verdict")

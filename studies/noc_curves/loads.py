@@ -3,8 +3,8 @@
 from functools import cache
 from pathlib import Path
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
 
 CONFIGURATIONS = {
     "4 channels of 8": ("chip=mesh8",),

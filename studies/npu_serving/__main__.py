@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import dse
+from dse.commands.show import knob_text
 from dse.evaluators import METRICS
-from dse.show import knob_text
 from dse.space.units import show
 from dse.studies.npu_serving.finding import ways
 from dse.studies.write import table

@@ -1,6 +1,6 @@
 """Closed form against events by workload, and the trends of a die with a cache over batches."""
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.space.design import stacked
 from dse.studies.write import table

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate, explain
 from dse.space.fields import replaced
 from dse.studies.write import table

@@ -1,6 +1,6 @@
 """Time to the first token by prompt and way to divide products, and what K's goes into."""
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate, explain
 from dse.studies.write import table
 

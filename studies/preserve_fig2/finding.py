@@ -1,6 +1,6 @@
 """Memory of the attention and the MLP layer on one device, and the number of devices at which both fit in each chip's L2."""
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.studies.write import table
 

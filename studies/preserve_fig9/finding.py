@@ -1,6 +1,6 @@
 """Figure 9: speedup by prefetching, mean of the twelve models, against matrix throughput and L2 bandwidth."""
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.studies.write import table
 

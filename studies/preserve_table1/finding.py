@@ -3,11 +3,11 @@
 import csv
 from pathlib import Path
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.evaluators.machine.strided import strided_efficiency
+from dse.measured.validate import measured
 from dse.studies.write import table
-from dse.validate import measured
 
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
 

@@ -7,7 +7,7 @@ Overhead per operator, vector passes of decode attention, and gap and waste of s
 other model is looked at.
 """
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.space.design import stacked
 from dse.space.fields import replaced

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.progress import say
 from dse.space.elementwise import Array
 from dse.studies.search_quality.figure import drawn
 from dse.studies.search_quality.halving import halved
 from dse.studies.search_quality.replay import SPACES, Cheap, Grid, closed_front, grid, searched
 from dse.studies.write import main as write
+from dse.terminal.progress import say
 
 ALONE = ("local", "nsga2", "random", "qmc", "optuna nsga2", "optuna tpe", "tpe", "optuna gp")
 PROMOTED, HALVING = "local, promoted", "halving"

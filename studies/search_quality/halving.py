@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dse.encoding import Places
-from dse.pareto import front, layers
-from dse.samplers import Told
+from dse.search.encoding import Places
+from dse.search.pareto import front, layers
+from dse.search.samplers import Told
 from dse.space.elementwise import Array
 from dse.studies.search_quality.replay import Grid
 

@@ -9,22 +9,22 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dse.api import study_of
-from dse.ask_tell import search
+from dse.commands.api import study_of
 from dse.evaluators import PHYSICS, evaluate
 from dse.evaluators.account.metrics import LIMITS
 from dse.evaluators.evaluation import plays
-from dse.pareto import front, hypervolume, minimised
-from dse.possible import limits_of
-from dse.promoted import Cheaper
-from dse.samplers import Told, Values, every
-from dse.search import plain, sampler
+from dse.running.ask_tell import search
+from dse.running.possible import limits_of
+from dse.running.study import Study
+from dse.running.workers import Batch
+from dse.search.from_optuna import plain, sampler
+from dse.search.pareto import front, hypervolume, minimised
+from dse.search.promoted import Cheaper
+from dse.search.samplers import Told, Values, every
 from dse.space.design import digest
 from dse.space.elementwise import Array
 from dse.space.knobs import Columns
-from dse.store import Result, Store
-from dse.study import Study
-from dse.workers import Batch
+from dse.store.store import Result, Store
 
 SPACES = {
     "PRESERVE": ("preserve_cluster", "+areas@chip.areas=preserve_interfaces", "workload.decode_at=mean"),
@@ -147,7 +147,7 @@ class Grid:
 
     @cached_property
     def ruled_out(self) -> Array:
-        """Which designs break a limit that the product knows before it evaluates them, as `dse.possible` has it."""
+        """Which designs break a limit that the product knows before it evaluates them, as `dse.running.possible` has it."""
         space, workload = self.study.question.space, self.study.question.workload
         if any(plays(one.base, workload, self.study.fidelity) for _, one in space.each):
             return self.limit >= 0

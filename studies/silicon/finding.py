@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from dse import promised
 from dse.evaluators.silicon import area, energy, price
+from dse.measured import promised
+from dse.measured.validate import compare
 from dse.space.chip import Chip
 from dse.space.fields import replaced
 from dse.studies.silicon.fit import AREAS, HERE, Left, areas, chip_of, energies
 from dse.studies.silicon.parts import tried
 from dse.studies.write import table
-from dse.validate import compare
 
 BILLS = {
     "h100": ("H100", (300, 1400, 750, 920)),

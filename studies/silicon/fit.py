@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.build import question
-from dse.compose import compose, folder_of
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
 from dse.evaluators.silicon import area, energy
 from dse.space.chip import Chip
 from dse.space.elementwise import Array

@@ -4,9 +4,9 @@ from functools import cache
 from math import log
 from pathlib import Path
 
-from dse.api import study_of
-from dse.build import Question, question
-from dse.compose import compose
+from dse.commands.api import study_of
+from dse.config.build import Question, question
+from dse.config.compose import compose
 from dse.evaluators import explain
 from dse.space.memory import peak
 from dse.space.units import show

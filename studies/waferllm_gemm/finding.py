@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.space.elementwise import Array
 from dse.studies.write import table

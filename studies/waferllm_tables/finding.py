@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dse.measured.validate import Compared, compare
 from dse.studies.write import table
-from dse.validate import Compared, compare
 
 
 def _of_gpus(*metrics: str, role: str = "") -> Callable[[Compared], bool]:

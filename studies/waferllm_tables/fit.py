@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.build import Question, question
-from dse.compose import compose, folder_of
+from dse.config.build import Question, question
+from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
 from dse.space.design import stacked
 from dse.space.fields import replaced

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.space.fields import at, spec_at
 from dse.studies.waferllm_tables.fit import rows
 

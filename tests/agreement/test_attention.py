@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.api import study_of
-from dse.build import Question
+from dse.commands.api import study_of
+from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.judges.kernels import judged

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import FIDELITIES, evaluate, fidelities
 from dse.evaluators.passes.part import PART
 from dse.evaluators.readers.ways import DRAM, PLAYERS, WAYS, compared
+from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.kinds import KINDS
 from dse.space.software import software_of
-from dse.validate import asked_of
 
 LINES = {
     "regions": "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers={layers} workload.batch=[1] workload.prompt={some} "

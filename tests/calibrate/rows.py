@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.validate import COLUMNS, measured
+from dse.measured.validate import COLUMNS, measured
 
 SAMPLE = Path(__file__).with_name("measured.csv")
 CHIP = ("chip=a100", "stack=tuned")

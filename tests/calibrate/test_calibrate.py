@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.calibrate import Calibration, calibrate
-from dse.calibrated import constants_yaml, determined, leave, record
-from dse.compose import compose
-from dse.fit import Bounds, fit, logarithms, starts
+from dse.commands.calibrated import constants_yaml, determined, leave, record
+from dse.config.compose import compose
+from dse.measured.calibrate import Calibration, calibrate
+from dse.measured.fit import Bounds, fit, logarithms, starts
 from dse.space.errors import DesignError
 from tests.calibrate.rows import CHIP, SAMPLE, TRUTH, rows
 

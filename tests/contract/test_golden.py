@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import PHYSICS, evaluate
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError

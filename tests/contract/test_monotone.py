@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate
 from dse.space.design import Design, stacked
 from dse.space.fields import at, replaced

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import LIMITS
 from dse.evaluators.evaluation import infeasible

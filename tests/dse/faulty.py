@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.store import Result
-from dse.workers import Batch, Evaluate
+from dse.running.workers import Batch, Evaluate
+from dse.store.store import Result
 
 
 def _raise() -> None:

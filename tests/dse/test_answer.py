@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import dse
-from dse.advice import of_load, rejections, smallest_relaxation
+from dse.answers.of_loads import Beside, said
+from dse.commands.sheet import _bound, _model_text
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.account.services import devices
 from dse.evaluators.evaluation import held, infeasible
 from dse.evaluators.judges.serving import deployed
-from dse.frame import values_of
-from dse.of_loads import Beside, said
-from dse.sheet import _bound, _model_text
+from dse.running.frame import values_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.units import show
+from dse.why.advice import of_load, rejections, smallest_relaxation
 from tests.dse.toy import searched, toy
 from tests.samples import load_of
 
@@ -191,7 +191,7 @@ def test_cores_that_are_set_apart_are_told_by_their_knob_and_it_would_do() -> No
 def test_where_nothing_is_feasible_the_smallest_relaxation_admits_a_design(more: list[str], tmp_path: Path) -> None:
     asked = toy(tmp_path, "search=random", "search.budget=24", "constraints.ttft='<= 10 ms'", *more)
     searched(asked)
-    frame = dse.api.Loaded(asked).frame()
+    frame = dse.commands.api.Loaded(asked).frame()
     assert not frame["feasible"].any()
     counted = {one.what: one.designs for one in rejections(asked, frame)}
     assert counted.get("ttft <= 10 ms") == int((frame["ttft"] > 0.01).sum())

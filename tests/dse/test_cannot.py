@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.api import Loaded
-from dse.frame import judged, ordered, values_of
-from dse.json_text import json_text
-from dse.loop import run_study
+from dse.commands.api import Loaded
+from dse.commands.loop import run_study
+from dse.measured.residuals import Residual
 from dse.report import payload
 from dse.report.cannot import ASSUMED, Remark, distinct, distinct_designs, idle_constraints, idle_knobs, remarks, resolution
-from dse.residuals import Residual
-from dse.study import Bound
-from dse.why import front_prices, of_front
+from dse.running.frame import judged, ordered, values_of
+from dse.running.study import Bound
+from dse.terminal.json_text import json_text
+from dse.why.why import front_prices, of_front
 from tests.dse.toy import searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -91,7 +91,7 @@ def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
     assert part.screened is not None
     whole = {price.what: (price.then, price.gains) for price in front_prices(asked, part.frame)}
     assert whole
-    monkeypatch.setattr("dse.frame.SCREEN_ROWS", 20)
+    monkeypatch.setattr("dse.running.frame.SCREEN_ROWS", 20)
     few = Loaded(asked).frame()
     assert len(few) < len(part.frame) / 4
     assert {price.what: (price.then, price.gains) for price in front_prices(asked, few, part.screened)} == whole
@@ -140,7 +140,7 @@ def test_distinct_designs_stand_for_all_within_what_tells_them_apart(seed: int, 
 
 def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {by for by, _ in resolution(ran.study).values()} == {ASSUMED}
-    from dse.kind import kernel_of, kind_of
+    from dse.measured.kind import kernel_of, kind_of
     from dse.space.kinds import called
 
     question = called(ran.study.config["workload"])
@@ -148,7 +148,7 @@ def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: Loaded,
     names = {name: str(ran.study.config["choices"].get(name, "")) for name in ("chip", "mapping", "stack")}
     kind = kind_of(names, kernel, question, "tpot", "closed")
     rows = tuple(Residual("a", str(place), "check", kind, False, error) for place, error in enumerate((-0.1, 0.05, 0.21)))
-    monkeypatch.setattr("dse.residuals.residuals", lambda: rows)
+    monkeypatch.setattr("dse.measured.residuals.residuals", lambda: rows)
     by, how = resolution(ran.study)["tpot"]
     assert by == pytest.approx((1.21 / 0.9) ** 0.5 - 1)
     assert "measured rows" in how

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dse.certified import certificate
+from dse.answers.certified import certificate
 from dse.evaluators import evaluate, explain
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced

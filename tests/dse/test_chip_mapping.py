@@ -9,15 +9,15 @@ import yaml
 from omegaconf import OmegaConf
 
 import dse
-from dse.build import question
-from dse.compose import _named, compose, folder_of
+from dse.config.build import question
+from dse.config.compose import _named, compose, folder_of
+from dse.config.records import NOTES
+from dse.config.strangers import CONF
 from dse.evaluators.evaluation import infeasible
-from dse.records import NOTES
 from dse.space.design import Design
 from dse.space.kinds import CASES, KINDS, called
 from dse.space.kinds import asked as workload_kind
 from dse.space.machines import machine_named
-from dse.strangers import CONF
 
 CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
 OTHERS = ("stream", "traffic")

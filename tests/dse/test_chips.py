@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import dse
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
+from dse.running.study import study
 from dse.space.chips import CHIP
 from dse.space.design import key
 from dse.space.errors import DesignError
-from dse.store import Store
-from dse.study import study
+from dse.store.store import Store
 
 SIZES = ("workload.prompt=512", "workload.output=64", "workload.batch=[2]")
 FP16 = "precision={weights: fp16, activations: fp16, kv: fp16}"

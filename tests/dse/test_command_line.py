@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import dse
-from dse.compose import compose
+from dse.commands.options import COMMANDS
+from dse.config.compose import compose
 from dse.main import main
-from dse.options import COMMANDS
-from dse.validate import COLUMNS
+from dse.measured.validate import COLUMNS
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")
 

@@ -9,7 +9,7 @@ import pytest
 
 import dse
 from dse import main
-from dse.compare import PLAYED, Side, unlike_software
+from dse.answers.compare import PLAYED, Side, unlike_software
 from dse.evaluators import METRICS
 from dse.space.errors import DesignError
 from dse.space.mapping import SplitPlan

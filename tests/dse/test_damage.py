@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dse.evaluators import PHYSICS
-from dse.screen import screen, stored
+from dse.running.screen import screen, stored
+from dse.running.study import Study
 from dse.space.errors import DesignError
-from dse.store import Store
-from dse.study import Study
-from dse.tables import CHECKED
+from dse.store.store import Store
+from dse.store.tables import CHECKED
 from tests.dse.toy import searched, toy
 
 BUDGET = "search.budget=40"

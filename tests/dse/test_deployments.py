@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.deployments import COLS, ROWS, Kinds, candidates
+from dse.answers.deployments import COLS, ROWS, Kinds, candidates
 from dse.evaluators.serving.capacity import Bounds
 from dse.space.fields import at
 from dse.space.knobs import Space

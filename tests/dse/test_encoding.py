@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.acquisition import Known, Promise
-from dse.encoding import Places
+from dse.search.acquisition import Known, Promise
+from dse.search.encoding import Places
+from dse.search.surrogate import fitted, predicted
 from dse.space.knobs import Choice, Interval, Space
-from dse.surrogate import fitted, predicted
 from tests.samples import base
 
 SPACE = Space(

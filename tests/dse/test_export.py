@@ -15,13 +15,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-import dse.export
-import dse.loop
-import dse.screen
-from dse.api import Loaded
+import dse.commands.export
+import dse.commands.loop
+import dse.running.screen
+from dse.commands.api import Loaded
+from dse.commands.export import FORMATS, columns
 from dse.evaluators import METRICS
-from dse.export import FORMATS, columns
-from dse.workers import Serial, evaluator
+from dse.running.workers import Serial, evaluator
 from tests.dse.faulty import Faulty
 from tests.dse.toy import searched, toy
 
@@ -38,7 +38,7 @@ def loaded(tmp_path: Path) -> Loaded:
 
 @pytest.fixture
 def exported(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any) -> Any:
-    monkeypatch.setattr(dse.export, "load", lambda name, **_: loaded)
+    monkeypatch.setattr(dse.commands.export, "load", lambda name, **_: loaded)
 
     def export(to: str) -> Path:
         code, _, err = typed("export", "toy", "--to", to, "--out", str(tmp_path / f"out.{to}"))
@@ -95,7 +95,7 @@ def test_every_column_has_its_unit(to: str, exported: Any, loaded: Loaded) -> No
 
 def test_every_column_of_a_screen_is_known_as_well(tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=64", "search.budget=16")
-    dse.loop.run_study(asked)
+    dse.commands.loop.run_study(asked)
     frame = Loaded(asked).frame()
     assert list(columns(Loaded(asked), frame)) == list(frame.columns)
     assert set(frame["stage"]) == {"search", "screen"}
@@ -198,9 +198,9 @@ def test_results_of_another_store_come_without_the_screen_that_is_here(tmp_path:
     monkeypatch.chdir(tmp_path)
     here = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64")
     searched(here, budget=16)
-    dse.screen.screen(here, lambda done, total, size: None)
+    dse.running.screen.screen(here, lambda done, total, size: None)
     assert set(Loaded(here).frame()["stage"]) == {"search", "screen"}
     other = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64", "store=other.sqlite")
     searched(other, budget=16)
     assert set(Loaded(other).frame()["stage"]) == {"search"}
-    assert not dse.screen.blocks(other)
+    assert not dse.running.screen.blocks(other)

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.api import Loaded, study_of
+from dse.commands.api import Loaded, study_of
+from dse.commands.loop import run_study
+from dse.config.expressions import LABELLED, define, derived, needed
 from dse.evaluators import METRICS
-from dse.expressions import LABELLED, define, derived, needed
-from dse.loop import run_study
-from dse.offered import refuse_absent
 from dse.report import payload
+from dse.running.offered import refuse_absent
 from dse.space.errors import DesignError
-from dse.store import Store
+from dse.store.store import Store
 from tests.dse.toy import searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]

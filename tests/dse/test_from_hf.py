@@ -12,7 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.compose import compose
+from dse.config.compose import compose
+from dse.config.workloads import models
 from dse.evaluators import evaluate
 from dse.from_hf import ARCHITECTURES, HARMLESS, entries, fields_of
 from dse.space.design import stacked
@@ -22,7 +23,6 @@ from dse.space.model import Model
 from dse.space.numbers import FORMATS
 from dse.space.parameters import active_parameters, kv_values, parameters
 from dse.space.workload import Case, Workload
-from dse.workloads import models
 from tests.dse.small_files import SMALL
 from tests.samples import base
 

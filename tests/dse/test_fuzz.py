@@ -17,12 +17,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dse.compose import CONF, compose
+from dse.config.compose import CONF, compose
 from dse.evaluators import evaluate
+from dse.running.study import Study, study
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import at, leaves
-from dse.study import Study, study
 from tests.samples import base
 
 HERE = Path(__file__).parent

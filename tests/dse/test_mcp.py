@@ -17,7 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import ClientSession, MCPError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
-from dse.options import parsed
+from dse.commands.options import parsed
 from dse.schemas import published
 from dse.space.errors import DesignError
 from dse.tools import TOOLS, checked

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dse.evaluators.serving.traces import read
+from dse.measured.validate import compare
 from dse.space.errors import DesignError
-from dse.validate import compare
 from tests.dse.mutants import mutant
 from tests.serving.test_traces import written
 

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dse.verify
-from dse.api import Loaded
+import dse.running.verify
+from dse.commands.api import Loaded
+from dse.commands.loop import run_study
 from dse.evaluators import evaluate
 from dse.evaluators.readers.ways import compared
-from dse.frame import values_of
-from dse.loop import run_study
-from dse.ranks import rank, ranks
 from dse.report import payload
+from dse.running.frame import values_of
+from dse.running.ranks import rank, ranks
+from dse.running.strata import dominated, spread
+from dse.running.workers import Batch, evaluator
 from dse.space.design import stacked
 from dse.space.errors import DesignError
-from dse.strata import dominated, spread
-from dse.workers import Batch, evaluator
 from tests.dse.test_verify import products, ran
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40)
@@ -138,10 +138,12 @@ def test_a_design_that_only_the_higher_reader_finds_good_is_told(
         found = list(plain(batch))
         for place, one in enumerate(found):
             if one.key == victim:
-                found[place] = dse.verify.Result(**{**as_dict(one), "metrics": {**one.metrics, "latency": 1e-9, "cores": 1.0}})
+                found[place] = dse.running.verify.Result(
+                    **{**as_dict(one), "metrics": {**one.metrics, "latency": 1e-9, "cores": 1.0}}
+                )
         return found
 
-    monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity: generous)
+    monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity: generous)
     found = ran(asked)
     assert found.off.better.tolist() == [False] * 3 + [True]
     latency = next(one for one in found.ranks if one.metric == "latency")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.compose import compose
-from dse.parts import other_parts, parts_of
+from dse.config.compose import compose
+from dse.config.parts import other_parts, parts_of
 
 Typed = Callable[..., tuple[int, str, str]]
 

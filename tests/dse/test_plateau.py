@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse.measured.validate import FLAT, Compared, _flat, compare
 from dse.space.errors import DesignError
-from dse.validate import FLAT, Compared, _flat, compare
 
 HEAD = "id,where,overrides,baseline,metric,value,unit,role,note\n"
 SPACE = "study=preserve_l2 space=l2 model=[llama3_8b] workload.batch=[8] workload.sequence=[4096]"

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dse.api import Loaded, study_of
-from dse.compose import CONF, compose
-from dse.frame import ordered, values_of
-from dse.loop import run_study
-from dse.overrides import FIELDS
-from dse.points import rows
+from dse.commands.api import Loaded, study_of
+from dse.commands.loop import run_study
+from dse.config.compose import CONF, compose
+from dse.config.overrides import FIELDS
+from dse.config.points import rows
 from dse.report.data import payload
+from dse.running.frame import ordered, values_of
 from dse.space.errors import DesignError
-from dse.typed_design import typed_design
+from dse.why.typed_design import typed_design
 from tests.dse.toy import toy
 
 POINTS = (

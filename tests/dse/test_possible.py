@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from dse.afford import affordable
-from dse.ask_tell import base_of
-from dse.compose import compose
-from dse.loop import chosen
-from dse.possible import Limits, is_ruled_out, limits_of
-from dse.samplers import Told, every
-from dse.search import sampler
+from dse.commands.loop import chosen
+from dse.config.compose import compose
+from dse.running.afford import affordable
+from dse.running.ask_tell import base_of
+from dse.running.possible import Limits, is_ruled_out, limits_of
+from dse.running.study import Study, study
+from dse.running.workers import Batch, Serial
+from dse.search.from_optuna import sampler
+from dse.search.samplers import Told, every
 from dse.space.errors import DesignError
-from dse.store import Result, Store
-from dse.study import Study, study
-from dse.workers import Batch, Serial
+from dse.store.store import Result, Store
 from tests.dse.toy import OVERRIDES, searched, toy
 
 CORES = (
@@ -155,7 +155,7 @@ def test_auto_chooses_by_the_designs_that_there_is_time_for(tmp_path: Path) -> N
 def test_auto_times_a_few_designs_where_none_is_stored_and_keeps_their_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dse import afford
+    from dse.running import afford
 
     monkeypatch.setattr(afford, "evaluator", lambda workload, fidelity: fake)
     asked = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='1 s'", "workers.kind=serial")

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.acquisition import Below, Known, Lower, Promise
-from dse.api import study_of
-from dse.encoding import Places
-from dse.loop import run_study
+from dse.commands.api import study_of
+from dse.commands.loop import run_study
+from dse.running.study import Study
+from dse.search.acquisition import Below, Known, Lower, Promise
+from dse.search.encoding import Places
 from dse.space.errors import DesignError
 from dse.space.knobs import Interval, Space
-from dse.store import Store
-from dse.study import Study
+from dse.store.store import Store
 from tests.samples import asked
 
 PRODUCT = (
@@ -69,7 +69,7 @@ def test_the_first_to_be_promoted_are_of_the_lower_fidelitys_front(tmp_path: Pat
     run_study(study)
     closed = study_of("waferllm_gemm", *PRODUCT[1:6], "verify=none", f"run_dir={tmp_path / 'closed'}")
     run_study(closed)
-    from dse.screen import screen
+    from dse.running.screen import screen
 
     front = screen(closed, lambda done, total, size: None).front
     names = [knob.address for knob in closed.question.space.knobs]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from dse.config.workloads import models
 from dse.from_hf import fields_of
 from dse.space.errors import DesignError
 from dse.space.model import Model
 from dse.space.parameters import active_parameters, parameters
-from dse.workloads import models
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("CONFIGS", ROOT.parent / "shared/configs"))

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import dse.actors
-import dse.cluster
-from dse.actors import Ray
+import dse.running.actors
+import dse.running.cluster
+from dse.running.actors import Ray
+from dse.running.workers import Batch, Crew, Evaluate, Serial, evaluator
 from dse.space.design import key
 from dse.space.errors import DesignError
-from dse.store import Result, Store
-from dse.workers import Batch, Crew, Evaluate, Serial, evaluator
+from dse.store.store import Result, Store
 from tests.dse.faulty import FAULTS, Faulty, Slow
 from tests.dse.toy import searched, toy
 
@@ -30,12 +30,12 @@ def cluster() -> Iterator[str]:
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    restore = dse.cluster._alone()
-    usual, dse.actors.START_LIMIT = dse.actors.START_LIMIT, PATIENCE
+    restore = dse.running.cluster._alone()
+    usual, dse.running.actors.START_LIMIT = dse.running.actors.START_LIMIT, PATIENCE
     context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield context.address_info["gcs_address"]
     ray.shutdown()
-    dse.actors.START_LIMIT = usual
+    dse.running.actors.START_LIMIT = usual
     restore()
 
 
@@ -137,7 +137,7 @@ def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypat
     """Actors of somebody else hold all CPUs, then all but one."""
     import ray
 
-    monkeypatch.setattr(dse.actors, "START_LIMIT", 5.0)
+    monkeypatch.setattr(dse.running.actors, "START_LIMIT", 5.0)
     held = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(2)]
     ray.get([one.held.remote() for one in held])
     asked = toy(tmp_path, "search.budget=32")
@@ -192,7 +192,7 @@ def test_a_cluster_that_is_lost_in_a_run_ends_it(cluster: str, tmp_path: Path, m
     asked = toy(tmp_path, "search.budget=32")
     workers = hired(asked, Slow(usual(asked), 0.5))
     with monkeypatch.context() as patched:
-        patched.setattr(dse.cluster, "PATIENCE", 0.5)
+        patched.setattr(dse.running.cluster, "PATIENCE", 0.5)
         patched.setattr(workers._cluster, "_address", "127.0.0.1:1")
         with pytest.raises(DesignError, match="is lost: nothing has answered there"):
             searched(asked, workers=workers)
@@ -203,13 +203,13 @@ def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.M
     """At the next look, and not when Ray notices; and Ray, which would wait for it, is not asked to end it."""
     raylet = subprocess.Popen(["sleep", "100"])
     said: list[str] = []
-    monkeypatch.setattr(dse.cluster, "_connected", lambda crew: lambda: said.append("ended by Ray"))
-    monkeypatch.setattr(dse.cluster, "_raylet", lambda ray: raylet)
-    monkeypatch.setattr(dse.cluster.atexit, "register", lambda what, **_: said.append(what.__name__))
-    monkeypatch.setattr(dse.cluster.Cluster, "sweep", lambda cluster: None)
+    monkeypatch.setattr(dse.running.cluster, "_connected", lambda crew: lambda: said.append("ended by Ray"))
+    monkeypatch.setattr(dse.running.cluster, "_raylet", lambda ray: raylet)
+    monkeypatch.setattr(dse.running.cluster.atexit, "register", lambda what, **_: said.append(what.__name__))
+    monkeypatch.setattr(dse.running.cluster.Cluster, "sweep", lambda cluster: None)
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))
     monkeypatch.setattr("ray._private.worker.shutdown", lambda: None)
-    cluster = dse.cluster.Cluster(Crew("ray", 1))
+    cluster = dse.running.cluster.Cluster(Crew("ray", 1))
     cluster.check()
     raylet.kill()
     raylet.wait()

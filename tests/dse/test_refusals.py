@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
+from dse.config.records import CONSTANT, NOTES
 from dse.evaluators import FIDELITIES, evaluate, fidelities
-from dse.records import CONSTANT, NOTES
 from dse.space.chip import Cache
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError

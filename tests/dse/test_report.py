@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.api import Loaded, compare
-from dse.ask_tell import base_of
-from dse.follow import follow
-from dse.frame import by_case
-from dse.importance import importance
-from dse.loop import run_study
+from dse.commands.api import Loaded, compare
+from dse.commands.follow import follow
+from dse.commands.loop import run_study
 from dse.report import Part, payload, write_page
 from dse.report.data import EXPLAINED
 from dse.report.spent import stacks
-from dse.search import Ask
-from dse.store import Result, Store
+from dse.running.ask_tell import base_of
+from dse.running.frame import by_case
+from dse.search.from_optuna import Ask
+from dse.store.store import Result, Store
+from dse.why.importance import importance
 from tests.dse.toy import toy
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>&amp;\u2028${window.hacked=1}</b>'
@@ -197,7 +197,7 @@ def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkey
     asks, known = source.asks("toy", asked.context.physics), source.results(asked.context)
     store = Store(asked.store)
     run = store.begin("toy", asked.identity(), {"overrides": list(asked.overrides), "host": "elsewhere"})
-    monkeypatch.setattr("dse.follow.load", lambda name, **_: Loaded(asked))
+    monkeypatch.setattr("dse.commands.follow.load", lambda name, **_: Loaded(asked))
     thread = threading.Thread(target=follow, args=(["toy"],), kwargs={"period": 0.05})
     thread.start()
     page = asked.run_dir / "report.html"
@@ -236,7 +236,7 @@ def test_following_a_run_that_was_killed_ends(part: Part, monkeypatch: pytest.Mo
     where = {"host": "elsewhere"} if host == "elsewhere" else {}
     store.begin("toy", part.study.identity(), {"overrides": list(part.study.overrides), **where})
     store.close()
-    monkeypatch.setattr("dse.follow.load", lambda name, **_: Loaded(part.study))
+    monkeypatch.setattr("dse.commands.follow.load", lambda name, **_: Loaded(part.study))
     assert follow(["toy"], period=0.01) == 0
 
 

@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 
 import dse
-from dse.api import Loaded
-from dse.compose import compose
+from dse.commands.api import Loaded
+from dse.commands.loop import run_study
+from dse.commands.validation import places, record, rerun
+from dse.config.compose import compose
 from dse.evaluators import METRICS
-from dse.loop import run_study
 from dse.report import Live, Part, payload, write_page
 from dse.report.plain_names import plain_name
 from dse.report.spent import STACKS
 from dse.report.validated import validated_page
-from dse.study import study
-from dse.validation import places, record, rerun
+from dse.running.study import study
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products
 from tests.dse.toy import toy
@@ -419,7 +419,7 @@ def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: Part
     )
     frame = other.frame
     feasible = frame[frame["feasible"]]
-    from dse.pareto import front
+    from dse.search.pareto import front
 
     frame["front"] = False
     best = front(feasible[list(part.study.objectives)].to_numpy(dtype=float), part.study.directions)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from dse.config.routing import shares
 from dse.evaluators.graph.experts import busiest, drawn, shared_out, spread, touched
-from dse.routing import shares
 from dse.space.errors import DesignError
 from dse.space.model import Experts
 from tests.samples import asked

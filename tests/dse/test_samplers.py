@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.cluster import Cluster
-from dse.loop import run_study
-from dse.samplers import Ask, Told, suited
-from dse.search import sampler
+from dse.commands.loop import run_study
+from dse.running.cluster import Cluster
+from dse.running.warm import warm
+from dse.running.workers import Auto, Crew, NotStartedError, Serial, evaluator
+from dse.search.from_optuna import sampler
+from dse.search.samplers import Ask, Told, suited
+from dse.search.stop import Stops
 from dse.space.design import key
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Interval, Space
-from dse.stop import Stops
-from dse.store import Result, Store
-from dse.warm import warm
-from dse.workers import Auto, Crew, NotStartedError, Serial, evaluator
+from dse.store.store import Result, Store
 from tests.dse.faulty import Slow
 from tests.dse.test_search import Counting
 from tests.dse.toy import searched, toy

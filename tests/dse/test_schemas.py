@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 import dse
+from dse.measured.validate import COLUMNS
 from dse.schemas import DOCUMENTS, published, stamp
-from dse.validate import COLUMNS
 from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.api import study_of
-from dse.cluster import mapped
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.account.power import OF_PHASES
-from dse.frame import with_front
-from dse.screen import CACHE_ROWS, Screened, blocks, coded, screen, stored
+from dse.running.cluster import mapped
+from dse.running.frame import with_front
+from dse.running.screen import CACHE_ROWS, Screened, blocks, coded, screen, stored
+from dse.running.workers import Crew
 from dse.space.design import stacked
 from dse.space.errors import DesignError
-from dse.workers import Crew
 from tests.dse.toy import toy
 
 
@@ -44,12 +44,12 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     shown = with_front(asked, pd.DataFrame(), found)
     assert {"energy", "price_per_mtoken"} <= set(found.front)
     assert shown["energy"].notna().all()
-    monkeypatch.setattr("dse.screen.asked", lambda study: OF_PHASES)
+    monkeypatch.setattr("dse.running.screen.asked", lambda study: OF_PHASES)
     whole = toy(tmp_path / "whole", "screen.run=true")
     everything = screen(whole, lambda done, total, size: None)
     assert not everything.left
     # what is whole is not evaluated again
-    monkeypatch.setattr("dse.screen.evaluate", None)
+    monkeypatch.setattr("dse.running.screen.evaluate", None)
     assert "energy" in with_front(whole, pd.DataFrame(), everything)
 
 
@@ -123,7 +123,7 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
     """Stopped anywhere, by a signal or by a kill that takes the last pieces along: no row twice, and the same file."""
     asked = toy(tmp_path_factory.mktemp("stopped"), *SMALL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dse.screen.KEPT_EVERY", -1.0)
+        patch.setattr("dse.running.screen.KEPT_EVERY", -1.0)
         for stop in stops:
 
             def until(done: int, total: int, size: int, stop: int = stop) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dse.evaluators import PHYSICS
-from dse.search import SAMPLERS, sampler
-from dse.store import Store
-from dse.workers import Serial, evaluator
+from dse.running.workers import Serial, evaluator
+from dse.search.from_optuna import SAMPLERS, sampler
+from dse.store.store import Store
 from tests.dse.faulty import Faulty
 from tests.dse.toy import by, searched, toy
 
@@ -64,7 +64,7 @@ def test_a_failing_design_costs_only_itself(tmp_path: Path) -> None:
 
 def test_results_of_other_physics_are_kept_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     searched(toy(tmp_path), budget=32)
-    monkeypatch.setattr("dse.study.PHYSICS", 999)
+    monkeypatch.setattr("dse.running.study.PHYSICS", 999)
     asked = toy(tmp_path)
     store = Store(asked.store)
     counts = store.of_other_physics(asked.context)

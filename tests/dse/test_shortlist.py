@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
+from dse.commands.shortlist import evaluated
 from dse.report import Part
-from dse.shortlist import evaluated
 from dse.space.errors import DesignError
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_report_page import browser, opened, part, settle

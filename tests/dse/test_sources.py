@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from dse import composed
-from dse.compose import compose
-from dse.sources import Ours
+from dse.config import composed
+from dse.config.compose import compose
+from dse.config.sources import Ours
 
 
 def read(path: Path) -> DictConfig:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import question
-from dse.compose import compose, folder_of
-from dse.samplers import Ask
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
+from dse.measured.validate import COLUMNS, compare, measured
+from dse.search.samplers import Ask
 from dse.space.aliases import ALIASES, Alias
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -20,8 +21,7 @@ from dse.space.fields import at, spec_at
 from dse.space.knobs import Space
 from dse.space.machines import MACHINES, POOL, TILES, machine_of
 from dse.space.units import show
-from dse.store import Context, Result, Store
-from dse.validate import COLUMNS, compare, measured
+from dse.store.store import Context, Result, Store
 
 CHIPS = {POOL: "a100", TILES: "npu64"}
 """A chip of each machine that has old addresses."""

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.build import question
-from dse.compose import compose, folder_of
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
+from dse.config.strangers import CONF
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.machines import POOL, POOLED, machine_of
-from dse.strangers import CONF
 
 CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
 STACKS = sorted(path.stem for path in (CONF / "stack").glob("*.yaml"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dse.store import Store
+from dse.store.store import Store
 from tests.dse.test_store import asked, words
 
 COMMAND = (sys.executable, "-m", "dse.main")

@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-import dse.provenance
-from dse.database import masked
+import dse.running.provenance
 from dse.evaluators import PHYSICS
-from dse.samplers import Ask
+from dse.search.samplers import Ask
 from dse.space.errors import DesignError
-from dse.store import Context, Result, Store
-from dse.tables import SCHEMA
+from dse.store.database import masked
+from dse.store.store import Context, Result, Store
+from dse.store.tables import SCHEMA
 from tests.dse.conftest import Server
 from tests.dse.toy import searched, toy
 
@@ -314,16 +314,16 @@ def test_a_checkout_with_changes_is_noted_as_such_and_a_foreign_one_not_at_all(
     code = tmp_path / "loop.py"
     code.write_text("a = 1\n")
     git("init", "-q")
-    monkeypatch.setattr(dse.provenance, "__file__", str(code))
-    assert dse.provenance._git() == ""  # there, and not of the repository
+    monkeypatch.setattr(dse.running.provenance, "__file__", str(code))
+    assert dse.running.provenance._git() == ""  # there, and not of the repository
     git("add", "loop.py")
     git("commit", "-q", "-m", "first")
     git("tag", "v1")
-    assert dse.provenance._git() == git("rev-parse", "HEAD")
+    assert dse.running.provenance._git() == git("rev-parse", "HEAD")
     code.write_text("a = 2\n")
-    assert dse.provenance._git() == git("rev-parse", "HEAD") + "-dirty"
+    assert dse.running.provenance._git() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setenv("PATH", "")
-    assert dse.provenance._git() == ""
+    assert dse.running.provenance._git() == ""
 
 
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_study_that_was_only_screened_is_reported_and_exported(tmp_path: Path,
     for store in (tmp_path / "runs/quickstart").glob("*.sqlite*"):
         store.unlink()
     assert dse.load("quickstart", "search=none").report().exists()
-    from dse.export import export
+    from dse.commands.export import export
 
     assert export("quickstart", "csv", str(tmp_path / "out.csv"), "search=none") == 0
 

@@ -17,7 +17,7 @@ import pytest
 
 from dse.evaluators import PHYSICS
 from dse.space.errors import DesignError
-from dse.store import Context, Result, Store
+from dse.store.store import Context, Result, Store
 from tests.dse.conftest import Server
 from tests.dse.test_store import BASE, CONTEXT, words
 

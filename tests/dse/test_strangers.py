@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.compose import compose
+from dse.config.compose import compose
+from dse.config.strangers import CONF, STUDIES, as_data, text_of
+from dse.measured.validate import COLUMNS
 from dse.space.errors import DesignError
-from dse.store import Store
-from dse.strangers import CONF, STUDIES, as_data, text_of
-from dse.validate import COLUMNS
+from dse.store.store import Store
 
 OPENS = "{_target_: builtins.open, file: canary, mode: w}"
 LOGS = "{version: 1, formatters: {x: {'()': builtins.open, file: canary, mode: w}}}"
@@ -231,7 +231,7 @@ def test_a_store_sends_nothing_to_the_terminal(command: str, folder: Path, typed
 
 
 def test_no_password_of_a_warm_start_is_stored(folder: Path) -> None:
-    from dse.provenance import provenance_of
+    from dse.running.provenance import provenance_of
     from tests.dse.toy import toy
 
     url = "postgresql://me:open@host/db"

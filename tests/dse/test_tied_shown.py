@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse import whynot
-from dse.compose import compose, folder_of
-from dse.explained import explained
-from dse.export import export
-from dse.frame import ordered
-from dse.moves import points
+from dse.commands.explained import explained
+from dse.commands.export import export
+from dse.commands.why_text import tied_record
+from dse.config.compose import compose, folder_of
+from dse.config.ties import tied_over, ties
 from dse.report.data import payload
+from dse.running.frame import ordered
+from dse.running.study import study
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.knobs import Choice, Space
-from dse.study import study
-from dse.ties import tied_over, ties
-from dse.why_text import tied_record
+from dse.why import whynot
+from dse.why.moves import points
 from tests.dse.test_report_page import browser, opened
 from tests.samples import asked
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dse.said import unasked
+from dse.config.said import unasked
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
 from tests.leaves import others, outcome

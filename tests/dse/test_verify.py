@@ -15,25 +15,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dse.verify
-from dse.api import Loaded
-from dse.ask_tell import base_of
-from dse.compose import compose
-from dse.decisive import decisive
+import dse.running.verify
+from dse.commands.api import Loaded
+from dse.commands.loop import run_study
+from dse.config.compose import compose
 from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
-from dse.frame import rounded, values_of, with_front
-from dse.loop import run_study
-from dse.pareto import front, layers
-from dse.provenance import Clock
 from dse.report import payload
 from dse.report.data import embedded
-from dse.screen import screen
+from dse.running.ask_tell import base_of
+from dse.running.decisive import decisive
+from dse.running.frame import rounded, values_of, with_front
+from dse.running.provenance import Clock
+from dse.running.screen import screen
+from dse.running.study import Study, study
+from dse.running.verify import Shift, Verified
+from dse.running.workers import Batch, Serial, evaluator
+from dse.search.pareto import front, layers
 from dse.space.design import stacked
 from dse.space.errors import DesignError
-from dse.store import Store
-from dse.study import Study, study
-from dse.verify import Shift, Verified
-from dse.workers import Batch, Serial, evaluator
+from dse.store.store import Store
 from tests.dse.toy import toy
 
 PRODUCTS = (
@@ -122,7 +122,7 @@ def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(tmp_path: Path, monk
     evaluate = evaluator(asked.question.workload, "events")
     first, second, third = Counting(evaluate, most=4), Counting(evaluate), Counting(evaluate)
     for count, status in ((first, 130), (second, 0), (third, 0)):
-        monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity, count=count: count)
+        monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity, count=count: count)
         assert run_study(asked) == status
     assert 1 <= len(first.keys) <= 4
     assert not set(first.keys) & set(second.keys)
@@ -136,7 +136,7 @@ def test_what_is_stored_so_far_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
     assert run_study(products(tmp_path, "verify=none")) == 0
     assert Loaded(asked).verified() is None
     count = Counting(evaluator(asked.question.workload, "events"), most=1)
-    monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity: count)
+    monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity: count)
     assert run_study(asked) == 130
     (shown,) = payload([Loaded(asked).part()])["studies"]
     assert (shown["verified"]["wanted"], len(shown["verified"]["rows"])) == (12, len(count.keys))
@@ -153,7 +153,7 @@ def test_a_design_that_fails_is_off_the_front_and_costs_only_itself(tmp_path: Pa
             raise ZeroDivisionError("a fault of this design")
         return evaluate(batch)
 
-    monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity: broken)
+    monkeypatch.setattr(dse.running.verify, "evaluator", lambda workload, fidelity: broken)
     found = ran(asked)
     errors = found.after["error"].dropna()
     assert list(errors) == ["ZeroDivisionError: a fault of this design"]
@@ -225,7 +225,7 @@ VALUES = st.lists(st.floats(1e-3, 1e3).map(lambda value: float(f"{value:.5g}")),
 
 
 def compared(before: list[float], after: list[float]) -> Shift:
-    shift = dse.verify._shift("latency", pd.Series(before, dtype=float), pd.Series(after, dtype=float))
+    shift = dse.running.verify._shift("latency", pd.Series(before, dtype=float), pd.Series(after, dtype=float))
     assert shift.designs == len(before)
     return shift
 
@@ -329,21 +329,21 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
             events.extend(name for name, *_ in batch)
             super().submit(batch)
 
-    monkeypatch.setattr(dse.verify, "hired", lambda crew, evaluate, **_: Crew(evaluate))
+    monkeypatch.setattr(dse.running.verify, "hired", lambda crew, evaluate, **_: Crew(evaluate))
     asked = products(tmp_path, "workload.shapes=[24x24x24]", "verify.designs=4", "verify.off_front=1")
     rows = with_front(asked, pd.DataFrame(), screen(asked, lambda done, total, size: None))
     more = replace(asked, verify={**asked.verify, "designs": 6})
     with closing(Store(asked.store)) as store:
         store.begin(asked.name, asked.identity(), {})
         for of in (asked, more):
-            dse.verify.verify(of, store, base_of(of), rows, lambda done, total: None, events.append, Clock())
+            dse.running.verify.verify(of, store, base_of(of), rows, lambda done, total: None, events.append, Clock())
     lines = [place for place, text in enumerate(events) if "each: some" in text]
     assert [events[place].partition(" each")[0].partition(", ")[0] for place in lines] == [
         f"verify: {lines[1] - 2} designs at events",
         f"verify: {len(events) - 1 - lines[1]} designs at events",
     ]
     assert lines[0] == 1  # after the first design; the other time the stored ones say it
-    wanted = dse.verify._wanted(asked, rows)
+    wanted = dse.running.verify._wanted(asked, rows)
     values = rows.loc[list(wanted), list(asked.objectives)].to_numpy(dtype=float)
     keys = [key for key, _ in wanted.values()]
     assert [events[0], *events[2 : 1 + len(keys)]] == [keys[place] for place in decisive(values, asked.directions)]

@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.api import Loaded
-from dse.elastic import of_designs
+from dse.commands.api import Loaded
+from dse.commands.explained import explained
 from dse.evaluators.account.metrics import METRICS
-from dse.explained import explained
-from dse.frame import judged, ordered, values_of
-from dse.moves import Goal, Point, around, points, quick, steps
-from dse.shadow import MOST, MOVES, Known, gained, prices
+from dse.running.frame import judged, ordered, values_of
+from dse.running.study import Bound
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.knobs import Interval
 from dse.space.units import show
-from dse.study import Bound
-from dse.why import APART, Why, front_prices, goal_of, of_front, of_row, row_of
+from dse.why.elastic import of_designs
+from dse.why.moves import Goal, Point, around, points, quick, steps
+from dse.why.shadow import MOST, MOVES, Known, gained, prices
+from dse.why.why import APART, Why, front_prices, goal_of, of_front, of_row, row_of
 from tests.dse.toy import searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]

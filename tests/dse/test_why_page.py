@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dse.api import Loaded
-from dse.loop import run_study
+from dse.commands.api import Loaded
+from dse.commands.loop import run_study
 from dse.report import Part, payload
 from tests.dse.test_report_page import browser, open_design, opened, settle
 from tests.dse.toy import toy

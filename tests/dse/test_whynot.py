@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse.api import Loaded
-from dse.frame import ordered
-from dse.moves import Point
-from dse.whynot import OUTSIDE, Rival, WhyNot, distinct, enough
+from dse.commands.api import Loaded
+from dse.running.frame import ordered
+from dse.why.moves import Point
+from dse.why.whynot import OUTSIDE, Rival, WhyNot, distinct, enough
 from tests.dse.toy import searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dse.ask_tell import search
-from dse.compose import compose
-from dse.search import sampler
-from dse.store import Store
-from dse.study import Study, study
-from dse.workers import Serial, evaluator
+from dse.config.compose import compose
+from dse.running.ask_tell import search
+from dse.running.study import Study, study
+from dse.running.workers import Serial, evaluator
+from dse.search.from_optuna import sampler
+from dse.store.store import Store
 
 OVERRIDES = (
     "name=toy",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.stretches import by_case
 from dse.evaluators.account.whole_chip import phases

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import question
-from dse.compose import compose
+from dse.answers.trace import events
+from dse.config.build import question
+from dse.config.compose import compose
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.services import devices
 from dse.evaluators.evaluation import infeasible
@@ -19,7 +20,6 @@ from dse.space.design import Design, Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.parameters import growing_values
-from dse.trace import events
 from tests.samples import asked, load_of, metrics
 
 SERVING = ("workload=serving", "workload.requests=40")

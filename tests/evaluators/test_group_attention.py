@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account import pipelines
 from dse.evaluators.account.stretches import stretches_by_model

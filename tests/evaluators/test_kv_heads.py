@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question, question
-from dse.compose import compose
+from dse.config.build import Question, question
+from dse.config.compose import compose
 from dse.evaluators import evaluate
 from dse.space.design import stacked
 from dse.space.errors import DesignError

@@ -11,10 +11,10 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.account.metrics import LIMITS
 from dse.evaluators.evaluation import binding, infeasible
 from dse.evaluators.serving import loop
+from dse.running.study import study
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.study import study
 from tests.samples import asked
 
 SERVING = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=8")
@@ -53,7 +53,7 @@ def test_a_model_that_is_said_to_be_extended_takes_longer_sequences() -> None:
 
 
 def test_a_study_of_sequences_that_no_design_can_take_is_refused() -> None:
-    from dse.compose import compose
+    from dse.config.compose import compose
 
     with pytest.raises(DesignError, match=r"no design of this study can be: .*900,008 tokens"):
         study(compose(["model=llama3_8b", "+objectives.tpot=min", *LONG]), Path())

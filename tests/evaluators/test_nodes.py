@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import METRICS, evaluate, explain
+from dse.measured.validate import compare, measured
 from dse.space.design import Design, stacked
 from dse.space.fields import at, replaced
-from dse.validate import compare, measured
 from tests.samples import asked
 
 CHIP = ("chip=a100", "stack=sglang_he2025", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")

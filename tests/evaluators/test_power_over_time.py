@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
+from dse.answers.trace import write
 from dse.evaluators import evaluate
 from dse.evaluators.account.played import served
 from dse.evaluators.account.profile import Profile, idle, together
 from dse.evaluators.evaluation import power_over_time
 from dse.evaluators.judges import serving
 from dse.space.design import stacked
-from dse.trace import write
 from tests.samples import asked
 
 BATCHES = {

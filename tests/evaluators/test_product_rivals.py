@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question
-from dse.certified import certificate
+from dse.answers.certified import certificate
+from dse.config.build import Question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.account.alone.product import ON_LOCKED, ON_TILES
 from dse.evaluators.evaluation import infeasible

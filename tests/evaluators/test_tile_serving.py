@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.answers.trace import events
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.played.served import means
 from dse.evaluators.account.services import pipelines
@@ -21,7 +22,6 @@ from dse.space.fields import replaced
 from dse.space.mapping import ARRANGEMENTS
 from dse.space.parameters import active_parameters
 from dse.space.workload import Workload
-from dse.trace import events
 from tests.samples import asked
 
 SERVING = ("chip=npu64", "model=qwen3_1b7", "workload=serving", "workload.requests=60", "workload.rate=8 Hz")

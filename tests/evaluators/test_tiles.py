@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.compose import compose
+from dse.commands.sheet import sheet
+from dse.config.compose import compose
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.silicon.area import parts
-from dse.sheet import sheet
 from dse.space.chip import memory_channels, memory_of, memory_of_core
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.account.regions import phases
 from dse.evaluators.account.stretches import stretches_by_model

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dse.measured.validate import asked_of, measured
 from dse.space.errors import DesignError
 from dse.space.numbers import BYTES
 from dse.studies.gpu_measured import fit
 from dse.studies.gpu_measured.elementwise import LAYERS_8B
 from dse.studies.gpu_measured.measured import Part, die_of, spread
 from dse.studies.gpu_measured.products import LLAMA_8B
-from dse.validate import asked_of, measured
 
 TABLES = Path(__file__).resolve().parents[3] / "shared" / "validation" / "silicon"
 random = np.random.default_rng(22)

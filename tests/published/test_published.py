@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dse.promised import misses, tolerance
+from dse.commands.validation import Checked
+from dse.measured.promised import misses, tolerance
+from dse.measured.validate import COLUMNS, compare, ends
 from dse.studies.write import PAPERS, names, written
-from dse.validate import COLUMNS, compare, ends
-from dse.validation import Checked
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "studies").glob("*/published.csv"))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question, question
-from dse.compose import compose, folder_of
+from dse.config.build import Question, question
+from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
 from dse.evaluators.account.played import balanced
 from dse.evaluators.account.played.served import picked

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool
@@ -17,10 +17,10 @@ from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.standing import measured, standing
 from dse.evaluators.serving.state import Transfer
+from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.requests import requests
-from dse.validate import asked_of
 
 PRICE = linear(0.5, prefill_token=0.125, decode_request=0.25)
 

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import question
-from dse.capacities import leave, record
-from dse.capacity import ORDERS, _place, capacity, parsed, unread
-from dse.compose import compose, folder_of
-from dse.deployments import Candidate, of_most, of_prompts
+from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
+from dse.answers.deployments import Candidate, of_most, of_prompts
+from dse.answers.race import Tried, _known, raced
+from dse.answers.race import play as play_one
+from dse.commands.capacities import leave, record
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, bounds_of, largest, spent
 from dse.evaluators.serving.kvcache import Memory
@@ -26,14 +28,12 @@ from dse.evaluators.serving.policy import SHIPPED, policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Stop, Transfer
 from dse.evaluators.serving.steady import Steady, paces, steady
-from dse.progress import Progress
-from dse.race import Tried, _known, raced
-from dse.race import play as play_one
 from dse.space.design import stacked
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
 from dse.space.workload import Class, Load
+from dse.terminal.progress import Progress
 
 
 def _draw(seed: int) -> tuple[Deployment, Requests]:
@@ -198,7 +198,7 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
         return SimpleNamespace(candidate=one, rate=one.own if one.own > best * NEAR else 0.0, lost=(best * NEAR, ()))
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
-        patch.setattr("dse.race._against", against)
+        patch.setattr("dse.answers.race._against", against)
         tried = raced(found, None, None, progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)

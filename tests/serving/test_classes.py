@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.classes import classes, divided
+from dse.config.classes import classes, divided
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.measures import Slo, by_class, measures

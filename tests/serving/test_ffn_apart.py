@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from dse.capacity import capacity
+from dse.answers.capacity import capacity
 from dse.evaluators.account.dies_memory import fed_weights, units_of, weights
 from dse.evaluators.account.many_dies import to_and_fro
 from dse.evaluators.account.pooled_dies import KIND

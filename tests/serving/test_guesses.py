@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.capacity import capacity
+from dse.answers.capacity import capacity
 from dse.evaluators.account.services.devices import _iteration
 from dse.evaluators.graph.step import prefill
 from dse.evaluators.kernels.library.context import Attend, Beside

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import POLICIES, policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Transfer
+from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
-from dse.validate import asked_of
 from tests.serving import reference
 
 

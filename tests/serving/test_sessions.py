@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.evaluation import by_group
 from dse.evaluators.serving.kvcache import Memory
@@ -19,11 +19,11 @@ from dse.evaluators.serving.measures import VERDICTS, by_turn, growth, measures,
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, linear
 from dse.evaluators.serving.traces import read
+from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.sessions import sessions
-from dse.validate import asked_of
 
 
 @st.composite

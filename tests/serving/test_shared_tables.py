@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dse.build import question
-from dse.compose import compose, folder_of
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
 from dse.evaluators.account.played import served
 from dse.evaluators.judges.serving import deployed
 from dse.space.fields import replaced

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.serving.balance import met
 from dse.evaluators.serving.kvcache import Memory
@@ -19,10 +19,10 @@ from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.standing import measured, standing
 from dse.evaluators.serving.state import Transfer
 from dse.evaluators.serving.waits import kept, others, quantile, wait
+from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
-from dse.validate import asked_of
 
 RULES = ("chunked", "prefill_first", "orca", "fusion")
 

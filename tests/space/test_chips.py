@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.encoding import Places
 from dse.evaluators import evaluate
+from dse.search.encoding import Places
 from dse.space.chips import CHIP, Chips, having, over
 from dse.space.design import key, stacked
 from dse.space.errors import DesignError

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.build import question
-from dse.compose import compose
+from dse.config.build import question
+from dse.config.compose import compose
+from dse.config.sweeps import knobs
 from dse.space.design import Design, key, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, replaced
 from dse.space.knobs import Choice, Interval, Space
-from dse.sweeps import knobs
 from tests.samples import base, wide
 
 

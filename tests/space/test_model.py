@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from dse.config.workloads import models
 from dse.space.model import Model
 from dse.space.parameters import active_parameters, fixed_bytes, fixed_values, growing_values, growths, parameters
-from dse.workloads import models
 
 FILES = sorted((Path(__file__).resolve().parent.parent.parent / "conf/model").glob("*.yaml"))
 ACTIVE = {"qwen3_30b_a3b": 3.3e9, "phi35_moe": 6.6e9, "mixtral_8x7b": 12.9e9, "mixtral_8x22b": 39.1e9}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse.config.workloads import models
 from dse.from_hf.turns import order
 from dse.space.errors import DesignError
 from dse.space.layers import layers, ordered
 from dse.space.model import Model
 from dse.space.parameters import active_parameters, growing_values, parameters
-from dse.workloads import models
 
 ENTRY: dict[str, Any] = {
     "name": "small",

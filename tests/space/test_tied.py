@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray import cloudpickle
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import evaluate
-from dse.moves import steps_from
 from dse.space.design import key
 from dse.space.errors import DesignError
 from dse.space.fields import at
 from dse.space.knobs import Space
+from dse.why.moves import steps_from
 from tests.samples import asked
 
 SIDES = "choice(4, 8, 16)"

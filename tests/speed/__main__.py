@@ -17,15 +17,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dse.ask_tell import search
-from dse.compose import compose
+from dse.config.compose import compose
 from dse.evaluators import evaluate
-from dse.search import sampler
+from dse.running.ask_tell import search
+from dse.running.study import study
+from dse.search.from_optuna import sampler
 from dse.space.design import Designs, stacked
 from dse.space.fields import replaced
 from dse.space.knobs import Choice, Interval, Space
-from dse.store import Context, Result, Store
-from dse.study import study
+from dse.store.store import Context, Result, Store
 from tests.samples import asked
 from tests.speed import chips, dies, hbm, mesh, mixed, noc, serving, tiles
 from tests.speed.clock import cpu
@@ -109,9 +109,9 @@ MILLION = (
 SCREEN = """
 import resource, sys, time
 from pathlib import Path
-from dse.compose import compose
-from dse.screen import screen
-from dse.study import study
+from dse.config.compose import compose
+from dse.running.screen import screen
+from dse.running.study import study
 from tests.speed.__main__ import MILLION
 
 asked = study(compose([*MILLION, "run_dir=" + sys.argv[1]]), Path("."))

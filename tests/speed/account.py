@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from dse.compose import compose
+from dse.config.compose import compose
 from dse.evaluators.account import power
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import whole
-from dse.screen import screen
-from dse.study import study
+from dse.running.screen import screen
+from dse.running.study import study
 from tests.speed.chips import ASKED, TILES
 
 SCREENS = {

@@ -4,9 +4,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from dse.compose import compose
-from dse.screen import screen
-from dse.study import study
+from dse.config.compose import compose
+from dse.running.screen import screen
+from dse.running.study import study
 
 ASKED = (
     "model=llama3_8b",

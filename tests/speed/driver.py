@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dse.compose import compose
-from dse.loop import _Best
-from dse.progress import Progress
-from dse.samplers import Ask, Told, Uniform
-from dse.store import Store
-from dse.study import Study, study
+from dse.commands.loop import _Best
+from dse.config.compose import compose
+from dse.running.study import Study, study
+from dse.search.samplers import Ask, Told, Uniform
+from dse.store.store import Store
+from dse.terminal.progress import Progress
 from tests.speed.__main__ import TWELVE, Trivial
 
 
@@ -54,7 +54,7 @@ class Prepared:
 
 def growth(designs: int, block: int) -> list[float]:
     """CPU seconds of the driver for every block of designs."""
-    from dse.ask_tell import search
+    from dse.running.ask_tell import search
 
     with tempfile.TemporaryDirectory() as folder:
         objectives = ("+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min")

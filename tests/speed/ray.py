@@ -17,13 +17,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from dse.actors import Ray
-from dse.ask_tell import search
-from dse.compose import compose
-from dse.search import sampler
-from dse.store import Result, Store
-from dse.study import study
-from dse.workers import Batch, Crew, Serial, Workers
+from dse.config.compose import compose
+from dse.running.actors import Ray
+from dse.running.ask_tell import search
+from dse.running.study import study
+from dse.running.workers import Batch, Crew, Serial, Workers
+from dse.search.from_optuna import sampler
+from dse.store.store import Result, Store
 from tests.speed.__main__ import TWELVE
 
 

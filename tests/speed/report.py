@@ -9,11 +9,11 @@ from typing import Any
 
 import plotly.offline
 
-from dse.api import Loaded
-from dse.compose import compose
+from dse.commands.api import Loaded
+from dse.config.compose import compose
 from dse.report import write_page
-from dse.screen import screen
-from dse.study import study
+from dse.running.screen import screen
+from dse.running.study import study
 
 FIRST = "document.querySelector('#parallel canvas')?.dataset.painted"
 FRONT = "document.querySelector('#front canvas, #front .scatterlayer .point')"

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 
-from dse.api import study_of
+from dse.commands.api import study_of
 from dse.evaluators import evaluate
-from dse.samplers import sobol
+from dse.search.samplers import sobol
 from tests.speed.clock import cpu
 
 CHIPS = ("npu64", "npu_whole", "tile_gh200", "wafer64", "npu_dse", "wse2")

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from dse.ask_tell import search
-from dse.possible import limits_of
-from dse.samplers import Uniform, suited
-from dse.search import sampler
-from dse.store import Result, Store
+from dse.running.ask_tell import search
+from dse.running.possible import limits_of
+from dse.running.workers import Serial, attempted, evaluator
+from dse.search.from_optuna import sampler
+from dse.search.samplers import Uniform, suited
+from dse.store.store import Result, Store
 from dse.studies.search_quality.replay import SPACES
-from dse.workers import Serial, attempted, evaluator
 
 SAMPLED = 40
 """Designs that are evaluated by events."""
@@ -55,7 +55,7 @@ class Answered:
 
 def overhead(designs: int, overrides: Sequence[str] = WIDE) -> list[tuple[str, str, str]]:
     """Lines of the speed table."""
-    from dse.api import study_of
+    from dse.commands.api import study_of
 
     with tempfile.TemporaryDirectory() as folder:
         asked = study_of(*SPACES["attention"], *overrides, f"search.budget={designs}", f"run_dir={folder}", "search.window=16")

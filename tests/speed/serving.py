@@ -97,8 +97,8 @@ SPACES = {
 
 def drawn(words: Sequence[str]) -> float:
     """CPU seconds of designs that serve 1,000 requests of Azure's trace."""
-    from dse.build import question
-    from dse.compose import compose, folder_of
+    from dse.config.build import question
+    from dse.config.compose import compose, folder_of
     from dse.evaluators import evaluate
 
     config = compose([*words, f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}", "workload.requests=1000"])
@@ -140,8 +140,8 @@ def several(count: int, seed: int) -> tuple[float, float]:
 
 def pipelines() -> float:
     """Iterations a second of the loop on 64 tiles: pipelines of Qwen3-4B, 2,000 requests of Azure's trace."""
-    from dse.build import question
-    from dse.compose import compose, folder_of
+    from dse.config.build import question
+    from dse.config.compose import compose, folder_of
     from dse.evaluators.judges.serving import deployer
 
     words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]

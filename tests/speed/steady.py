@@ -10,8 +10,8 @@ import time
 import numpy as np
 from scipy.stats import kendalltau
 
-from dse.build import question
-from dse.compose import compose, folder_of
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
 
 BELOW = 0.95

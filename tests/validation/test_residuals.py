@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse import residuals
 from dse.evaluators import METRICS
 from dse.evaluators.evaluation import PHYSICS
-from dse.kind import MEASURES, Kind, kind_of
-from dse.residuals import MANY, SCORED, Residual, bands, nearest
-from dse.validate import ROLES
+from dse.measured import residuals
+from dse.measured.kind import MEASURES, Kind, kind_of
+from dse.measured.residuals import MANY, SCORED, Residual, bands, nearest
+from dse.measured.validate import ROLES
 
 KINDS = st.builds(
     Kind,

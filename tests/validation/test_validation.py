@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import dse
-from dse import promised, residuals, validation
+from dse.commands import validation
 from dse.main import main
+from dse.measured import promised, residuals
+from dse.measured.validate import COLUMNS, ROLES
 from dse.report.validated import validated_page
-from dse.validate import COLUMNS, ROLES
 
 OFF = {"alpha": 0.05, "beta": 0.30}
 """Tolerances of two made studies."""

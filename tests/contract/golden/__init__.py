@@ -18,7 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
-from dse.build import Question
+from dse.config.build import Question
 from dse.evaluators import PHYSICS, evaluate
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, Outcomes

@@ -1,0 +1,279 @@
+"""One design under one workload: what it is, what came out, and where the time goes; as a value, as text and as a table.
+
+The same for the command line and for a notebook.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dse.answers.of_loads import Beside, beside, said
+from dse.config.build import Question, question
+from dse.config.compose import folder_of
+from dse.config.expressions import evaluate
+from dse.config.parts import other_parts, parts_of
+from dse.config.records import Source
+from dse.evaluators import METRICS, explain, smaller
+from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.account.profile import Profile
+from dse.evaluators.evaluation import infeasible, on_part, power_over_time
+from dse.evaluators.passes.part import PART
+from dse.measured.kind import kernel_of
+from dse.measured.residuals import Band, bands
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, at, leaves, spec_at
+from dse.space.kinds import called
+from dse.space.limits import Infeasible
+from dse.space.units import show
+from dse.space.workload import Case, Load, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dse.answers.certified import Certificate
+
+OF_PART = "part."
+"""What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
+
+CHOICES = ("chip", "mapping", "stack", "workload")
+"""Groups whose choice an answer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One case of the workload by itself."""
+
+    label: str
+    feasible: bool
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """One design under one workload.
+
+    Attributes:
+        metrics: by name, in SI, those that its kind of chip and workload has, over all cases; `evaluators.METRICS` has units
+            and definitions. Of a part of the mesh (``fidelity=cycles@8``) names begin with ``part.``.
+        cases: the same for each case.
+        infeasible: what binds, None where every limit holds.
+        fidelity: the reader that it was evaluated by.
+        names: what was chosen by name, as ``chip: a100``.
+        parts: parts of the chip that were, as ``technology@chip.technology: n7``.
+        others: those of them that the file of the chip does not choose.
+        question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
+        untied: leaves that its study ties to others and that have another value here, in words.
+    """
+
+    design: Design
+    workload: Workload
+    metrics: dict[str, float]
+    cases: tuple[Answered, ...]
+    infeasible: Infeasible | None
+    sources: tuple[Source, ...]
+    fidelity: str
+    names: dict[str, str]
+    question: str
+    untied: tuple[str, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def bands(self) -> tuple[Band, ...]:
+        """How far off measured rows of this kind were, metric by metric; of a part of a mesh nothing was measured."""
+        if PART in self.fidelity:
+            return ()
+        kernel = kernel_of(self.design, self.question)
+        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """Time by operator, of the first case."""
+        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+
+    @cached_property
+    def certificate(self) -> "Certificate | None":
+        """How far what was left to the product is from a bound, of the first case; None where nothing was, or on a part."""
+        from dse.answers.certified import certificate
+
+        if self.infeasible is not None or PART in self.fidelity:
+            return None
+        return certificate(self.design, self.workload, self.breakdown.seconds)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """Power of all chips over time, of the first case; None of a design that is not feasible, or where none is known."""
+        if self.infeasible is not None:
+            return None
+        return power_over_time(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+
+    @cached_property
+    def part(self) -> str:
+        """On which part of the mesh it was played, and what becomes of the workload; "" for all of it."""
+        if PART not in self.fidelity:
+            return ""
+        whose = on_part(self.design, self.workload.cases[0], self.fidelity)
+        return f"{whose}: {smaller(self.design, self.workload)}"
+
+    def about(self) -> list[tuple[str, str]]:
+        """What was evaluated: parts by name, what was set of the chip, the plan of each phase, number formats, the fidelity."""
+        plans = _plans(self.design)
+        plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
+        formats = [(name, text) for name, text in plans if name == "formats"]
+        found = [("chip", ", ".join((self.names["chip"], *self.changes))), ("mapping", self.names["mapping"])]
+        found += [
+            *(plan for plan in plans if plan not in formats),
+            *formats,
+            *self._guessed(),
+            *self._reusable(),
+            *self._skipped(),
+            *said([case for case in self.workload.cases if isinstance(case, Load)][: len(self.beside)], self.beside),
+            *(("not tied", text) for text in self.untied),
+            ("fidelity", self.fidelity),
+        ]
+        return [*found, *([("on a part", self.part)] if self.part else [])]
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What the chip is not as it ships in: parts by name, and values that were set, as overrides say them."""
+        values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
+        parts = (f"{group}={name}" for group, name in self.others.items())
+        return (*parts, *(f"{of.address}={of.value}" for of in values))
+
+    def _guessed(self) -> list[tuple[str, str]]:
+        """What is guessed in decode, of cases that guess."""
+        found = {case.speculation for case in self.workload.cases if isinstance(case, Case | Load) and case.speculation}
+        text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in found)
+        return [("speculation", "; ".join(text))] if found else []
+
+    @cached_property
+    def beside(self) -> tuple[Beside, ...]:
+        """What is said of loads beside their metrics, case by case; nothing of a design that is not feasible."""
+        if self.infeasible is not None or not isinstance(self.workload.cases[0], Load):
+            return ()
+        loads = (case for case in self.workload.cases if isinstance(case, Load))
+        rates = (one.metrics.get("max_rate") for one in self.cases)
+        return tuple(beside(self.design, of, self.fidelity, rate) for of, rate in zip(loads, rates, strict=True))
+
+    def _reusable(self) -> list[tuple[str, str]]:
+        """What a trace with hashes would reuse of its prompts, where nothing is reused."""
+        serving = self.design.mapping.serving
+        if serving is None or float(serving.prefix) or getattr(serving, "reuse", "part") == "pool":
+            return []
+        most = max((case.requests.reusable for case in self.workload.cases if isinstance(case, Load)), default=0.0)
+        knob = "mapping.serving.reuse=pool" if hasattr(serving, "reuse") else "mapping.serving.prefix"
+        return [("prefixes", f"up to {most:.1%} of the prompt tokens came before; none are reused, see {knob}")] if most else []
+
+    def _skipped(self) -> list[tuple[str, str]]:
+        """Rows of a trace that were passed over."""
+        found = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, Load)}
+        return [("trace", f"{some:,} rows skipped, {kept:,} requests kept") for some, kept in found if some]
+
+    def frame(self) -> "pd.DataFrame":
+        """The operators of the first case as a table."""
+        import pandas as pd
+
+        return pd.DataFrame([row.record() for row in self.breakdown.rows])
+
+    def by_case(self) -> "pd.DataFrame":
+        """The cases as a table, with the metrics of each in SI."""
+        import pandas as pd
+
+        return pd.DataFrame([{"case": one.label, "feasible": one.feasible, **one.metrics} for one in self.cases])
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value with unit, and definition of every metric."""
+        return [
+            (name, shown(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in self.metrics.items()
+        ]
+
+    def __repr__(self) -> str:
+        verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
+        lines = [f"{name:11}{text}" for name, text in self.about()]
+        measured = [f"  {band.metric:32}{band}" for band in self.bands]
+        metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
+        return "\n".join([_titled(self.cases), *lines, *verdict, *metrics, *measured])
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
+        rows = [*((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
+        rows += [(band.metric, str(band), "") for band in self.bands]
+        cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
+        return f"<table><caption>{escape(_titled(self.cases))}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def answered(config: Mapping[str, Any]) -> Evaluation:
+    """The design of a composed configuration, evaluated."""
+    chips = list(config.get("chips") or ())
+    if len(chips) > 1:
+        raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
+    asked = question(config, folder_of(config), fewer=bool(chips))
+    return replace(evaluation(asked.base, asked, config), untied=_untied(asked))
+
+
+def _untied(asked: Question) -> tuple[str, ...]:
+    """Leaves that a space ties and whose value is another: a design that was typed, and that no study of it has."""
+    (_, space), *_ = asked.space.each
+    there = space.following(asked.base)
+    found = []
+    for tied in space.tied:
+        for leaf in addresses(asked.base, tied.address):
+            unit, here, wanted = spec_at(asked.base, leaf).metadata["unit"] or "1", at(asked.base, leaf), at(there, leaf)
+            if here != wanted:
+                found.append(
+                    f"{leaf} is {show(float(here), unit)}; tied to {tied.text} it would be {show(float(wanted), unit)}"
+                )
+    return tuple(found)
+
+
+def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:
+    """A design of a question, evaluated at the fidelity of its configuration."""
+    fidelity = config["fidelity"]
+    workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
+    found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True)
+
+    def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
+        """The metrics that there are: the others are not a number."""
+        return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
+
+    each = [
+        Answered(case.label, bool(found.cases["fits"][row, 0]), own((name, at[row, 0]) for name, at in found.cases.items()))
+        for row, case in enumerate(workload.cases)
+    ]
+    metrics = own((name, column[0]) for name, column in found.columns.items())
+    why = infeasible(design, workload)
+    names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
+    parts, others = parts_of(config["choices"]), other_parts(config["choices"])
+    what = called(config["workload"])
+    made = Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, what)
+    return replace(made, parts=parts, others=others)
+
+
+def shown(name: str, value: float) -> str:
+    """A metric for people."""
+    metric = METRICS[name.removeprefix(OF_PART)]
+    return metric.words[round(value)] if metric.words else show(value, metric.unit)
+
+
+def _titled(cases: tuple[Answered, ...]) -> str:
+    return cases[0].label + (f" and {len(cases) - 1} more cases; metrics are of all" if len(cases) > 1 else "")
+
+
+def _plans(design: Design) -> list[tuple[str, str]]:
+    """The fields of the mapping by what they are of: phases that are alike together, number formats by themselves."""
+    fields: dict[str, list[str]] = {}
+    for address, value, spec in leaves(design):
+        head, _, rest = address.removeprefix("mapping.").partition(".")
+        if not address.startswith("mapping."):
+            continue
+        text = value if isinstance(value, str) else show(float(value), spec.metadata["unit"] or "1")
+        group = ("formats" if head == "precision" else head) if rest else "kernels"
+        fields.setdefault(group, []).append(f"{rest or head} {text}")
+    texts = {name: ", ".join(parts) for name, parts in fields.items()}
+    if "prefill" in texts and texts["prefill"] == texts.get("decode"):
+        texts = {"both phases" if name == "prefill" else name: text for name, text in texts.items() if name != "decode"}
+    return list(texts.items())

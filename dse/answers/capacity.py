@@ -1,0 +1,448 @@
+"""``dse capacity``: the largest rate of requests that keeps its bounds, of every deployment of a model on so many devices.
+
+A deployment is instances that do both phases, or some that prefill and some that decode. Each has an estimate from the steady
+state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far: who
+breaks a bound there by far is out, others are searched for their own rate.
+
+A rate goes on for long: requests come for `LONG` times what one of them may take, so that queues which grow are seen. Where
+that is more than `MOST_PLAYED`, devices are taken as cells that are alike, each with a router and its part of the requests; one
+is played.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dse.answers.deployments import DIES, INSTANCES, PREFILL, TP, Candidate, Kinds, candidates, fewest
+from dse.answers.race import COARSE, USUAL, Tried, compared, curve, enough, play, raced, threads
+from dse.config.build import Question, question
+from dse.config.compose import compose, folder_of
+from dse.config.idle import USUAL as OF_IDLE
+from dse.config.records import parsed as number
+from dse.evaluators.judges.serving import dollars
+from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of, spent
+from dse.evaluators.serving.loop import UNBOUNDED
+from dse.space.beside import unread as beside
+from dse.space.errors import DesignError
+from dse.space.fields import leaves, matching, replaced
+from dse.space.knobs import Space
+from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
+from dse.space.units import show
+from dse.space.workload import Load
+from dse.terminal.progress import Progress
+
+WORDS = ("devices", "rate", "percentile", "apart", "ffn", "by")
+"""What is said of the question itself; all else is an override."""
+
+ORDERS = ("devices", "dollars")
+"""What chips are put in order by; as they are typed where nobody says it."""
+
+LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
+
+SPACES = dict.fromkeys(DIES, "capacity_dies") | {SERVED_PIPELINES: "capacity_pipelines"}
+"""What is looked through where nobody says it, by software; capacity for others."""
+
+MOST_DEVICES = 1 << 16
+
+LONGEST = 10.0
+"""Of a token, for requests that are to be alone where nothing bounds it. [s]"""
+
+MOST_SEARCHED = 256
+"""Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
+
+MOST_PLAYED = 40_000
+"""Requests at most where nobody says how many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What a chip can serve.
+
+    Attributes:
+        tried: in the order of the search.
+        candidates: that fit, by falling estimate; `refused` do not, by what limit.
+        curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
+        why: why there is none; "" where there is one.
+        cells: alike, of which this is one.
+        words: overrides that say how many requests are played, where nobody did.
+        asked: devices that there are for all cells; 0 where the fewest are asked for.
+        typed: overrides of the question.
+    """
+
+    chip: str
+    load: Load
+    bounds: Bounds
+    devices: int
+    tried: tuple[Tried, ...]
+    candidates: tuple[Candidate, ...]
+    refused: dict[str, int]
+    curve: tuple[tuple[float, float, float, float, str], ...] = ()
+    why: str = ""
+    cells: int = 1
+    words: tuple[str, ...] = ()
+    asked: int = 0
+    typed: tuple[str, ...] = ()
+
+    @property
+    def breaks(self) -> str:
+        """What the best deployment breaks at `BEYOND` times its rate, in the words of the curve."""
+        return next((broken for times, *_, broken in self.curve if times == BEYOND), "")
+
+    @cached_property
+    def best(self) -> Tried | None:
+        """Which serves most; of equals the first."""
+        found = [one for one in self.tried if one.rate > 0]
+        return max(found, key=lambda one: one.rate) if found else None
+
+    @cached_property
+    def front(self) -> list[tuple[float, float, Tried]]:
+        """Tokens per second of a user and of a device, which no other exceeds in both: of runs of the loop."""
+        points = [(user, device, one) for one in self.tried for _, device, user in one.points]
+        found: list[tuple[float, float, Tried]] = []
+        for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
+            if not found or device > found[-1][1]:
+                found.append((user, device, one))
+        return found[::-1]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question of capacity.
+
+    Attributes:
+        devices: that there are; 0 where the fewest are asked for that serve `rate`.
+        rate: to be served; 0 where the largest is asked for. [1/s]
+        apart: whether instances that only prefill are looked at.
+        by: a word of `ORDERS`; "" for none.
+        ffn: whether instances whose attention and FFNs are on dies of their own are looked at, too.
+    """
+
+    chips: tuple[str, ...]
+    overrides: tuple[str, ...]
+    devices: int
+    rate: float
+    share: float
+    apart: bool
+    by: str = ""
+    ffn: bool = False
+
+
+OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
+"""Leaves that only prefill instances read."""
+
+
+def unread(one: Candidate, words: Sequence[str]) -> list[str]:
+    """Overrides that somebody typed and that nothing of a deployment reads: with its own words, they are left out."""
+    together = not one.apart
+    found = []
+    for word in words:
+        address = word.lstrip("+").partition("=")[0]
+        targets = matching([leaf for leaf, _, _ in leaves(one.design)], address) if address.startswith("mapping.") else []
+        if targets and (all(beside(one.design, leaf) for leaf in targets) or (together and address in OF_PREFILL)):
+            found.append(word)
+    return found
+
+
+def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
+    """What chips can serve, each by its best deployment.
+
+    Args:
+        words: those of `WORDS`, and overrides.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: what cannot be asked, in one line.
+    """
+    asked = parsed(words)
+    sides = [replace(_side(chip, asked, trust), typed=asked.overrides) for chip in asked.chips]
+    if len(sides) == 1 and sides[0].why:
+        raise DesignError(f"capacity: {sides[0].why}")
+    return sorted(sides, key=lambda side: _place(side, asked)) if asked.by else sides
+
+
+def _place(side: Side, asked: Asked) -> float:
+    """What chips are put in order by: devices; or what all cost where the fewest are asked for, else what a token costs."""
+    if side.best is None:
+        return math.inf
+    if asked.by == "devices":
+        return side.cells * side.best.candidate.devices
+    return side.cells * side.best.price if asked.rate else side.best.per_mtoken
+
+
+def parsed(words: Sequence[str]) -> Asked:
+    """The question that is typed.
+
+    >>> asked = parsed(["chip=[h200,h100]", "devices=16", "model=qwen3_32b"])
+    >>> asked.chips, asked.devices, asked.overrides
+    (('h200', 'h100'), 16, ('model=qwen3_32b',))
+    """
+    said = {key: value for key, _, value in (word.partition("=") for word in words) if key in WORDS}
+    chips = [word.partition("=")[2] for word in words if word.startswith("chip=")]
+    names = [name.strip() for name in chips[-1].strip("[]").split(",")] if chips else []
+    if not names or not all(names):
+        raise DesignError(f"capacity: say which chip, as in {LIKE}")
+    if len(set(names)) < len(names):
+        raise DesignError(f"capacity: a chip stands twice among {', '.join(names)}")
+    others = tuple(word for word in words if word.partition("=")[0] not in (*WORDS, "chip"))
+    for word in others:
+        if word.startswith(("study=", "chips=", "mappings=")):
+            raise DesignError(f"capacity: {word.partition('=')[0]} is of studies; say chip=[...], and what is served")
+    rate = number(said["rate"].strip("'\""), "Hz", "rate") if "rate" in said else 0.0
+    if "devices" not in said and not rate:
+        raise DesignError(
+            f"capacity: say devices=16 for the largest rate of so many, or rate='10 Hz' for the fewest, as in {LIKE}"
+        )
+    if "devices" in said and rate:
+        raise DesignError("capacity: devices and rate at once leave nothing to ask; say one of them")
+    try:
+        devices = int(said.get("devices", 0))
+    except ValueError:
+        devices = -1
+    if not (rate or 1 <= devices <= MOST_DEVICES):
+        raise DesignError(f"devices: {said['devices']!r} is not a whole number from 1 to {MOST_DEVICES}")
+    if rate and not 0 < rate < math.inf:
+        raise DesignError(f"rate: {said['rate']!r} is not above 0")
+    share = number(said.get("percentile", "90"), "1", "percentile") / 100
+    if said.get("apart", "true") not in ("true", "false"):
+        raise DesignError(f"apart: {said['apart']!r}; valid: true, false")
+    if said.get("ffn", "beside") not in ("beside", "apart"):
+        raise DesignError(f"ffn: {said['ffn']!r}; valid: beside, apart")
+    if said.get("by", ORDERS[0]) not in ORDERS:
+        raise DesignError(f"by: {said['by']!r}; valid: {', '.join(ORDERS)}")
+    apart, ffn = said.get("apart", "true") == "true", said.get("ffn") == "apart"
+    return Asked(tuple(names), others, devices, rate, share, apart, said.get("by", ""), ffn)
+
+
+def _side(chip: str, asked: Asked, trust: bool) -> Side:
+    if posed(chip, asked, trust=trust)[0].by_chip:
+        return _in_cells(chip, asked, trust, 1)
+    if _said(asked):
+        find = _fewest if asked.rate else _most
+        return find(chip, asked, *posed(chip, asked, trust=trust))
+    if asked.rate:
+        kinds, bounds, _ = posed(chip, asked, trust=trust)
+        count = enough(kinds.load, bounds, asked.rate)
+        if count <= MOST_PLAYED:
+            told = _counted(asked, count)
+            return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
+    return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES)
+
+
+def _said(asked: Asked) -> bool:
+    """Whether somebody says how many requests there are."""
+    return any(word.startswith(("workload.requests=", "workload.trace=")) for word in asked.overrides)
+
+
+def _counted(asked: Asked, count: int) -> Asked:
+    return replace(asked, overrides=(*asked.overrides, f"workload.requests={count}"))
+
+
+def _in_cells(chip: str, asked: Asked, trust: bool, most: int) -> Side:
+    """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
+
+    The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again. Where somebody
+    says how many, these are one cell's.
+
+    Args:
+        chip, asked, trust: what is asked.
+        most: devices of a cell.
+    """
+    kinds, bounds, knobs = posed(chip, asked, trust=trust)
+    devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some), kinds.load, bounds)
+    while True:
+        told = asked if _said(asked) else _counted(asked, enough(kinds.load, bounds, rate))
+        kinds, bounds, knobs = posed(chip, told, trust=trust)
+        load, words = kinds.load, told.overrides[len(asked.overrides) :]
+        side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs), words=words)
+        count = len(load.requests)  # a trace may have fewer than are asked for
+        if (
+            told is asked
+            or side.best is None
+            or enough(load, bounds, side.best.rate) <= count
+            or count < enough(load, bounds, rate)
+        ):
+            break
+        rate = COARSE * side.best.rate
+    if side.best is None:
+        return side
+    cells = math.ceil(asked.rate / side.best.rate) if asked.rate else asked.devices // devices
+    if cells * devices > MOST_DEVICES:
+        whole = MOST_DEVICES // devices * side.best.rate
+        why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {whole:.4g}"
+        return replace(side, why=f"{chip}: {why}")
+    return replace(side, cells=cells, asked=asked.devices or 0)
+
+
+def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int) -> float:
+    """The largest rate by the estimates of instances that do both phases; 0 for none. [1/s]"""
+    found, _ = candidates(kinds, bounds, knobs, devices, apart=False)
+    return max((one.estimate.rate for one in found), default=0.0)
+
+
+def _cell(most: int, estimated: Callable[[int], float], load: Load, bounds: Bounds) -> tuple[int, float]:
+    """Devices of a cell, and their rate by the estimate: all, or the most of 1, 2, 4 and so on that can be played."""
+    devices, rate = 1, estimated(1)
+    while devices < most:
+        more = min(2 * devices, most)
+        next_rate = estimated(more)
+        if rate and enough(load, bounds, next_rate) > MOST_PLAYED:
+            break
+        devices, rate = more, next_rate
+    return devices, rate
+
+
+def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space]:
+    """Instances of a chip and what they serve, within which bounds, and the knobs.
+
+    Raises:
+        DesignError: what cannot be asked of it.
+    """
+    words = [f"chip={chip}", *asked.overrides]
+    counts = _counts(asked)
+    fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
+    words += [f"{address}={count}" for address, count in fixed.items()]
+    if not any(word.startswith("workload=") for word in words):
+        words.insert(1, "workload=serving")
+    if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
+        words.append(f"workload.requests={USUAL}")
+    config = compose(words, trust=trust)
+    if config["fidelity"] != "closed":
+        raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
+    usual = question({**config, "space": {}}, folder_of(config))
+    if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
+        words.append(f"space={SPACES.get(software_of(usual.base.mapping), 'capacity')}")
+        config = compose(words, trust=trust)
+    load = usual.workload.cases[0]
+    if not isinstance(load, Load):
+        raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
+    if len(usual.workload.cases) > 1:
+        raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
+    if not math.isfinite(load.requests.rate):
+        raise DesignError(
+            "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
+        )
+    bounds = bounds_of(load, asked.share)
+    if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
+        raise DesignError("ffn: attention apart from FFNs is of boxes of dies, as chip=h800_ep or chip=h100_ep; leave it out")
+    knobs = _space(config, usual, words)
+    if fixed:  # what is said of prefill instances has been looked at; there need be none
+        usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0)))
+    return Kinds(usual, load, ffn=asked.ffn, counts=counts), bounds, knobs
+
+
+def _counts(asked: Asked) -> dict[str, int]:
+    """How many instances somebody says that there are, by address."""
+    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
+    for address in ("workload.rate", "workload.scale"):
+        if said.get(address, "largest") != "largest":
+            raise DesignError(
+                f"{address}: dse capacity looks for the largest rate; leave it out, or say rate='10 Hz' for the fewest devices"
+            )
+    return {address: int(said[address]) for address in (INSTANCES, PREFILL) if said.get(address, "").isdigit()}
+
+
+def _said_of_prefill(asked: Asked) -> bool:
+    """Whether somebody says something of prefill instances, how many there are apart."""
+    return any(word.partition("=")[0] in OF_PREFILL for word in asked.overrides)
+
+
+def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
+    """The knobs of an instance that its mapping has and the user has not set."""
+    from dse.answers.compare import free_knobs
+
+    asked = question({**config, "space": free_knobs(config["space"], usual, words)}, folder_of(config))
+    assert isinstance(asked.space, Space)
+    return asked.space
+
+
+def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
+    """The best deployment on so many devices."""
+    devices, load = asked.devices, kinds.load
+    found, refused = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
+    side = Side(chip, load, bounds, devices, (), tuple(found), refused)
+    if not found:
+        return replace(side, why=_why_none(chip, refused, devices, kinds, knobs))
+    with Progress(f"capacity of {chip} on {devices}") as progress, ThreadPoolExecutor(threads()) as several:
+        tried = raced(found, load, bounds, progress, several)
+        side = replace(side, tried=tuple(tried))
+        if side.best is not None:
+            best, drawn = curve(side.best, load, bounds, several)
+            others = compared(found, tried, load, bounds, several)
+            every = [best if one is side.best else one for one in (*tried, *others)]
+            side = replace(side, tried=tuple(_priced(one, load) for one in every), curve=drawn)
+    if side.best is None:
+        return replace(side, why=_unloaded(chip, found, load, bounds))
+    return side
+
+
+def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
+    """The fewest devices of which some deployment keeps the bounds at a rate."""
+    load = kinds.load
+
+    def keeper(devices: int) -> Candidate | None:
+        found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
+        for one in found:
+            if one.most >= asked.rate and not bounds.broken(play(one, load, asked.rate, bounds)):
+                return one
+        return None
+
+    few, many = 0, 1
+    with Progress(f"capacity of {chip}") as progress:
+        while keeper(many) is None:
+            progress.update(0, 1, f"{many} devices are too few")
+            few, many = many, many * 2
+            if many > MOST_SEARCHED:
+                found, refused = candidates(kinds, bounds, knobs, few, apart=asked.apart)
+                why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, refused, few, kinds, knobs)
+                side = Side(chip, load, bounds, few, (), tuple(found), refused)
+                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (middle, many) if keeper(middle) is None else (few, middle)
+            progress.update(0, 1, f"between {few} and {many} devices")
+    return _most(chip, replace(asked, devices=many), kinds, bounds, knobs)
+
+
+def _priced(one: Tried, load: Load) -> Tried:
+    """A deployment with what it costs at its largest rate, where it has one."""
+    if one.capacity is None or one.capacity.served is None:
+        return one
+    price, per_mtoken = dollars(one.candidate.design, load, one.capacity.served, "closed")
+    return replace(one, price=price, per_mtoken=per_mtoken)
+
+
+def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Kinds, knobs: Space) -> str:
+    if not refused:
+        least = "" if kinds.by_chip else f"; the smallest takes {fewest(kinds, knobs)}"
+        return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
+    most = max(refused, key=lambda name: refused[name])
+    return f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
+
+
+def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
+    """What the quickest deployments take for a request that is alone, against the bounds."""
+    alone, tightest = [], bounds.tightest
+    for one in _distinct(found):
+        first = load.requests.first(min(len(load.requests), 20))
+        gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
+        asked = replace(first, arrival=gap * np.arange(len(first)))
+        served = one.at(asked).serve(asked, stop=UNBOUNDED)
+        alone.append(spent(served, bounds.share))
+    ttft, tpot = (min(values) for values in zip(*alone, strict=True))
+    return (
+        f"{chip}: no deployment keeps {show(tightest[0], 's')} to the first token and {show(tightest[1], 's')} a token; "
+        f"a request alone takes {show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
+    )
+
+
+def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
+    """One of each kind of instance."""
+    kinds: dict[tuple[Any, ...], Candidate] = {}
+    for one in found:
+        kinds.setdefault((one.apart, *(one.values.get(address) for address in TP)), one)
+    return list(kinds.values())

@@ -1,0 +1,295 @@
+"""Chips side by side on one question, each with the best mapping that a short search finds, at equal number formats.
+
+The search is the closed form over a small space of mappings and the chip's usual one; a study looks further, at chips as well.
+A chip that cannot be asked says why, and the others are compared all the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dse.answers.answer import Evaluation, evaluation
+from dse.config import formats
+from dse.config.build import Question, question
+from dse.config.compose import compose, folder_of
+from dse.config.expressions import evaluate
+from dse.evaluators import METRICS
+from dse.evaluators.account.metrics import metric
+from dse.evaluators.evaluation import infeasible, plays, possible
+from dse.evaluators.silicon import area
+from dse.running.possible import Limits
+from dse.search.rounds import DIVIDE, rounds
+from dse.search.samplers import Uniform, Values, sobol
+from dse.space.chips import having
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, at
+from dse.space.kinds import asked as kind_of
+from dse.space.knobs import Choice, Space
+from dse.space.software import MANY_DIES, POOLED_DIES, software_of
+from dse.space.workload import Load
+
+MOST = 4096
+"""Mappings of a chip that are looked at, all of them where there are no more."""
+
+PLAYED = 12
+"""The same where each plays requests, which takes up to seconds."""
+
+AT_ONCE = 1024
+"""Designs that are evaluated together."""
+
+COMMON = "tuned"
+"""A stack of rates alone, of no chip's own kernels: that chips can have alike."""
+
+OBJECTIVE = "throughput_per_system_mm2"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A chip in a comparison.
+
+    Attributes:
+        found: its best design, evaluated; None where there is none.
+        values: by knob of the search, what it chose.
+        looked: designs that the search evaluated, and how many of them are feasible.
+        why: why there is no design; "" where there is one.
+    """
+
+    chip: str
+    found: Evaluation | None
+    values: Values
+    looked: tuple[int, int]
+    why: str = ""
+
+    @property
+    def chips(self) -> int | None:
+        """How many work together, where areas say it."""
+        whole = self.found.metrics.get("system_mm2") if self.found else None
+        return round(whole / float(area.total(self.found.design.chip))) if self.found and whole else None
+
+    @property
+    def dies(self) -> int | None:
+        """Of one of them, those below others included."""
+        chip = self.found.design.chip if self.found else None
+        return int(sum(area.dies(chip, area.total(chip)))) if chip else None
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What of the chip is not as it ships."""
+        return self.found.changes if self.found else ()
+
+    @property
+    def formats(self) -> str:
+        """What it computes in."""
+        return formats.text(self.found.design) if self.found else ""
+
+    @property
+    def software(self) -> str:
+        """The stack of libraries by its name; "" where a chip runs without one."""
+        return self.found.names.get("stack", "") if self.found else ""
+
+    @property
+    def mapping(self) -> str:
+        """In words: the mapping's name, and what the search chose."""
+        chosen = ", ".join(
+            f"{address.removeprefix('mapping.').removeprefix('both.')} {value}" for address, value in self.values.items()
+        )
+        return f"{self.found.names['mapping']}{f': {chosen}' if chosen else ', as it is set'}" if self.found else ""
+
+
+def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = False) -> list[Side]:
+    """Chips side by side.
+
+    Args:
+        words: overrides as of `dse evaluate`, with ``chip=[NAME, NAME]``; ``space=NAME`` searches another space.
+        objective: the metric that the best mapping is best in.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
+    """
+    names, others, rule = _split(words)
+    configs: dict[str, dict[str, Any]] = {}
+    sides: dict[str, Side] = {}
+    for name in names:
+        try:
+            configs[name] = _composed(name, others, trust)
+            _base(configs[name])
+        except DesignError as error:
+            configs.pop(name, None)
+            sides[name] = Side(name, None, {}, (0, 0), str(error))
+    if not configs:
+        raise DesignError(f"compare: none of these chips can be asked; {names[0]}: {sides[names[0]].why}")
+    metric(objective)  # when those that are defined are known
+    bases = {name: _base(config).base for name, config in configs.items()}
+    formats.check(bases, (), {"formats": rule})
+    for address in next(iter(configs.values()))["space"] if _has_space(others) else ():
+        having(bases, address)  # of one's own space, each knob is of some chip
+    for name, config in configs.items():
+        try:
+            sides[name] = _best(name, config, objective, others)
+        except DesignError as error:
+            sides[name] = Side(name, None, {}, (0, 0), str(error))
+    return [sides[name] for name in names]
+
+
+def unlike_software(sides: Sequence[Side]) -> str:
+    """In a line, that chips are asked with unlike libraries, and which override makes them alike; "" where they are alike."""
+    stacks = {side.chip: side.software for side in sides if side.software}
+    if len(set(stacks.values())) < 2:
+        return ""
+    said = ", ".join(f"{chip} {stack}" for chip, stack in stacks.items())
+    others = any(side.found and not side.software for side in sides)
+    where = " (of these chips alone: others run without a stack)" if others else ""
+    return f"software is unlike ({said}): stack={COMMON} makes it alike{where}"
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
+    """The chips, the other overrides, and the rule for formats."""
+    chips = [word for word in words if word.startswith("chip=")]
+    rules = [word.removeprefix("formats=") for word in words if word.startswith("formats=")]
+    names = [name.strip() for name in chips[-1].removeprefix("chip=").strip("[]").split(",")] if chips else []
+    if not names or not all(names):
+        raise DesignError("compare: say which chips, as in dse compare chip=[a100,wse2] model=llama3_8b")
+    if len(set(names)) < len(names):
+        raise DesignError(f"compare: a chip stands twice among {', '.join(names)}")
+    for word in words:
+        if word.startswith(("study=", "chips=", "mappings=")):
+            raise DesignError(f"compare: {word.partition('=')[0]} is of studies; say chip=[...], and what is asked of it")
+    others = [word for word in words if not word.startswith(("chip=", "formats="))]
+    return names, others, rules[-1] if rules else "equal"
+
+
+def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
+    """The configuration of a chip, with the space of mappings to search unless another is chosen."""
+    words = [f"chip={name}", *others]
+    config = compose(words, trust=trust)
+    if config["fidelity"] != "closed":
+        raise DesignError("fidelity: compare searches by the closed form; look closer with dse evaluate or a study")
+    if _has_space(others):
+        return config
+    dies = software_of(_base(config).base.mapping) in (MANY_DIES, POOLED_DIES)
+    space = "best_serving" if kind_of(config["workload"]) is Load else "best_dies" if dies else "best"
+    return compose([*words, f"space={space}"], trust=trust)
+
+
+def _has_space(words: Sequence[str]) -> bool:
+    """Whether a user names a space, or knobs."""
+    return any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
+
+
+def _base(config: Mapping[str, Any]) -> Question:
+    """The question of a configuration without its knobs."""
+    return question({**config, "space": {}}, folder_of(config))
+
+
+def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> Side:
+    """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
+    usual = _base(config)
+    free = {**config, "space": free_knobs(config["space"], usual, others)}
+    asked = question(free, folder_of(config), fewer=not _has_space(others))
+    space = asked.space
+    assert isinstance(space, Space)
+    looks = _Looks(name, asked, space, objective)
+    looks.scores([{}])
+    _look(asked, space, looks)
+    looked, best = (len(looks.known), looks.feasible), looks.best
+    if best is None:
+        return Side(
+            name,
+            None,
+            {},
+            looked,
+            f"none of {looked[0]:,} mappings fits; the usual one: {infeasible(asked.base, asked.workload)}",
+        )
+    design = space.at(best)
+    values = {knob.address: at(design, space.targets[knob.address][0]) for knob in space.knobs}
+    return Side(name, evaluation(design, asked, config), values, looked)
+
+
+def free_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
+    """The knobs of a space that a chip's mapping has and the user has not set, and that depend on none that is left out."""
+    typed = {word.lstrip("+").partition("=")[0] for word in words}
+    kept = {}
+    for address, knob in space.items():
+        try:
+            moved = addresses(usual.base, address)
+        except DesignError:
+            continue
+        said = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
+        if not said:
+            kept[address] = knob
+    return {address: knob for address, knob in kept.items() if set(knob.get("when", {})) <= set(kept)}
+
+
+def _named(usual: Question, address: str) -> list[str]:
+    """The leaves that a typed address sets."""
+    try:
+        return addresses(usual.base, address)
+    except DesignError:
+        return []
+
+
+class _Looks:
+    """Designs of a chip that were evaluated, each once, and the best of them."""
+
+    def __init__(self, name: str, asked: Question, space: Space, objective: str) -> None:
+        self._name, self._asked, self._space, self._objective = name, asked, space, objective
+        self._sign = -1.0 if METRICS[objective].better == "min" else 1.0
+        self.known: dict[str, float] = {}
+        self.best: Values | None = None
+        self.feasible = 0
+        self._most = -np.inf
+
+    def scores(self, designs: Sequence[Values]) -> list[float]:
+        """What designs are worth, more being better; not a number where one is infeasible.
+
+        Raises:
+            DesignError: feasible ones have no such metric.
+        """
+        keys = [self._space.key_at(values) for values in designs]
+        new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self.known}
+        some = list(new.items())
+        for start in range(0, len(some), AT_ONCE):
+            self._look(some[start : start + AT_ONCE])
+        return [self.known[key] for key in keys]
+
+    def _look(self, some: Sequence[tuple[str, Values]]) -> None:
+        outcomes = evaluate(stacked([self._space.at(values) for _, values in some]), self._asked.workload, self._asked.defined)
+        scores = np.where(outcomes.feasible, self._sign * outcomes.columns[self._objective], np.nan)
+        self.feasible += int(outcomes.feasible.sum())
+        if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():
+            raise DesignError(f"--objective: {self._name} has no {self._objective} for this workload")
+        for (key, values), score in zip(some, scores.tolist(), strict=True):
+            self.known[key] = score
+            if score > self._most:
+                self._most, self.best = score, values
+
+
+def _look(asked: Question, space: Space, looks: _Looks) -> None:
+    """A few mappings where each is played; else all of a grid, or of a larger space the best in rounds or an even spread."""
+    knobs, total = space.knobs, space.combinations
+    choices = [knob for knob in knobs if isinstance(knob, Choice)]
+    if not knobs:
+        return
+    if plays(asked.base, asked.workload, "closed"):
+        looks.scores(_played(asked))
+    elif total is not None and total > MOST and any(knob.address in DIVIDE for knob in knobs):
+        rounds(choices, lambda values: possible(space.at(values), asked.workload), looks.scores)
+    else:
+        small = total is not None and total <= MOST
+        columns = space.grid(0, total or 0) if small else space.sample(sobol(len(knobs), 0, MOST, 0))
+        looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
+
+
+def _played(asked: Question) -> list[Values]:
+    """A few mappings that keep the limits which are known before anything is played."""
+    space = asked.space
+    if not space.knobs:
+        return []
+    limits = Limits(space, asked.workload)
+    source = Uniform(space, 0, limits.possible)
+    found = [source.ask(number, None).values for number in range(PLAYED)]
+    return [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in found) if limits.possible(dict(pairs))]

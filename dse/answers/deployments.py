@@ -1,0 +1,442 @@
+"""Deployments of a model on so many devices: instances that do both phases, or pools that prefill and that decode, with the
+estimate of each from its steady state. Where instances are pipelines on one chip, a deployment is a chip.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from dse.config.build import Question
+from dse.evaluators.evaluation import binding
+from dse.evaluators.judges.serving import deployer, pools_of
+from dse.evaluators.serving.capacity import Bounds
+from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.steady import Paces, Steady, fastest, paces
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import at, replaced
+from dse.space.knobs import Space, Value
+from dse.space.requests import Requests
+from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
+from dse.space.workload import Load
+
+MARGIN = 1.4
+"""By how much the loop may serve more than the steady state says where nothing bounds a token's time, short loads apart. No
+deployment of `studies/capacity` needs it: there it is 0.97 times that at most."""
+
+ALONE = 1.05
+"""By how much the loop may compute prompts faster than `Paces.full` says, which takes iterations as full and equal."""
+
+SPLITS = 2
+"""Ways to divide devices between pools that are played of each kind, by either estimate."""
+
+BATCH, TOKENS = "mapping.serving.batch", "mapping.serving.tokens"
+
+SIZES = (TOKENS, BATCH)
+"""What says how large iterations become."""
+
+INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
+
+PHASE = ("mapping.prefill.", "mapping.decode.")
+
+TP = ("mapping.prefill.tp", "mapping.decode.tp")
+
+SPLIT = ("tp", "pp", "ep")
+"""Of many dies, what divides a copy of the model."""
+
+ATTENTION = ("mapping.prefill.attention_dies", "mapping.decode.attention_dies")
+"""Of many dies, those of a stage that have attention alone."""
+
+CORES = "mapping.serving.prefill_cores"
+"""Of a chip whose pipelines are the instances, those that only prefill."""
+
+ROWS, COLS = "chip.dies.rows", "chip.dies.cols"
+"""Of a system of many dies, which has as many rows of them as its instances take."""
+
+DIES = (SERVED_DIES, SERVED_POOLED_DIES)
+"""Software whose devices are dies of one system."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A deployment that could be asked.
+
+    Attributes:
+        load: what is served.
+        values: leaves that tell it from the others.
+        devices: that it takes.
+        apart: whether some instances only prefill.
+        pools: of instances.
+        estimate: of its steady state.
+        unbound: rate of the steady state with no bound on the time of a token. [1/s]
+        most: what the loop's rate may be, with so few requests as there are. [1/s]
+    """
+
+    design: Design
+    load: Load = field(repr=False)
+    values: dict[str, Any]
+    devices: int
+    apart: bool
+    pools: tuple[Pool, ...] = field(repr=False)
+    estimate: Steady
+    unbound: float
+    most: float
+
+    @cached_property
+    def at(self) -> Callable[[Requests], Deployment]:
+        """What serves requests as they come."""
+        return deployer(self.design, self.load, self.pools)
+
+    @cached_property
+    def but_batch(self) -> tuple[Any, ...]:
+        """What a run depends on beside the batch; equal for deployments whose runs are the same while no batch is full."""
+        names = [of.name for of in fields(Pool) if of.name not in ("price", "batch")]
+        return tuple((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools)
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        if software_of(self.design.mapping) == SERVED_PIPELINES:
+            each = [f"{address.removeprefix('mapping.').rpartition('.')[2]} {value}" for address, value in self.alike.items()]
+            return ", ".join(each) or "as the mapping says"
+        counts = {name: int(at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
+        if self.apart:
+            who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
+            who += f"{counts['instances']} that decode{_split(self.design, PHASE[1])}"
+        else:
+            who = f"{counts['instances']} alike{_split(self.design, PHASE[0])}"
+        rest = [
+            f"{address.rpartition('.')[2]} {value}"
+            for address, value in self.values.items()
+            if address not in (*TP, INSTANCES, PREFILL, ROWS)
+            and not _divides(address)
+            and not (self.apart and address.endswith(".policy"))
+        ]
+        return ", ".join([who, *rest])
+
+    @property
+    def words(self) -> list[str]:
+        """As overrides of ``dse evaluate``."""
+        return [f"{address}={value}" for address, value in self.alike.items()]
+
+    @property
+    def alike(self) -> dict[str, Any]:
+        """Leaves, those of both phases once where they are the same."""
+        both = {
+            PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
+        }
+        alike = {leaf for leaf, value in both.items() if self.values.get(leaf) == value}
+        found = {}
+        for address, value in self.values.items():
+            if address in alike:
+                found[f"mapping.both.{address.removeprefix(PHASE[0])}"] = value
+            elif not (address.startswith(PHASE[1]) and PHASE[0] + address.removeprefix(PHASE[1]) in alike):
+                found[address] = value
+        return found
+
+
+class Kinds:
+    """Kinds of instances, each looked at once, however many instances of it a deployment has."""
+
+    def __init__(self, usual: Question, load: Load, *, ffn: bool = False, counts: Mapping[str, int] | None = None) -> None:
+        """Of a question without knobs, and what is served.
+
+        Args:
+            usual, load: these.
+            ffn: whether those with FFNs on dies of their own are looked at, too.
+            counts: of instances that somebody says, by address; none where they follow from the devices.
+        """
+        self.usual, self.load, self.ffn, self.counts = usual, load, ffn, counts or {}
+        self._limits: dict[str, str] = {}
+        self._pools: dict[str, tuple[list[Pool], Paces]] = {}
+
+    @property
+    def by_chip(self) -> bool:
+        """Whether the instances are on one chip, whatever there are of it."""
+        return software_of(self.usual.base.mapping) == SERVED_PIPELINES
+
+    def limit(self, design: Design, values: Mapping[str, Any]) -> str:
+        """Which limit one instance of each pool breaks; "" for none."""
+        key = _key(values)
+        if key not in self._limits:
+            one = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
+            alone = design if self.by_chip else replaced(design, one)
+            worst = binding(alone, replace(self.usual.workload, cases=(self.load,)))
+            self._limits[key] = worst.limit if worst else ""
+        return self._limits[key]
+
+    def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[Pool, ...], Paces]:
+        """Pools of a deployment, and what an instance of each takes."""
+        if self.by_chip:
+            made = deployer(design, self.load, ())(self.load.requests).pools
+            return made, paces(made, self.load.requests)
+        many = (int(values.get(PREFILL, 0)), int(values[INSTANCES]))
+        # how many instances share the links of a system of dies is in their prices
+        key = f"{_key(values)} {many if software_of(design.mapping) in DIES else ''}"
+        if key not in self._pools:
+            pools, _ = pools_of(design, self.load, "closed", checked=False)
+            self._pools[key] = pools, paces(pools, self.load.requests)
+        pools, taken = self._pools[key]
+        counts = many[-len(pools) :]
+        return tuple(replace(pool, instances=count) for pool, count in zip(pools, counts, strict=True)), taken
+
+
+def _key(values: Mapping[str, Any]) -> str:
+    """What tells kinds of instances apart: all but how many there are, of those that prefill and of all others."""
+    said = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL))
+    return repr((values.get(PREFILL, 0) > 0, said))
+
+
+def candidates(
+    kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, *, apart: bool, every: bool = False
+) -> tuple[list[Candidate], dict[str, int]]:
+    """Deployments that fit, by falling estimate; and how many each limit refuses.
+
+    Args:
+        kinds: of the question.
+        bounds: what requests must keep.
+        knobs: of an instance.
+        devices: that there are.
+        apart: whether some instances may only prefill.
+        every: whether pools that lack prefill or decode, and batches that there is no room for, are kept.
+    """
+    found: dict[int, Candidate] = {}
+    refused: dict[str, int] = {}
+    load, plans = kinds.load, list(_plans(kinds, knobs, devices, apart=apart))
+    # a table of prices has the points of those of smaller iterations: the largest are looked at first
+    for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
+        values, divided = plans[place]
+        design = replaced(kinds.usual.base, values)
+        if limit := kinds.limit(design, values):
+            refused[limit] = refused.get(limit, 0) + 1
+            continue
+        pools, taken = kinds.pools(design, values)
+        estimate, unbound = (fastest(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
+        most = of_most(pools, taken, load, bounds)
+        found[place] = Candidate(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
+    kept = [found[place] for place in sorted(found)]
+    kept = kept if every else _balanced(_of_room(kept, load))
+    return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+
+
+def fewest(kinds: Kinds, knobs: Space) -> int:
+    """Devices of the smallest deployment that a space has, of as many instances as are said."""
+    base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)
+    prefill, decode = ([_each(base, _leaves(knobs, row), phase) for row in _rows(knobs)] for phase in PHASE)
+    return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
+
+
+def of_most(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> float:
+    """What the loop's rate may be: by all that is computed, and by prompts alone. [1/s]
+
+    Infinite where prompts may be reused: what is not computed again bounds nothing.
+
+    Args:
+        pools: of instances.
+        taken: what one of each takes.
+        load: what comes.
+        bounds: what requests have to keep.
+    """
+    if len(load.requests.before):  # who has to wait asks later
+        return math.inf
+    if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
+        return math.inf
+    unbound = fastest(pools, taken, tpot=math.inf).rate
+    return min(unbound * MARGIN * of_few(unbound, load, bounds), of_prompts(pools, taken, load, bounds))
+
+
+def of_few(rate: float, load: Load, bounds: Bounds) -> float:
+    """By how much so few requests may come faster than they are served: queues grow, and are gone before bounds are broken.
+
+    The last one that has to keep them comes when the backlog is as long as a request may take:
+    `n p (1 / served - 1 / coming) = ttft + output tpot`.
+
+    Args:
+        rate: at which requests are served in the long run. [1/s]
+        load: how many they are, and how long.
+        bounds: what they have to keep.
+    """
+    may_take = bounds.ttft + float(load.requests.output.mean()) * bounds.tpot
+    gained = rate * may_take / (len(load.requests) * bounds.share)
+    return 1 / (1 - gained) if gained < 1 else math.inf
+
+
+def of_prompts(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> float:
+    """The rate above which prompts alone, were there nothing to decode, are computed too late.
+
+    As many prompts as must keep their bound are done when the last one may still have its first token, `ttft` after it comes.
+
+    Args:
+        pools: of which the first one has the prompts.
+        taken: what an instance of each takes.
+        load: what comes.
+        bounds: what requests have to keep.
+    """
+    served = ALONE * pools[0].instances * pools[0].stages / taken.full
+    left = len(load.requests) * bounds.share / served - bounds.ttft
+    comes = load.requests.arrival[-1] * load.rate  # in which they come, at one a second
+    return comes / left if left > 0 else math.inf
+
+
+def _of_room(found: Sequence[Candidate], load: Load) -> list[Candidate]:
+    """Without those whose batch is more than memory has room for, where a smaller one is too."""
+    least = int(load.requests.prompt.min())
+    kept: dict[tuple[Any, ...], Candidate] = {}
+    for one in sorted(found, key=lambda one: float(one.values.get(BATCH, 0))):
+        memory = one.pools[-1].memory
+        room = memory.blocks // max(1, -(-least // memory.block))
+        batch = min(float(one.values.get(BATCH, 0)), float(room))
+        kept.setdefault((batch, *(pair for pair in one.values.items() if pair[0] != BATCH)), one)
+    here = {id(one) for one in kept.values()}
+    return [one for one in found if id(one) in here]
+
+
+def _balanced(found: Sequence[Candidate]) -> list[Candidate]:
+    """Of pools apart that differ in how many instances each has, those that are best by the estimates, with the bound on a
+    token's time and without; the others lack either prefill or decode.
+    """
+    kinds: dict[tuple[Any, ...], list[Candidate]] = {}
+    for one in found:
+        kinds.setdefault(
+            tuple((address, value) for address, value in one.values.items() if address not in (INSTANCES, PREFILL)), []
+        ).append(one)
+    kept = set()
+    for some in kinds.values():
+        for rate in (lambda one: one.estimate.rate, lambda one: one.unbound):
+            kept |= {id(one) for one in sorted(some, key=lambda one, rate=rate: -rate(one))[:SPLITS]}  # type: ignore[misc]
+    return [one for one in found if not one.apart or id(one) in kept]
+
+
+def _plans(kinds: Kinds, knobs: Space, devices: int, *, apart: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Leaves of each deployment on so many devices at most, and whether phases are apart."""
+    base = kinds.usual.base
+    rows = [_leaves(knobs, values) for values in _rows(knobs)]
+    if kinds.ffn:
+        rows = [one for row in rows for one in _with_ffns_apart(base, row)]
+    if software_of(base.mapping) == SERVED_PIPELINES:
+        cores = [int(row.get(CORES, at(base, CORES))) for row in rows]
+        yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
+        return
+    said, prefills = kinds.counts.get(INSTANCES, 0), int(at(base, PREFILL))
+    for leaves in rows:
+        each = [_each(base, leaves, phase) for phase in PHASE]
+        many = said or devices // each[0]
+        if not prefills and each[0] == each[1] and 0 < many * each[0] <= devices:
+            yield {**leaves, INSTANCES: many, **_system(base, (many * each[0],))}, False
+    if not apart or kinds.counts.get(PREFILL) == 0:
+        return
+    policy = "mapping.serving.policy"
+    pools = [
+        {a: v for a, v in row.items() if (not a.startswith("mapping.serving.") or a.endswith("batch")) and a not in ATTENTION}
+        for row in rows
+    ]
+    decodes = [{a: v for a, v in row.items() if a.startswith(PHASE[1]) and _divides(a)} for row in rows]
+    # decode instances have no prompts to mix
+    rule = {policy: "prefill_first"} if policy in knobs.targets else {}
+    for both in _distinct(leaves | decode | rule for leaves in _distinct(pools) for decode in _distinct(decodes)):
+        each = [_each(base, both, phase) for phase in PHASE]
+        for prefill in _shares(base, (devices - each[1]) // each[0], prefills):
+            left = _left(base, devices, prefill * each[0]) // each[1]
+            if (many := said or left) and many <= left:
+                sizes = (prefill * each[0], many * each[1])
+                yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
+
+
+def _with_ffns_apart(base: Design, leaves: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A deployment, and those of its split with half, as many and twice as many dies of attention as of FFNs."""
+    yield leaves
+    tp, ep = (int(leaves.get(PHASE[1] + name, at(base, PHASE[1] + name))) for name in ("tp", "ep"))
+    for attention in (ep // 2, ep, 2 * ep):
+        if attention and attention % tp == 0:
+            yield leaves | dict.fromkeys(ATTENTION, attention)
+
+
+def _distinct(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each once, where it stands first."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in several:
+        found.setdefault(tuple(sorted(one.items())), one)
+    return list(found.values())
+
+
+def _rows(knobs: Space) -> list[Mapping[str, Value]]:
+    if not knobs.knobs:
+        return [{}]
+    total = knobs.combinations
+    if total is None:
+        raise DesignError("space: dse capacity takes choices, as in choice(1, 2, 4); an interval has no end of deployments")
+    columns = knobs.grid(0, total)
+    return [knobs.canonical(knobs.row(columns, place)) for place in range(len(next(iter(columns.values()))))]
+
+
+def _leaves(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
+    return {leaf: value for address, value in values.items() for leaf in knobs.targets[address]}
+
+
+def _each(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
+    """Devices of an instance, of a phase."""
+    software = software_of(base.mapping)
+    said = {name: int(leaves.get(phase + name, at(base, phase + name))) for name in _splits(software)}
+    attention = _attention(base, leaves, phase)
+    group = attention + said["ep"] if attention else max(said.get("tp", 1), said.get("ep", 1))
+    return group * said.get("pp", 1)
+
+
+def _attention(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
+    """Dies of a stage that have attention alone; 0 where each has FFNs too."""
+    if software_of(base.mapping) != SERVED_POOLED_DIES:
+        return 0
+    return int(leaves.get(phase + "attention_dies", at(base, phase + "attention_dies")) or 0)
+
+
+def _splits(software: str) -> tuple[str, ...]:
+    """What divides a copy of the model over devices."""
+    return SPLIT if software in DIES else SPLIT[:1] if software == SERVED_DEVICES else ()
+
+
+def _divides(address: str) -> bool:
+    """Whether a leaf of a mapping is one of these."""
+    return address.startswith(PHASE) and (address.rpartition(".")[2] in SPLIT or address in ATTENTION)
+
+
+def _left(base: Design, devices: int, taken: int) -> int:
+    """Devices beside those of a pool, which has whole rows of dies."""
+    if software_of(base.mapping) not in DIES:
+        return devices - taken
+    cols = int(at(base, COLS))
+    return max(devices // cols - -(-taken // cols), 0) * cols
+
+
+def _shares(base: Design, most: int, said: int) -> Iterable[int]:
+    """How many instances may prefill: what is said, or any number; of many dies, whose links they share, powers of two."""
+    every = range(1, most + 1)
+    if said:
+        return [said] if said in every else []
+    return every if software_of(base.mapping) not in DIES else [many for many in every if many & (many - 1) == 0]
+
+
+def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:
+    """Rows of dies that pools of so many take; nothing where devices are chips by themselves."""
+    if software_of(base.mapping) not in DIES:
+        return {}
+    return {ROWS: sum(-(-size // int(at(base, COLS))) for size in sizes)}
+
+
+def _split(design: Design, phase: str) -> str:
+    """Of an instance, in words."""
+    said = {name: int(at(design, phase + name)) for name in _splits(software_of(design.mapping))}
+    found = [f"{name.upper()} {many}" for name, many in said.items() if many > 1 or name == "tp"]
+    if attention := _attention(design, {}, phase):
+        found.append(f"{attention} attention dies apart")
+    return f" of {' x '.join(found)}" if found else ""
+
+
+def _devices(design: Design) -> int:
+    if software_of(design.mapping) == SERVED_PIPELINES:
+        return 1
+    if software_of(design.mapping) in DIES:
+        return int(at(design, ROWS)) * int(at(design, COLS))
+    prefill, instances = int(at(design, PREFILL)), int(at(design, INSTANCES))
+    return prefill * _each(design, {}, PHASE[0]) + instances * _each(design, {}, PHASE[1])

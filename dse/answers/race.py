@@ -1,0 +1,211 @@
+"""Deployments raced against each other: each is played at the best rate so far, and at its own largest if it keeps the bounds.
+
+What is known to be slower is not played: by its estimate, by how fast it computes prompts, or by a run that its own would be.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dse.answers.deployments import TP, Candidate
+from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, largest, spent
+from dse.evaluators.serving.loop import UNBOUNDED, Served
+from dse.evaluators.serving.state import Stop
+from dse.space.errors import DesignError
+from dse.space.workload import Load
+from dse.terminal.progress import Progress
+
+WAVE = 4
+"""Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
+
+COARSE = 1.05
+"""As `NEAR`, of deployments that the best one is compared with."""
+
+NEARLY = 1.02
+"""Times a bound: a deployment that breaks it by less at the best rate of others may keep it at a higher one, where batches are
+full, and is searched by itself."""
+
+OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
+"""Times the largest rate, at which the best deployment is drawn."""
+
+USUAL, LONG = 2000, 5
+"""Requests at least where nobody says how many; and times what a request may take, in which they come."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A deployment that the loop has played.
+
+    Attributes:
+        capacity: its largest rate; None where it breaks a bound at the best rate of the others, which it was tried at.
+        lost: where that is None, the rate that it was tried at, and the most requests of an instance of each pool. [1/s]
+        points: of complete runs: rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]
+        price: to make all its chips, with their memory and share of servers; NaN where it is not asked for. [USD]
+        per_mtoken: of a million output tokens at the largest rate; likewise. [USD]
+    """
+
+    candidate: Candidate
+    capacity: Capacity | None
+    lost: tuple[float, tuple[int, ...]] = (0.0, ())
+    points: tuple[tuple[float, float, float], ...] = ()
+    price: float = math.nan
+    per_mtoken: float = math.nan
+
+    @property
+    def rate(self) -> float:
+        """The largest rate; 0 where it is not known. [1/s]"""
+        return self.capacity.rate if self.capacity else 0.0
+
+
+def may_take(load: Load, bounds: Bounds) -> float:
+    """What a request of mean length may take, by the longest bounds that there are. [s]"""
+    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
+    return ttft + float(load.requests.output.mean()) * tpot
+
+
+def enough(load: Load, bounds: Bounds, rate: float) -> int:
+    """Requests that tell what goes on for long: they come for `LONG` times what one may take."""
+    return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
+
+
+def threads() -> int:
+    """Runs at a time: the loop is compiled, and does not hold others up."""
+    return max(1, min(WAVE, os.cpu_count() or 1))
+
+
+def raced(
+    found: Sequence[Candidate], load: Load, bounds: Bounds, progress: Progress, several: ThreadPoolExecutor
+) -> list[Tried]:
+    """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
+    tried: list[Tried] = []
+    left, best = list(found), 0.0
+    while left := [one for one in left if one.most > best and not _known(one, tried, best)]:
+        # the first is searched by itself: against no rate at all, others would be, too
+        wave = _wave(left) if best else left[:1]
+        left = [one for one in left if one not in wave]
+        tried += several.map(lambda one, best=best: _against(one, load, bounds, best), wave)
+        best = max(one.rate for one in tried)
+        progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
+    return tried
+
+
+def _wave(left: Sequence[Candidate]) -> list[Candidate]:
+    """The first few that differ in more than their batch: of others, one run may do for all."""
+    wave: dict[tuple[Any, ...], Candidate] = {}
+    for one in left:
+        wave.setdefault(one.but_batch, one)
+    return list(wave.values())[:WAVE]
+
+
+def _known(one: Candidate, tried: Sequence[Tried], best: float) -> bool:
+    """Whether its run at the best rate is that of another one, which has lost: neither has as many requests as fit a batch."""
+    rate = best * NEAR
+    return one.estimate.rate < rate * NEAR and any(
+        other.lost[0] == rate
+        and other.candidate.but_batch == one.but_batch
+        and all(
+            most < min(pool.batch, mine.batch)
+            for most, pool, mine in zip(other.lost[1], other.candidate.pools, one.pools, strict=True)
+        )
+        for other in tried
+    )
+
+
+def compared(
+    found: Sequence[Candidate], tried: Sequence[Tried], load: Load, bounds: Bounds, several: ThreadPoolExecutor
+) -> list[Tried]:
+    """Of each other kind of instance the one of the best estimate, searched for its own rate, to compare the best with."""
+    known = {_kind(one.candidate) for one in tried if one.capacity}
+    first: dict[tuple[Any, ...], Candidate] = {}
+    for one in found:
+        if _kind(one) not in known and one.estimate.rate:
+            first.setdefault(_kind(one), one)
+    # so few requests let others exceed their estimates, too, if less
+    best = max(tried, key=lambda one: one.rate)
+    gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best.candidate.estimate.rate else 1.0
+    return list(several.map(lambda one: _searched(one, load, bounds, one.estimate.rate * gained, COARSE), first.values()))
+
+
+def _kind(one: Candidate) -> tuple[Any, ...]:
+    """What tells kinds of instances apart that are compared: phases apart, or by their devices."""
+    return (True,) if one.apart else (False, one.values.get(TP[0]))
+
+
+def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:
+    """A deployment at the best rate of the others, and at its own largest where it keeps the bounds there."""
+    if not best:
+        return _searched(one, load, bounds, one.estimate.rate, NEAR)
+    rate, guess = best * NEAR, one.estimate.rate
+    # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
+    nearly = bounds.wider(NEARLY)
+    served = play(one, load, rate, nearly)
+    if not nearly.broken(served):
+        return _searched(one, load, bounds, guess if guess and _breaks(served, bounds) else rate, NEAR)
+    if guess > rate * NEAR and not bounds.broken(play(one, load, guess, bounds)):
+        return _searched(one, load, bounds, guess, NEAR)
+    held = served.state.instances
+    return Tried(one, None, (rate, tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(one.pools)))))
+
+
+def _breaks(served: Served, bounds: Bounds) -> str:
+    """Which bounds a whole run breaks, as in "ttft and tpot"; "" for none."""
+    return " and ".join(bounds.breaks(served))
+
+
+def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: float) -> Tried:
+    """A deployment at its largest rate."""
+    points: list[tuple[float, float, float]] = []
+
+    def at_rate(rate: float, stop: Stop) -> Served:
+        served = play(one, load, rate, stop)
+        if not served.stopped and not served.never:
+            points.append((rate, *worth(served, one.devices)))
+        return served
+
+    guess = guess or 1 / (one.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
+    found = largest(at_rate, bounds, len(load.requests), guess, near)
+    if math.isinf(found.rate):
+        raise DesignError(
+            f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more, as "
+            f"{max(2 * len(load.requests), enough(load, bounds, one.unbound))}"
+        )
+    return Tried(one, found, points=tuple(points))
+
+
+def play(one: Candidate, load: Load, rate: float, until: Bounds | Stop) -> Served:
+    """A run of a load's requests at a rate, up to where a bound can no longer be kept."""
+    stop = until.stop(len(load.requests)) if isinstance(until, Bounds) else until
+    asked = load.at(rate)
+    return one.at(asked).serve(asked, stop=stop)
+
+
+def worth(served: Served, devices: int) -> tuple[float, float]:
+    """Output tokens over time and devices, and one user's tokens over time, in the mean over users. [token/s]"""
+    span = float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
+    several = served.requests.output > 1
+    each = (served["completed"] - served["first"])[several] / (served.requests.output[several] - 1)
+    return float(served.requests.output.sum()) / span / devices, 1 / float(each.mean()) if several.any() else math.nan
+
+
+def curve(
+    best: Tried, load: Load, bounds: Bounds, several: ThreadPoolExecutor
+) -> tuple[Tried, tuple[tuple[float, float, float, float, str], ...]]:
+    """The best deployment with more complete runs, and its latency against load."""
+    known = best.capacity and best.capacity.served
+
+    def at_load(times: float) -> Served:
+        return known if known and times == 1.0 else play(best.candidate, load, times * best.rate, UNBOUNDED)
+
+    runs = list(several.map(at_load, OF_LOAD))
+    rows = [
+        (times, times * best.rate, *spent(run, bounds.share), _breaks(run, bounds))
+        for times, run in zip(OF_LOAD, runs, strict=True)
+    ]
+    kept = [(row[1], *worth(run, best.candidate.devices)) for row, run in zip(rows, runs, strict=True) if not row[-1]]
+    return replace(best, points=(*best.points, *kept)), tuple(rows)

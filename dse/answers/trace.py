@@ -1,0 +1,70 @@
+"""One design's first steps as a Chrome trace, for Perfetto or ``chrome://tracing``: streams as tracks, phases as processes.
+
+Of a load, the first iterations: cores, links and memory as tracks, requests as flows. Beside them the power of all chips, as a
+counter: over all of a batch, whose bars are those of first steps; over the iterations of a load.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.account.profile import Profile
+from dse.space.errors import DesignError
+from dse.terminal.json_text import json_text
+
+STREAMS = ("compute", "communication", "prefetch")
+
+
+POWER = "power"
+"""The counter of all chips. [W]"""
+
+
+def write(parts: Breakdown, profile: Profile | None, path: Path) -> None:
+    """Writes the first step of each phase, every kind of layer once, and power where it is known.
+
+    Raises:
+        DesignError: the file cannot be written.
+    """
+    found = events(parts) + ([] if profile is None else counters(profile, len(parts.segments)))
+    try:
+        path.write_text(json_text({"traceEvents": found, "displayTimeUnit": "ms"}))
+    except OSError as error:
+        raise DesignError(f"--trace {path}: {error.strerror}") from None
+
+
+def counters(profile: Profile, process: int) -> list[dict[str, Any]]:
+    """Power over time in a process of its own, with what is done there as a track."""
+    found: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": process, "args": {"name": "all chips"}}]
+    ends = zip(profile.instants[:-1].tolist(), profile.instants[1:].tolist(), strict=True)
+    if profile.names:
+        found.append({"ph": "M", "name": "thread_name", "pid": process, "tid": 0, "args": {"name": "phases"}})
+    for name, (start, end) in zip(profile.names, ends, strict=False):
+        found.append({"ph": "X", "name": name, "ts": start * 1e6, "dur": (end - start) * 1e6, "pid": process, "tid": 0})
+    for instant, watts in zip(profile.instants.tolist(), [*profile.watts.tolist(), *profile.watts[-1:].tolist()], strict=True):
+        found.append({"ph": "C", "name": POWER, "ts": instant * 1e6, "pid": process, "args": {"W": watts}})
+    return found
+
+
+def events(parts: Breakdown) -> list[dict[str, Any]]:
+    """Complete events in microseconds, after the names of their tracks."""
+    found: list[dict[str, Any]] = []
+    for process, (phase, segments) in enumerate(parts.segments.items()):
+        found.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": phase}})
+        bars_of = [bar for bars in segments.values() for bar in bars]
+        tracks = list(dict.fromkeys((*STREAMS, *(stream for stream, *_ in bars_of))))
+        if not any(stream in STREAMS for stream, *_ in bars_of):
+            tracks = tracks[len(STREAMS) :]
+        for track, stream in enumerate(tracks):
+            found.append({"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": stream}})
+        origin = 0.0
+        for segment, bars in segments.items():
+            for stream, name, start, end in bars:
+                place = {"pid": process, "tid": tracks.index(stream), "cat": segment}
+                found.append({"ph": "X", "name": name, "ts": (origin + start) * 1e6, "dur": (end - start) * 1e6, **place})
+            origin += max((end for _, _, _, end in bars), default=0.0)
+        for number, (name, points) in enumerate(parts.flows.get(phase, ())):
+            for at, (stream, instant) in enumerate(points):
+                kind = "s" if at == 0 else "f" if at == len(points) - 1 else "t"
+                flow = {"ph": kind, "name": name, "cat": "request", "id": number, "pid": process, "tid": tracks.index(stream)}
+                found.append({**flow, "ts": instant * 1e6, **({"bp": "e"} if kind == "f" else {})})
+    return found

@@ -1,0 +1,228 @@
+"""The same from a notebook: `dse.evaluate(...)`, `dse.run(...)`, `dse.load(study).frame()`.
+
+>>> import dse
+>>> dse.evaluate("model=llama3_8b", "mapping.prefill.tp=8").metrics["tpot"] < 0.01
+True
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dse.answers.answer import Evaluation, answered
+from dse.answers.compare import OBJECTIVE, Side, compared
+from dse.commands.loop import run_study
+from dse.config.compose import compose, folder_of
+from dse.config.overrides import studies
+from dse.config.strangers import as_data
+from dse.evaluators import METRICS
+from dse.running.ask_tell import searched
+from dse.running.frame import search_frame, with_front
+from dse.running.screen import Screened, stored
+from dse.running.study import Study, stored_at, study
+from dse.running.verify import Verified, verified
+from dse.search.samplers import Ask
+from dse.space.errors import DesignError
+from dse.store.database import exists
+from dse.store.store import Result, Store
+
+if TYPE_CHECKING:
+    from dse.report import Part
+    from dse.why.why import Why
+    from dse.why.whynot import WhyNot
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A study with what is stored of it."""
+
+    study: Study
+
+    def frame(self) -> pd.DataFrame:
+        """Every design that was searched or screened: knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
+        searched, screened = self._stages()
+        return with_front(self.study, searched, screened)
+
+    def front(self) -> pd.DataFrame:
+        """The designs that no other beats; none where nothing of this version is stored."""
+        frame = self.frame()
+        return frame[frame["front"]].reset_index(drop=True) if len(frame) else frame
+
+    def verified(self) -> Verified | None:
+        """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
+        return self._verified(self.frame())
+
+    def why(self, design: str) -> "Why":
+        """Why one of its designs is as it is, at the study's fidelity.
+
+        Args:
+            design: its number in the report, or the beginning of its key.
+
+        Raises:
+            DesignError: no such design, or no results here.
+        """
+        from dse.why.why import of_row, row_of
+
+        part = self.part()
+        return of_row(self.study, part.frame, row_of(self.study, part.frame, design), part.screened)
+
+    def whynot(self, *overrides: str | Sequence[str]) -> "WhyNot":
+        """Where a design stands that overrides name over what the study starts from, and how it would get better.
+
+        Raises:
+            DesignError: it is asked something else than the study asks, or there are no results here.
+        """
+        from dse.why.typed_design import not_in
+
+        return not_in(self.study, self.part().frame, words(overrides))
+
+    def report(self) -> Path:
+        """Writes the report again, from what is stored; returns its path.
+
+        Raises:
+            DesignError: there are no results here.
+        """
+        return compare([self])
+
+    def part(self) -> "Part":
+        """What a report shows of it.
+
+        Raises:
+            DesignError: there are no results here.
+        """
+        from dse.report import Part
+
+        asked = self.study
+        searched, screened = self._stages()
+        frame = with_front(asked, searched, screened)
+        if not len(frame):
+            raise DesignError(
+                f"study {asked.name!r} has no results in {asked.run_dir}; run it first: dse run study={asked.name}"
+            )
+        return Part(asked, frame, screened, self.runs(), self._verified(frame))
+
+    def runs(self) -> list[dict[str, Any]]:
+        """When, with what and how far it was run here."""
+        if not exists(self.study.store):
+            return []
+        with closing(Store(self.study.store, create=False)) as store:
+            return store.runs(self.study.name)
+
+    def _verified(self, frame: pd.DataFrame) -> Verified | None:
+        if not exists(self.study.store):
+            return None
+        with closing(Store(self.study.store, create=False)) as store:
+            return verified(self.study, store, frame)
+
+    def _stages(self) -> tuple[pd.DataFrame, Screened | None]:
+        asked = self.study
+        found: dict[int, tuple[Ask, Result]] = {}
+        if exists(asked.store):
+            with closing(Store(asked.store, create=False)) as store:
+                found = searched(asked, store)
+        screened = stored(asked) if asked.screen["run"] else None
+        return search_frame(asked, found), screened
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Unit of every metric column."""
+        return {name: metric.unit for name, metric in METRICS.items()}
+
+
+def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:
+    """One design, by Hydra overrides as on the command line, or by a list of them.
+
+    Args:
+        overrides: as they are typed.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: naming the override that is wrong.
+    """
+    return answered(compose(words(overrides), trust=trust))
+
+
+def compare_chips(*overrides: str | Sequence[str], objective: str = OBJECTIVE, trust: bool = False) -> list[Side]:
+    """Chips side by side on one question, each with the best mapping that a short search finds.
+
+    Args:
+        overrides: as of `evaluate`, with ``chip=[NAME, NAME]``.
+        objective: the metric that the best mapping is best in.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
+    """
+    return compared(words(overrides), objective, trust=trust)
+
+
+def words(overrides: Iterable[str | Sequence[str]]) -> list[str]:
+    """Overrides, those in lists among them.
+
+    Raises:
+        DesignError: something is neither text nor a list of texts.
+
+    >>> words(["chip=a100", ["model=qwen3_8b", "workload.batch=[4]"]])
+    ['chip=a100', 'model=qwen3_8b', 'workload.batch=[4]']
+    """
+    found: list[str] = []
+    for override in overrides:
+        some = [override] if isinstance(override, str) else override
+        if not isinstance(some, list | tuple) or not all(isinstance(word, str) for word in some):
+            raise DesignError(f"overrides: {override!r} is none; write them as on the command line: 'chip=a100', 'seed=1'")
+        found += some
+    return found
+
+
+def run(name: str, *overrides: str | Sequence[str], trust: bool = False) -> Loaded:
+    """Starts a study or goes on with it."""
+    asked = study_of(name, *overrides, trust=trust)
+    run_study(asked)
+    return Loaded(asked)
+
+
+def load(name: str, *overrides: str | Sequence[str], trust: bool = False) -> Loaded:
+    """A study with what is stored of it here; what its files and its store say runs no code unless trusted."""
+    return Loaded(study_of(name, *overrides, trust=trust))
+
+
+def compare(loaded: Sequence[Loaded], out: str = "") -> Path:
+    """Writes one report on one study or several, from what is stored, into `out` or the first one's run folder.
+
+    Raises:
+        DesignError: one of them has no results here.
+    """
+    from dse.report import place, write_page
+
+    path = Path(out) if out else place([one.study for one in loaded])
+    return write_page([one.part() for one in loaded], path)
+
+
+def study_of(name: str, *given: str | Sequence[str], trust: bool = False) -> Study:
+    """A study by name: one that ships or is in the working folder, or one that ran here, as it was run."""
+    known, overrides, run_dir = studies(), words(given), Path("runs") / name
+    place = None if overrides else stored_at(run_dir)
+    if name not in known and place is None:
+        compose([f"study={name}"])  # raises with the nearest name
+    line = [f"study={name}", *overrides] if place is None else _as_run(name, place, trust=trust)
+    config = compose(line, trust=trust)
+    if place is not None:
+        config |= {"store": place, "run_dir": str(run_dir)}  # overrides are kept without passwords, and are somebody's
+    return study(config, known[name].parent if name in known else folder_of(config))
+
+
+def _as_run(name: str, place: str, *, trust: bool) -> list[str]:
+    """The overrides of a study's last run; as data, unless they are trusted."""
+    with closing(Store(place, create=False)) as store:
+        runs = store.runs(name)
+    if not runs:
+        raise DesignError(f"no run of study {name!r} in {store.place}")
+    facts = runs[-1]["facts"]
+    overrides: Any = facts.get("overrides") if isinstance(facts, dict) else None
+    if not isinstance(overrides, list):
+        raise DesignError(f"{store.place}: the last run of study {name!r} says no overrides; give them: study={name} ...")
+    return overrides if trust else as_data(overrides, store.place)

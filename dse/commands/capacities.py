@@ -1,0 +1,310 @@
+"""What ``dse capacity`` leaves: a table for the terminal, a page with pictures, or all as JSON."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.answers.capacity import Side, unread
+from dse.answers.race import LONG, Tried, enough, may_take, worth
+from dse.evaluators.evaluation import PHYSICS
+from dse.evaluators.serving.capacity import BEYOND, spent
+from dse.schemas import stamped
+from dse.space.units import show
+from dse.terminal.drafts import draft
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import Terminal, say
+from dse.terminal.signals import held_back
+
+SHOWN = 12
+"""Deployments in a chip's table, and points of its front."""
+
+
+def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
+    """Writes the page, and prints what was found."""
+    from dse.report.capacity import capacity_page
+
+    data = record(sides)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with held_back(), draft(out) as place:
+        place.write_text(capacity_page(data), encoding="utf-8")
+    if as_json:
+        print(json_text(data, indent=1))
+        return
+    console = Terminal(150)
+    for side in sides:
+        if side.why:
+            console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
+            continue
+        console.print(_answer(side))
+        console.print(_deployments(side))
+        console.print(_front(side))
+        console.print(_load(side))
+    if len(sides) > 1:
+        console.print(_chips(sides))
+    say(f"wrote   {escape(str(out))}")
+
+
+def few(side: Side) -> str:
+    """What to say where so few requests are played that queues which grow all the time keep the bound; "" where not."""
+    assert side.best is not None
+    count, takes = len(side.load.requests), may_take(side.load, side.bounds)
+    if (comes := count / side.best.rate) >= LONG * takes:
+        return ""
+    return (
+        f"{count:,} requests come in {show(comes, 's')}, and one may take {show(takes, 's')}: part is served after the "
+        f"last has come; workload.requests={enough(side.load, side.bounds, side.best.rate)} tells what goes on for long"
+    )
+
+
+def record(sides: Sequence[Side]) -> dict[str, Any]:
+    """The answer as plain values, in SI."""
+    return stamped("capacity", {"physics": PHYSICS, "chips": [_side(side) for side in sides]})
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "chip": side.chip,
+        "why_not": side.why or None,
+        "note": (few(side) or None) if side.best else None,
+        "model": side.load.model.name,
+        "requests": {
+            "count": len(side.load.requests),
+            "rows_skipped": side.load.requests.skipped,
+            "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
+            "mean_output_tokens": float(side.load.requests.output.mean()),
+        },
+        "bounds": _bounds(side),
+        "devices": side.devices,
+        "cells": side.cells,
+        "best": _deployment(side.best, side) if side.best else None,
+        "deployments": [_deployment(one, side) for one in _ranked(side)],
+        "looked_at": {
+            "fit": len(side.candidates),
+            "played": len(side.tried),
+            "refused_by": side.refused,
+        },
+        "front": [
+            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": one.candidate.text}
+            for user, device, one in side.front
+        ],
+        "load": [
+            {"of_largest": times, "rate_hz": rate, "ttft_s": ttft, "tpot_s": tpot, "breaks": broken or None}
+            for times, rate, ttft, tpot, broken in side.curve
+        ],
+    }
+
+
+def _bounds(side: Side) -> dict[str, Any]:
+    """What requests must keep; of each class, where there are classes."""
+    classes = [{"name": of.name, "ttft_s": of.ttft, "tpot_s": of.tpot} for of in side.bounds.classes]
+    bounds = side.bounds
+    return {"ttft_s": bounds.ttft, "tpot_s": bounds.tpot, "share_of_requests": bounds.share, "classes": classes}
+
+
+def _by_class(one: Tried, side: Side) -> list[dict[str, Any]]:
+    """What requests of each class take at the largest rate."""
+    assert one.capacity is not None
+    assert one.capacity.served is not None
+    found = []
+    for number, of in enumerate(side.bounds.classes):
+        ttft, tpot = spent(one.capacity.served, side.bounds.share, number)
+        found.append({"name": of.name, "ttft_s": ttft, "tpot_s": tpot})
+    return found
+
+
+def _deployment(one: Tried, side: Side) -> dict[str, Any]:
+    found = one.capacity
+    assert found is not None
+    assert found.served is not None
+    ttft, tpot = spent(found.served, side.bounds.share)
+    device, user = worth(found.served, one.candidate.devices)
+    return {
+        "deployment": one.candidate.text,
+        "overrides": one.candidate.words,
+        "left_out": unread(one.candidate, side.typed),
+        "phases": "apart" if one.candidate.apart else "together",
+        "devices": one.candidate.devices,
+        "max_rate_hz": one.rate,
+        "rate_override": _rate(one.rate, side),
+        "estimate_hz": one.candidate.estimate.rate,
+        "breaks_beyond": _next(one, side),
+        "ttft_s": ttft,
+        "tpot_s": tpot,
+        "tokens_per_s_device": device,
+        "tokens_per_s_user": user,
+        "system_price_usd": one.price,
+        "price_per_mtoken_usd": one.per_mtoken,
+        "runs": len(found.tried),
+        "classes": _by_class(one, side),
+    }
+
+
+def _ranked(side: Side) -> list[Tried]:
+    """Deployments whose rate is known, the largest first."""
+    return sorted((one for one in side.tried if one.rate > 0), key=lambda one: -one.rate)
+
+
+def _answer(side: Side) -> str:
+    best = side.best
+    assert best is not None
+    assert best.capacity is not None
+    share = f"{100 * side.bounds.share:g} % of requests"
+    bound = ", and ".join(
+        f"{f'of {escape(of.name)} ' if of.name else ''}within {show(of.ttft, 's')} to the first token, "
+        f"{show(of.tpot, 's')} a token"
+        for of in side.bounds.each
+    )
+    asked = side.load.requests
+    lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
+    last = ", while these requests last," if few(side) else ""
+    return (
+        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
+        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
+        f"{share} {bound}\n"
+        f"[bold]{best.rate:.4g} requests/s[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
+        f"{_next(best, side)} is broken{_cells(side)}\n"
+        f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
+        f"{_left_out(best, side)}{_each_class(best, side)}{_for_how_long(side)}"
+    )
+
+
+def _left_out(best: Tried, side: Side) -> str:
+    """What was typed and nothing of the best deployment reads."""
+    words = unread(best.candidate, side.typed)
+    return f"\nwithout {escape(', '.join(words))}, which nothing of it reads" if words else ""
+
+
+def _each_class(best: Tried, side: Side) -> str:
+    """What requests of each class take, a line each; nothing where there are no classes."""
+    return "".join(
+        f"\n{escape(of['name'])}: {show(of['ttft_s'], 's')} to the first token, {show(of['tpot_s'], 's')} a token"
+        for of in _by_class(best, side)
+    )
+
+
+def _for_how_long(side: Side) -> str:
+    """What to say below the answer where the rate holds just while so few requests come."""
+    note = few(side)
+    return f"\n[yellow]note:[/] {escape(note)}" if note else ""
+
+
+def _cells(side: Side) -> str:
+    """Of how many equal parts the whole is, where it is of several."""
+    if side.cells == 1:
+        return ""
+    whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} requests/s" if side.best else ""
+    idle = side.asked - side.cells * side.devices
+    left = f"; {idle} more are left over" if idle > 0 else ""
+    return f"\n[bold]{side.cells:,} such cells[/], each with a router and its part of the requests: {whole}{left}"
+
+
+def _next(one: Tried, side: Side) -> str:
+    """What is broken at `BEYOND` times a deployment's rate: of the best by the whole run, of others what ends the run."""
+    assert one.capacity is not None
+    return (side.breaks if one is side.best else "") or one.capacity.binds
+
+
+def _rate(rate: float, side: Side) -> str:
+    """As an override."""
+    return f"workload.rate='{rate:.6g} Hz'" if side.load.said else f"workload.scale={rate / side.load.rate:.6g}"
+
+
+def _deployments(side: Side) -> Table:
+    fit, played = len(side.candidates), len(side.tried)
+    title = (
+        f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("deployment", min_width=30)
+    for name in (
+        "devices",
+        "requests/s",
+        "closed estimate",
+        "tokens/s a device",
+        "tokens/s a user",
+        "price",
+        "a Mtoken",
+        "TTFT",
+        "TPOT",
+        "breaks next",
+    ):
+        table.add_column(name, justify="right")
+    for one in _ranked(side)[:SHOWN]:
+        data = _deployment(one, side)
+        table.add_row(
+            escape(one.candidate.text),
+            str(one.candidate.devices),
+            f"{one.rate:.4g}",
+            f"{one.candidate.estimate.rate:.4g}",
+            f"{data['tokens_per_s_device']:.4g}",
+            f"{data['tokens_per_s_user']:.4g}",
+            dollars(one.price),
+            dollars(one.per_mtoken),
+            show(data["ttft_s"], "s"),
+            show(data["tpot_s"], "s"),
+            data["breaks_beyond"],
+            style="bold" if one is side.best else "",
+        )
+    return table
+
+
+def dollars(value: float) -> str:
+    """For people.
+
+    >>> dollars(1234567.8), dollars(0.04321)
+    ('$1,234,568', '$0.04321')
+    """
+    return f"${value:,.0f}" if value >= 1000 else f"${value:.4g}"
+
+
+def _front(side: Side) -> Table:
+    table = Table(title="what a user gets against what a device gives: no run has more of both", title_justify="left")
+    for name in ("tokens/s a user", "tokens/s a device", "deployment"):
+        table.add_column(name, justify="left" if name == "deployment" else "right")
+    rows = side.front
+    # ends, and points in between at equal distances
+    places = sorted({round(at * (len(rows) - 1) / (SHOWN - 1)) for at in range(SHOWN)}) if rows else []
+    for user, device, one in (rows[place] for place in places):
+        table.add_row(f"{user:.4g}", f"{device:.4g}", escape(one.candidate.text))
+    return table
+
+
+def _load(side: Side) -> Table:
+    table = Table(title="latency against load, of the best", title_justify="left")
+    share = f"{100 * side.bounds.share:g} %"
+    for name in ("of the largest rate", "requests/s", f"TTFT, {share}", f"TPOT, {share}", "breaks"):
+        table.add_column(name, justify="right")
+    for times, rate, ttft, tpot, broken in side.curve:
+        table.add_row(f"{times:g}", f"{rate:.4g}", show(ttft, "s"), show(tpot, "s"), broken)
+    return table
+
+
+def _chips(sides: Sequence[Side]) -> Table:
+    table = Table(title="chips, each by its best deployment", title_justify="left")
+    names = (
+        "chip",
+        "devices",
+        "requests/s",
+        "tokens/s a device",
+        "tokens/s a user",
+        "price",
+        "a Mtoken",
+        "deployment",
+    )
+    for name in names:
+        table.add_column(name, justify="left" if name in ("chip", "deployment") else "right")
+    for side in sides:
+        if side.best is None:
+            table.add_row(escape(side.chip), str(side.devices), *"-----", "")
+            continue
+        data = _deployment(side.best, side)
+        table.add_row(
+            escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
+            f"{data['tokens_per_s_device']:.4g}",
+            f"{data['tokens_per_s_user']:.4g}", dollars(side.cells * side.best.price), dollars(side.best.per_mtoken),
+            escape(data["deployment"]),
+        )  # fmt: skip
+    return table

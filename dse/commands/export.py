@@ -1,0 +1,123 @@
+"""A study's results in the formats of others, with the units of their columns."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pandas as pd
+from rich.markup import escape
+
+from dse.commands.api import Loaded, load
+from dse.evaluators import METRICS
+from dse.running.frame import followed
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, spec_at
+from dse.space.shown import printable
+from dse.terminal.drafts import draft
+from dse.terminal.progress import say
+
+
+def export(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
+    """Writes a study's results to a file, at once or not at all; units beside it where the format has no place for them."""
+    loaded = load(name, *overrides, trust=trust)
+    asked = loaded.study
+    frame = loaded.frame()
+    if not len(frame):
+        raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
+    frame = frame.assign(**followed(asked, frame))
+    path = Path(out) if out else asked.run_dir / f"{name}.{SUFFIX[to]}"
+    if path.is_dir() or not path.parent.is_dir():
+        raise DesignError(
+            f"export --out: {path} is not a file in a folder that exists; name one, as in --out {name}.{SUFFIX[to]}"
+        )
+    with draft(path) as place:
+        FORMATS[to](loaded, frame, place)
+    if to in ("csv", "json"):
+        with draft(path.with_name(f"{path.name}.units.json")) as place:
+            place.write_bytes(orjson.dumps(columns(loaded, frame), option=orjson.OPT_INDENT_2))
+    say(f"{len(frame):,} designs written to {escape(str(path))}")
+    return 0
+
+
+def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Of every column, its unit ("1" of numbers without one, "" of what is no number) and what it is."""
+    asked = loaded.study
+    space = asked.question.space
+    tied = {tied.address: (of.base, tied.text) for _, of in space.each for tied in of.tied}
+    found = {}
+    for name in map(str, frame.columns):
+        if name in METRICS:
+            found[name] = {"unit": METRICS[name].unit, "definition": METRICS[name].definition}
+        elif name in space.targets:
+            words = frame[name].map(lambda value: isinstance(value, str)).any()
+            unit = "" if words else space.spec(name).metadata["unit"] or "1"
+            found[name] = {"unit": unit, "definition": "knob"}
+        elif name in tied:
+            base, text = tied[name]
+            unit = spec_at(base, addresses(base, name)[0]).metadata["unit"] or "1"
+            found[name] = {"unit": unit, "definition": f"follows knobs: {text}"}
+        else:
+            found[name] = {"unit": "1" if name in ("number", "excess") else "", "definition": NOTES[name]}
+    return found
+
+
+NOTES = {
+    "formats": "number formats that it computes in",
+    "number": "of the ask in the search; none of a design that was screened only",
+    "limit": "the limit that binds; none where all hold",
+    "excess": "by how much the limit is broken, relative to it",
+    "error": "why its evaluation failed; none where it did not",
+    "stage": "search or screen",
+    "feasible": "keeps every limit and constraint",
+    "front": "no other feasible design is better in one objective and as good in all others",
+}
+
+
+def _parquet(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    for place, about in enumerate(columns(loaded, frame).values()):
+        table = table.set_column(place, table.field(place).with_metadata(about), table.column(place))
+    pq.write_table(table, path, compression="zstd")
+
+
+def _csv(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+    numbers = pd.api.types.is_numeric_dtype
+    cells = {name: frame[name] if numbers(frame[name]) else frame[name].map(_as_text) for name in frame.columns}
+    frame.assign(**cells).rename(columns=_as_text).to_csv(path, index=False)
+
+
+def _as_text(cell: Any) -> Any:
+    """A cell that a spreadsheet does not take for a formula: a text that would start one is quoted; numbers stay numbers."""
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if text.lstrip()[:1] in FORMULA else text
+
+
+FORMULA = tuple("=+-@")
+"""How a formula starts."""
+
+
+def _json(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+    rows = orjson.dumps(frame.to_dict("records"), option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2)
+    path.write_bytes(rows)
+
+
+def _optuna(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+    from dse.search.from_optuna import write_optuna
+
+    asked = loaded.study
+    write_optuna(asked.name, asked.objectives, asked.question.space, frame, path, columns(loaded, frame))
+
+
+FORMATS: dict[str, Callable[[Loaded, pd.DataFrame, Path], None]] = {
+    "parquet": _parquet,
+    "csv": _csv,
+    "json": _json,
+    "optuna": _optuna,
+}
+SUFFIX = {"parquet": "parquet", "csv": "csv", "json": "json", "optuna": "journal"}

@@ -1,0 +1,328 @@
+"""A study from its configuration to its report: screen, search, verify, report."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.markup import escape
+
+from dse.commands.show import front_table, verified_table
+from dse.config.compose import folder_of
+from dse.config.expressions import known
+from dse.config.records import NOTES
+from dse.evaluators import PHYSICS, alone
+from dse.report import Part, write
+from dse.running.actors import hired
+from dse.running.afford import affordable
+from dse.running.ask_tell import base_of, search, searched
+from dse.running.frame import search_frame, values_of, with_front
+from dse.running.offered import refuse_absent
+from dse.running.possible import counted, limits_of, nothing_ruled_out
+from dse.running.priced import Priced
+from dse.running.provenance import Clock, provenance_of
+from dse.running.screen import Screened, screen
+from dse.running.study import STORE_URL, Study, study
+from dse.running.verify import Verified, verify
+from dse.running.warm import Warm, warm
+from dse.running.workers import evaluator
+from dse.search.from_optuna import sampler
+from dse.search.samplers import every, suited
+from dse.search.stop import Stops
+from dse.space.design import key
+from dse.space.errors import DesignError
+from dse.space.shown import masked, masked_in
+from dse.store.store import SEARCH, Result, Store
+from dse.terminal.drafts import draft
+from dse.terminal.progress import Progress, Told, say, untold
+from dse.terminal.signals import status
+
+
+def run(config: Mapping[str, Any]) -> int:
+    """Starts a study or goes on with it; ends with the front and the path of the report. Returns the exit status."""
+    return run_study(study(config, folder_of(config)))
+
+
+def run_study(asked: Study, told: Told = untold) -> int:
+    """Runs a study that is built. Returns the exit status.
+
+    Args:
+        asked: the study.
+        told: takes how far it is.
+
+    Raises:
+        DesignError: there is nothing to do, or the study was run with another space or workload.
+    """
+    if asked.search["sampler"] == "none" and asked.fidelity != asked.screening:
+        raise DesignError(
+            f"search.sampler: none, but only a search evaluates at fidelity={asked.fidelity}; add search=nsga2 or search=random"
+        )
+    refuse_absent(asked)
+    say(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}".rstrip())
+    space = asked.question.space
+    grid = space.combinations
+    size = f"{grid:,} combinations" if grid is not None else "not enumerable"
+    cases = len(asked.question.workload.cases)
+    say(f"  {len(space.knobs)} knobs, {size}; {cases} case{'s' * (cases > 1)}; fidelity {asked.fidelity}; seed {asked.seed}")
+    if asked.chips:
+        say(f"  chips: {escape(asked.chips)}")
+    with contextlib.closing(open_store(asked)) as store:
+        return _run(asked, store, told)
+
+
+def _run(asked: Study, store: Store, told: Told) -> int:
+    identity = asked.identity()
+    _same(asked, store, identity)
+    number = store.begin(asked.name, identity, provenance_of(asked))
+    elapsed = Clock()
+    try:
+        _note_place(asked)
+        screened = _screen(asked, told) if asked.screen["run"] else None
+        found = _search(asked, store, screened, elapsed, told)
+        frame = with_front(asked, found, screened)
+        if not len(frame):
+            raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
+        checked = _verify(asked, store, frame, elapsed, told)
+        counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
+        done = elapsed() | counts
+        path = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
+    except KeyboardInterrupt as error:
+        store.end(number, "interrupted", elapsed())
+        say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
+        return status(error)
+    except BaseException as error:
+        with contextlib.suppress(DesignError):  # where the store is what failed, the first reason counts
+            store.end(number, "failed", {**elapsed(), "error": masked(f"{type(error).__name__}: {error}")})
+        raise
+    store.end(number, "done", done)
+    front_table(asked, frame)
+    if checked is not None:
+        verified_table(asked, checked)
+    say(f"report  {escape(str(path))}")
+    say(f"results {escape(store.place)}")
+    return 0
+
+
+def open_store(asked: Study) -> Store:
+    """The store of a study; says what is in it that cannot be used."""
+    store = Store(asked.store)
+    for physics, count in store.of_other_physics(asked.context).items():
+        say(f"  {count:,} stored results of physics version {physics} are kept, and not used: this is version {PHYSICS}")
+    return store
+
+
+def chosen(
+    asked: Study, screened: Screened | None, begun: Mapping[str, Any] | None, allowed: Callable[[], tuple[int, str]]
+) -> tuple[str, str]:
+    """The sampler of a study, and why.
+
+    Args:
+        asked: the study.
+        screened: what its screen found.
+        begun: the notes of its first ask, where it was begun before.
+        allowed: says how many designs its budget and time allow, and why where it is the time.
+    """
+    wanted = asked.search["sampler"]
+    if wanted != "auto":
+        return wanted, "as configured"
+    if begun is not None:
+        return begun.get("sampler", "nsga2"), "as it was begun"
+    if asked.search["promote"]:
+        what = (
+            f"designs of {asked.search['promote']} are promoted to {asked.fidelity} by the hypervolume that they promise there"
+        )
+        return "local", what
+    if screened is not None and screened.exact and asked.fidelity == asked.screening:
+        return "none", "the screen looked at every design at this fidelity, so its front is exact"
+    designs, time_says = allowed()
+    name, why = suited(asked.question.space, len(asked.objectives), designs)
+    return name, f"{time_says}; {why}" if time_says else why
+
+
+def _screen(asked: Study, told: Told) -> Screened:
+    with Progress("screen", told) as bar:
+        found = screen(asked, lambda done, total, size: bar.update(done, total, f"front {size}"))
+    kind = "exact" if found.exact else "of a quasi-random sample"
+    reused = found.rows - found.evaluated
+    note = f", {reused:,} of them stored before" if reused else ""
+    say(f"  screen: {found.rows:,} designs{note}, {found.feasible:,} feasible; front of {len(found.front):,}, {kind}")
+    return found
+
+
+def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Clock, told: Told) -> pd.DataFrame:
+    mine = store.search(asked.name, asked.identity())
+    before, others = store.asks(mine, PHYSICS), {*store.searches(asked.name, PHYSICS)} - {mine}
+    begun = before[0][0].marks if before else None
+    limits = limits_of(asked.question.space, asked.question.workload, asked.fidelity)
+    possible, ruled_out = (limits.possible, limits.ruled_out) if limits else (every, nothing_ruled_out)
+    name, why = chosen(asked, screened, begun, lambda: affordable(asked, store, possible))
+    say(f"  search: {name} ({why})")
+    if others:
+        count = store.asked(asked.name, PHYSICS) - len(before)
+        say(f"  {count:,} designs were asked by other searches of this study: their results are used, and shown too")
+    if name == "none":
+        return search_frame(asked, searched(asked, store))
+    space, stop = asked.question.space, asked.search["stop"]
+    population = asked.search["population"]
+    cheaper = Priced(asked, store, screened) if asked.search["promote"] else None
+    source = sampler(name, space, asked.directions, seed=asked.seed, population=population, possible=possible, cheaper=cheaper)
+    if cheaper is not None:
+        say(f"  promoted: {cheaper}")
+    taken = _warm(asked)
+    first = [*taken.seeds, *(point for point in asked.points.values() if point not in taken.seeds)]
+    seeds = first if cheaper else [*first, *(seed for seed in _seeds(asked, screened) if seed not in first)]
+    about = {"sampler": name, "warm": len(taken.seeds)}
+    # what others have evaluated costs nothing and is not of the budget
+    budget = asked.search["budget"] + (begun or about).get("warm", 0)
+    budget = budget if source.designs is None else _all_of(source.designs, budget)
+    if before:
+        say(f"  going on from {len(before):,} asked designs")
+    base = asked.question.base
+    workers = hired(
+        asked.crew,
+        evaluator(asked.question.workload, asked.fidelity),
+        window=asked.search["window"],
+        designs=budget - len({design for _, design in before}),
+        example=[(key(base), {}, base)],
+        say=lambda text: say(f"  {text}"),
+    )
+    with elapsed.hired(workers), Progress("search", told) as bar:
+        best = _Best(asked)
+        found = search(
+            asked,
+            store,
+            source,
+            workers,
+            budget,
+            seeds,
+            lambda told, results: bar.update(told, budget, best(results)),
+            stops=Stops(asked.directions, **stop, every=asked.search["window"]),
+            given=taken.results,
+            about=about,
+            ruled_out=ruled_out,
+        )
+    failed = sum(1 for _, result in found.values() if result.error)
+    say(
+        f"  search: {len(found):,} designs asked, {len({r.key for _, r in found.values()}):,} different"
+        + (f", {failed} failed" if failed else "")
+    )
+    out = counted({result.key: result for _, result in found.values()}.values())
+    if out:
+        most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
+        say(f"  search: {sum(out.values()):,} of them break a limit that is known before, and are not of the budget: {most}")
+    return search_frame(asked, searched(asked, store) if others else found)
+
+
+def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock, told: Told) -> Verified | None:
+    if asked.verify["fidelity"] == "none":
+        return None
+    if not asked.higher:
+        wanted = asked.verify["fidelity"]
+        what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
+        each = asked.question.space.each
+        others = " and ".join(dict.fromkeys(what for _, space in each for what in alone(space.base, wanted)))
+        more = f"; for {others} by themselves it has" if others else ""
+        say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
+        return None
+    with Progress("verify", told) as bar:
+        base = base_of(asked)
+        found = verify(
+            asked,
+            store,
+            base,
+            frame,
+            lambda done, total: bar.update(done, total, f"at {asked.higher}"),
+            lambda text: say(f"  {text}"),
+            elapsed,
+        )
+    failed = int(found.after["error"].notna().sum() + found.off.after["error"].notna().sum())
+    aside = f" and {len(found.off.after):,} off the front" if len(found.off.after) else ""
+    say(f"  verify: {len(found.after):,} designs{aside} at {found.high}" + (f", {failed} failed" if failed else ""))
+    return found
+
+
+def _all_of(designs: int, budget: int) -> int:
+    if budget < designs:
+        raise DesignError(
+            f"search.budget: {budget:,} is below the {designs:,} designs of the space, which exhaustive asks for all; "
+            f"set search.budget={designs} or choose another sampler"
+        )
+    return designs
+
+
+def _warm(asked: Study) -> Warm:
+    places = asked.search["warm_start"]
+    if not places:
+        return Warm({}, [], 0)
+    taken = warm(asked, places, asked.screen["keep"])
+    of = f"of {taken.stored:,} results of this workload, fidelity and physics in {', '.join(places)}"
+    say(f"  warm start: {len(taken.results):,} {of} are in this space; the best {len(taken.seeds):,} are asked first")
+    return taken
+
+
+class _Best:
+    """The front's size for the progress line, at most twice a second; what is off the front is not looked at again."""
+
+    def __init__(self, asked: Study) -> None:
+        self._asked = asked
+        self._time = 0.0
+        self._seen = 0
+        self._front = np.zeros((0, len(asked.objectives)))
+
+    def __call__(self, results: Callable[[int], Iterable[Result]]) -> str:
+        if time.monotonic() - self._time > 0.5:
+            from dse.search.pareto import front
+
+            fresh = list(results(self._seen))
+            self._seen += len(fresh)
+            good = [known(result.metrics, self._asked.question.defined) for result in fresh if self._good(result)]
+            rows = [[metrics[name] for name in self._asked.objectives] for metrics in good]
+            both = np.vstack([self._front, np.array(rows)]) if rows else self._front
+            self._front = both[front(both, self._asked.directions)]
+            self._time = time.monotonic()
+        return f"front {len(self._front)}"
+
+    def _good(self, result: Result) -> bool:
+        bounds, metrics = self._asked.bounds, known(result.metrics, self._asked.question.defined)
+        return bool(metrics) and not result.limit and all(b.excess(metrics[b.metric]) <= 0 for b in bounds)
+
+
+def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:
+    """The screened front as first asks, thinned evenly along the first objective."""
+    if screened is None or not len(screened.front):
+        return []
+    ordered = screened.front.sort_values(list(asked.objectives), kind="stable")
+    keep = min(asked.screen["keep"], len(ordered))
+    rows = ordered.iloc[np.unique(np.linspace(0, len(ordered) - 1, keep).round().astype(int))] if keep else ordered.iloc[:0]
+    return [values_of(asked, record) for record in rows.to_dict("records")]
+
+
+def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:
+    before = masked_in(store.identity(asked.name))
+    if before is None or before == now:
+        return
+    # another way to search asks anew, of the same designs and results
+    keys = sorted((before.keys() | now.keys()) - {f"chip.{note}" for note in NOTES})  # the mapping itself is compared
+    changed = [k for k in keys if before.get(k) != now.get(k) and not k.startswith(SEARCH)]
+    if not changed:
+        return
+    first = changed[0]
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    raise DesignError(
+        f"study {asked.name!r} was run with {first}={before.get(first, '(nothing)')}, now {now.get(first, '(nothing)')}{more}; "
+        f"give it another name (name=NEW) or go on with what it was; its results are in {store.place}"
+    )
+
+
+def _note_place(asked: Study) -> None:
+    """Where the results are, for the commands that read them by the study's name."""
+    path = asked.run_dir / STORE_URL
+    path.unlink(missing_ok=True)
+    if asked.config["store"]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft(path) as place:
+            place.touch(mode=0o600)  # a URL may hold a password
+            place.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))

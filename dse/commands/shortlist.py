@@ -1,0 +1,80 @@
+"""A shortlist: designs in a YAML file, as a report leaves them, each answered as `dse evaluate` answers one.
+
+    designs:
+      "#12": [study=quickstart, chip.cores=240, "chip.l2.size=64 MB"]
+
+A design is the overrides that make it; what the file says is data, and runs no code unless it is trusted.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from dse.answers.answer import Evaluation, answered
+from dse.commands.sheet import record, tell
+from dse.config import strangers
+from dse.config.compose import compose
+from dse.schemas import stamped
+from dse.space.errors import DesignError, nearest
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import Terminal
+
+VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
+
+
+def answers(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> None:
+    """Prints what each design of a file is, in its order; arguments as of `evaluated`."""
+    found = _evaluated(path, more, trust=trust)
+    if as_json:
+        print(json_text(stamped("shortlist", {"designs": {name: record(one) for name, (one, _) in found.items()}}), indent=1))
+        return
+    console = Terminal(150)
+    for name, (one, config) in found.items():
+        console.rule(f"[bold]{escape(name)}[/]", align="left")
+        tell(one, config)
+
+
+def evaluated(path: Path, more: Sequence[str] = (), *, trust: bool = False) -> dict[str, Evaluation]:
+    """The designs of a file by name, each under the workload that its overrides choose.
+
+    Args:
+        path: of the YAML file.
+        more: overrides, and Hydra's flags, of all designs; they come after the file's.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: the file is no shortlist, or one of its designs cannot be; with the design's name.
+    """
+    return {name: one for name, (one, _) in _evaluated(path, more, trust=trust).items()}
+
+
+def _evaluated(path: Path, more: Sequence[str], *, trust: bool) -> dict[str, tuple[Evaluation, dict[str, Any]]]:
+    """Each design's answer, and the configuration that it is of."""
+    found = {}
+    for name, words in _designs(path, trust=trust).items():
+        try:
+            config = compose([*words, *more], trust=trust)
+            found[name] = answered(config), config
+        except DesignError as error:
+            raise DesignError(f"{path}, design {name}: {error}") from None
+    return found
+
+
+def _designs(path: Path, *, trust: bool) -> dict[str, list[str]]:
+    import yaml
+
+    root: Any = yaml.safe_load(strangers.text_of(path, trust=trust))
+    if not isinstance(root, dict) or not isinstance(root.get("designs"), dict) or not root["designs"]:
+        raise DesignError(f"{path}: no designs; {VALID}")
+    for key in root:
+        if key != "designs":
+            raise DesignError(f"{path}: no field {key!r}; {nearest(str(key), ('designs',))}")
+    for name, words in root["designs"].items():
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise DesignError(f"{path}, design {name}: not a list of overrides; {VALID}")
+    return {
+        str(name): words if trust else strangers.as_data(words, f"{path}, design {name}")
+        for name, words in root["designs"].items()
+    }

@@ -1,0 +1,73 @@
+"""When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.config.records import parsed
+from dse.config.turns import CLOSED, populations
+from dse.space.errors import DesignError
+from dse.space.requests import Requests
+from dse.space.units import show
+
+LARGEST = "largest"
+"""The rate of requests, or the scale of a trace's, that is looked for."""
+
+
+def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[str, Requests, float]]:
+    """Requests as they come, at each rate of a process, or scale of a trace's times, that is said.
+
+    Args:
+        served: with times where they are a trace's.
+        spec: fields of the workload.
+        seed: of the process; at every rate the same draw, faster or slower.
+
+    Returns:
+        Each in words, with times, and the rate of its process; 0 where times are a trace's. [1/s]
+    """
+    if spec["arrivals"] == CLOSED:
+        return [(label, some, 0.0) for label, some in populations(served, spec)]
+    if spec.get("users") is not None:
+        raise DesignError(f"workload.users: of arrivals={CLOSED} only; say so, or leave it out")
+    of_trace = spec["arrivals"] == "trace"
+    key, unit = ("scale", "1") if of_trace else ("rate", "Hz")
+    said = spec.get(key, 1.0 if of_trace else None)
+    several, address = isinstance(said, list), f"workload.{key}"
+    if several and (not said or LARGEST in said):
+        raise DesignError(f"{address}: {said!r} is not a list of {key}s; {LARGEST} stands by itself, without a list")
+    if of_trace and not served.timed:
+        raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
+    cv = 1.0 if of_trace else parsed(spec.get("cv", 1.0), "1", "workload.cv")
+    found = []
+    for one in said if isinstance(said, list) else [said]:
+        number = 1.0 if one == LARGEST else parsed(one, unit, address)
+        some = served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
+        if (several or one == LARGEST) and not np.isfinite(some.rate):
+            raise DesignError(
+                "workload.rate: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's times"
+            )
+        at = "the largest rate that keeps its bounds" if one == LARGEST else f"{some.rate:.3g} a second"
+        if several:
+            at = f"{number:g} times its rate, {at}" if of_trace else f"{show(number, unit)}, drawn {at}"
+        turns = f" in {len(some.begins):,} sessions" if len(some.before) else ""
+        found.append((f"{len(some):,} requests{turns} at {at}", some, 0.0 if of_trace else number))
+    return found
+
+
+def share_kept(spec: dict[str, Any]) -> float:
+    """Of the requests that must keep each bound at the largest rate; 0 where it is not asked for."""
+    said, largest = spec.get("percentile"), LARGEST in (spec.get("rate"), spec.get("scale"))
+    if not largest:
+        if said is not None:
+            raise DesignError(
+                "workload.percentile: of the largest rate only; say workload.rate=largest, or workload.scale=largest"
+            )
+        return 0.0
+    wrong = "scale" if spec.get("rate") != LARGEST else "rate"
+    if (wrong == "scale") != (spec["arrivals"] == "trace"):
+        right = "workload.scale" if spec["arrivals"] == "trace" else "workload.rate"
+        raise DesignError(f"workload.{wrong}: {LARGEST} is for other arrivals than {spec['arrivals']}; say {right}={LARGEST}")
+    share = parsed(90 if said is None else said, "1", "workload.percentile") / 100
+    if not 0 < share <= 1:
+        raise DesignError(f"workload.percentile: {said!r} is not above 0 and at most 100")
+    return share

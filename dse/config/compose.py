@@ -1,0 +1,366 @@
+"""Configuration: overrides in, a plain dictionary out, by Hydra.
+
+Hydra composes here; its sweep grammar becomes plain knob dictionaries (`dse.config.sweeps`), its errors one line each, and
+what it reads of others is checked (`dse.config.sources`, `dse.config.strangers`). What belongs to a chip follows the composed
+chip.
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dse import from_hf
+from dse.config import chips, spelling, strangers
+from dse.config.composed import composed
+from dse.config.fallen import fallen
+from dse.config.misspelt import explained
+from dse.config.overrides import DEFAULT, FIELDS, Line, line, studies
+from dse.config.records import USUAL
+from dse.config.strangers import TRUST
+from dse.space.errors import DesignError, nearest
+
+STUDIES, CONF = strangers.STUDIES, strangers.CONF
+
+
+def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
+    """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.config.build`.
+
+    Args:
+        overrides: Hydra's, and its flags.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: an override or a file is not understood, or a file of others would run code.
+    """
+    found: list[dict[str, Any]] = []
+    hydra_job([*overrides, *([TRUST] if trust else [])], found.append)
+    if not found:
+        raise DesignError(f"{' '.join(overrides)}: asks for text, not for a configuration")
+    return found[0]
+
+
+def folder_of(config: Mapping[str, Any]) -> Path:
+    """Where the files that a study names are: with its definition, whatever name it was given."""
+    chosen = [word.removeprefix("study=") for word in config.get("overrides", ()) if word.startswith("study=")]
+    path = studies().get(chosen[-1] if chosen else str(config["name"]))
+    return path.parent if path else Path.cwd()
+
+
+def bibliography() -> dict[str, str]:
+    """What the keys of sources stand for."""
+    from omegaconf import OmegaConf
+
+    return {str(key): str(text) for key, text in OmegaConf.load(CONF / "sources.yaml").items()}
+
+
+def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
+    """Composes what a command line says, and hands a plain dictionary to the task.
+
+    Hydra's own program runs where one of its flags or settings asks for it, and with ``--trust``.
+    """
+    words = [word for word in arguments if word != TRUST]
+    trust = len(words) < len(arguments)
+    with _refused(words, trust=trust):
+        jobs = _jobs(line(words, trust=trust))
+    for plain in jobs:
+        task(plain)
+
+
+def _jobs(typed: Line) -> list[dict[str, Any]]:
+    """The configurations of a line, mostly one; addresses are spelled as the files have them."""
+    from hydra.errors import HydraException
+
+    def jobs(of: Line) -> list[dict[str, Any]]:
+        return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_job(of)]
+
+    typed = _spelled(typed) if spelling.mentioned(typed.overrides) else typed
+    try:
+        return jobs(typed)
+    except HydraException:  # a new address, of a file that has the old one?
+        again = _spelled(typed)
+        if again == typed:
+            raise
+        return jobs(again)
+
+
+def _spelled(typed: Line) -> Line:
+    """A line whose overrides have the addresses of the files that are chosen; as it is where these cannot be composed."""
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    try:
+        config: Any = OmegaConf.to_container(_by_hydra(replace(typed, usual=_supposed(typed)).choices)[0], resolve=False)
+    except HydraException:  # what is wrong with them is said when they are composed with all that was typed
+        return typed
+    return replace(typed, overrides=spelling.spelled(typed.overrides, config))
+
+
+def _job(typed: Line) -> dict[str, Any]:
+    """The configuration of a line, of one chip or several."""
+
+    def one(line: Line) -> dict[str, Any]:
+        own = [word for word in line.overrides if word not in typed.overrides]  # of one chip of several
+        with _refused([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
+            return _plain(*_composed(line), line)
+
+    return chips.composed(typed, one)
+
+
+def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
+    """The configuration of a line, and what is chosen in it by group.
+
+    Where nobody chose a mapping or a stack they are those that the composed chip or workload names. Hydra needs them before it
+    has composed the chip, so some are supposed; where others come out, Hydra composes again.
+    """
+    from hydra.errors import HydraException
+
+    supposed = replace(typed, usual=_supposed(typed))
+    try:
+        config, choices = _by_hydra(supposed)
+    except HydraException:  # a value that the mapping which was supposed does not have?
+        named = _named(*_by_hydra(supposed.choices), supposed.usual)
+        if named == supposed.usual:
+            raise
+    else:
+        named = _named(config, choices, supposed.usual)
+    if named != supposed.usual:
+        config, choices = _by_hydra(replace(typed, usual=named))
+    usual = dict(zip(USUAL, named, strict=True))
+    chosen = {group: usual.get(group, "") if name == "usual" else name for group, name in choices.items()}
+    return config, {group: name for group, name in chosen.items() if name != "" or group not in USUAL}
+
+
+def _supposed(typed: Line) -> tuple[str, str]:
+    """The usual mapping and stack as far as the chosen chip's own file says them; the composed chip has the last word."""
+    chips = [override.removeprefix("chip=") for override in typed.overrides if override.startswith("chip=")]
+    places = [Path(place.partition("://")[2]) / "study.yaml" for place in typed.places if not chips]
+    chips = chips or [name for path in (CONF / "config.yaml", *places) if path.is_file() for name in _listed("chip", path)]
+    loads = [override.removeprefix("workload=") for override in typed.overrides if override.startswith("workload=")]
+    files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
+    mapping = [found for of in (*files, ("chip", chips[-1:], ["mapping"])) for found in _said(*of)]
+    return (mapping or DEFAULT)[0], (_said("chip", chips[-1:], ["stack"]) or DEFAULT[1:])[0]
+
+
+def _listed(group: str, path: Path) -> list[str]:
+    """What a list of defaults chooses of a group."""
+    with path.open(errors="replace") as stream:
+        return re.findall(rf"^ *- (?:override /)?{group}: *(\w+)", stream.read(strangers.MOST_BYTES), re.MULTILINE)
+
+
+def _said(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[str]:
+    """What files of ours say first of some fields."""
+    texts = [path.read_text() for path in (CONF / group / f"{name}.yaml" for name in names) if path.is_file()]
+    return [
+        name for text in texts for field in fields for name in re.findall(rf"^{re.escape(field)}: *(\w+)", text, re.MULTILINE)
+    ]
+
+
+def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
+    """What Hydra composes, and what is chosen in it by group."""
+    config, choices = composed(typed)
+    strangers.check_choices(choices)
+    return config, {group: chosen for group, chosen in choices.items() if not group.startswith("hydra/")}
+
+
+def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -> tuple[str, str]:
+    """The usual mapping and stack of a composed chip and workload; what was supposed where one was chosen.
+
+    The mapping is the one that the chip names for this kind of workload, or the workload does if not for other machines alone,
+    or the chip for most.
+    """
+    from omegaconf import DictConfig
+
+    from dse.space.kinds import asked, called, elsewhere
+    from dse.space.machines import POOL, POOLED, machine_named
+
+    chip, workload = (
+        {} if not isinstance(group, DictConfig) else group for group in (config.get("chip"), config.get("workload"))
+    )
+
+    def first(*places: tuple[Any, str, str], default: str) -> str:
+        for group, name, field in places:
+            if (named := group.get(field)) is not None:
+                if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
+                    raise DesignError(f"{name}.{field}: {named!r} is not the name of a {field.partition('_')[0]}")
+                return named
+        return default
+
+    mapping, stack = supposed
+    machine = machine_named(name for name in chip if chip.get(name) is not None)
+    if choices.get("mapping") == "usual":
+        of_kind = (chip, "chip", f"mapping_{called(workload)}")
+        of_load = {} if elsewhere(str(workload.get("mapping")), machine, asked(workload)) else workload
+        mapping = first(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
+    if choices.get("stack") == "usual":
+        stack = first((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
+    return mapping, stack
+
+
+def _under_hydra(typed: Line) -> list[dict[str, Any]]:
+    """What Hydra's own program makes of a line, so that all its flags work: none, one configuration or several."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    jobs: list[dict[str, Any]] = []
+
+    def job(config: Any) -> None:
+        mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
+        jobs.append(_job(replace(typed, overrides=mine)))
+
+    saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    complaint = io.StringIO()
+    several = any(flag in ("-m", "--multirun", "-sc", "--shell-completion") for flag in typed.flags)
+    try:
+        if not several:
+            choices = _composed(typed)[1]
+            typed = replace(typed, usual=(choices["mapping"], choices.get("stack", "")))
+        else:
+            from dse.config.sources import register
+
+            register()
+        sys.argv = ["dse", *typed.flags, *typed.words]
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
+        with contextlib.redirect_stderr(complaint):
+            hydra.main(version_base="1.3", config_path="pkg://dse.conf", config_name="config")(job)()
+    except SystemExit:  # from its argument parser, which has said why
+        raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
+    finally:
+        sys.argv = saved[0]
+        if saved[1] is None:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = saved[1]
+    return jobs
+
+
+@contextlib.contextmanager
+def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
+    """Errors of Hydra's, one line each."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dse.config.sweeps import one_line
+
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        said = line(typed, trust=trust).overrides
+        raise DesignError(explained(error, said, lambda: _chosen_groups(typed, trust=trust))) from None
+    except DesignError:
+        raise
+    except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
+        wrong = explained(error, line(typed, trust=trust).overrides, dict)
+        raise DesignError(wrong if wrong != one_line(error) else f"configuration: {wrong}") from None
+
+
+def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
+    """A composed configuration as a dictionary; ``choices`` has what was chosen in it by group."""
+    from dse.config.sweeps import knobs
+
+    plain = _values(config, [strangers.MOST_NODES])
+    if not typed.trust:
+        strangers.check_plain(plain)
+        strangers.check_cluster(plain, typed.typed)
+    _refuse_unknown(config, choices, typed)
+    words = list(typed.typed)
+    named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
+    settled = spelling.settled({**plain, **named}, typed.overrides)
+    return {**settled, "mapping": fallen(settled, typed.overrides), "model": _models({**plain, **named}, words)}
+
+
+def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: Line) -> None:
+    """Refuses a field that a line adds beside those which a configuration has: nothing would read it.
+
+    A study's files may have fields of their own, to name a value once; what refers to one makes it a field.
+    """
+    for word in typed.overrides:
+        root = word.partition("=")[0].lstrip("+").partition(".")[0]
+        if word[:1] != "+" or "@" in root or root in (*FIELDS, "hydra", *choices):
+            continue
+        from omegaconf import OmegaConf
+
+        if not re.search(rf"\$\{{{re.escape(root)}\b", OmegaConf.to_yaml(config, resolve=False)):
+            raise DesignError(f"config: no field {root!r}; {nearest(root, FIELDS)}")
+
+
+def _values(node: Any, left: list[int]) -> Any:
+    """The values of a node with its interpolations resolved; refuses more than are left."""
+    from omegaconf import DictConfig, ListConfig, OmegaConf
+
+    if not isinstance(node, DictConfig | ListConfig):
+        return _walked(node, lambda: node, left)
+    return _walked(OmegaConf.to_container(node, resolve=False), lambda: node, left)
+
+
+def _walked(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
+    """A value as it is written, with what refers to others as its node has it: nodes are slow, and few are asked."""
+
+    def at(key: Any, inner: Any) -> Any:
+        if not (isinstance(inner, str) and ("${" in inner or inner == MISSING)):
+            return _walked(inner, lambda: node()[key], left)
+        found = node()[key]
+        if not isinstance(found, str | int | float | bool | None):
+            left[0] -= GROUP
+        return _values(found, left)
+
+    left[0] -= 1
+    if left[0] < 0:
+        raise DesignError(f"configuration: more than {strangers.MOST_NODES:,} values, interpolations written out")
+    if isinstance(value, dict):
+        return {key: at(key, inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [at(place, inner) for place, inner in enumerate(value)]
+    return value
+
+
+MISSING = "???"
+"""A value that has to be said; its node raises."""
+
+GROUP = 100
+"""For how many values a group counts that stands at another address too: such groups in groups multiply."""
+
+
+def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
+    """The models that were chosen by name, or those of `model.from_hf` in their place."""
+    models = config.get("model")
+    if not isinstance(models, dict):
+        return models
+    named = {name: entry for name, entry in models.items() if name not in ("from_hf", "max_position")}
+    if models.get("from_hf") is not None:
+        if any(argument.startswith("model=") for argument in arguments):
+            raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
+        named = dict(from_hf.entries(models["from_hf"], folder_of(config)))
+    return _extended(named, models.get("max_position"))
+
+
+def _extended(models: dict[str, Any], least: Any) -> dict[str, Any]:
+    """The models, all of which are taken for sequences of so many tokens or more; none is shortened."""
+    if least is None:
+        return models
+    if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+        raise DesignError(f"model.max_position: {least!r} is not a whole number of tokens above 0, or null")
+
+    def longer(model: Any) -> bool:
+        own = model.get("max_position") if isinstance(model, dict) else None
+        return isinstance(own, int) and own < least
+
+    return {name: model | {"max_position": least} if longer(model) else model for name, model in models.items()}
+
+
+def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:
+    """The configuration of a command line without the values that it sets."""
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    try:
+        composed = _composed(line(typed, trust=trust).choices)[0]
+    except HydraException:  # a choice that is wrong as well
+        composed = _composed(line([], trust=trust))[0]
+    found: Any = OmegaConf.to_container(composed, resolve=False)
+    return dict(found)

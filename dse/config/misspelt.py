@@ -1,0 +1,118 @@
+"""What is wrong with a command line that Hydra could not compose: one line, the address that is wrong and what is valid."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from dse.config.records import CONSTANT, alike, inner
+from dse.config.strangers import CONF
+from dse.space.chip import Chip
+from dse.space.errors import nearest
+from dse.space.machines import BOXES, MACHINES, machine_named
+from dse.space.mapping import Mapping
+
+ROOTS: dict[str, type] = {"chip": Chip, "mapping": Mapping}
+"""Records of the configuration whose parts may be left out."""
+
+SPLITS = ("pp", "ep", "dp")
+"""Ways to divide a model that dies of one box do not have."""
+
+
+def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], dict[str, Any]]) -> str:
+    """An error of Hydra's in one line, in the addresses of the user.
+
+    Args:
+        error: that composing raised.
+        overrides: as Hydra knows them, ``ADDRESS=VALUE``.
+        chosen: the configuration of the line without the values that it sets; asked for where it is needed.
+    """
+    from dse.config.sweeps import knobs, one_line
+
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
+    if group:
+        known = {path.stem for path in (CONF / group[1]).glob("*.yaml")}
+        return f"{group[1]}: no option {group[2]!r}; {nearest(group[2], known)}"
+    if "Config group override must be" in text:
+        return _no_name(overrides) or one_line(error)
+    key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(
+        r"Could not override '([^']+)'", text
+    )
+    if key:
+        config, address = chosen(), key.groups()[-1]
+        if address.startswith("space."):
+            within = knobs(config.get("space") or {})
+            hint = f"; {nearest(address.removeprefix('space.'), within)}" if within else ""
+            return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
+        return _misspelt(address, config)
+    if "is not a container" in text or "Error merging override" in text:
+        return _unlike(overrides, chosen()) or one_line(error)
+    return one_line(error)
+
+
+def _no_name(overrides: Sequence[str]) -> str:
+    """Which choice of a group is no name of a file; "" where all are."""
+    for override in overrides:
+        key, _, value = override.partition("=")
+        named = value != "null" and re.fullmatch(r"\[.*\]|\w*[A-Za-z]\w*", value)
+        if (CONF / key).is_dir() and not named:
+            files = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
+            return f"{key}: {value} is not the name of a {key}; valid: {', '.join(files)}"
+    return ""
+
+
+def _unlike(overrides: Sequence[str], config: dict[str, Any]) -> str:
+    """Which override puts a value where a group of fields stands, or one kind of value for another; "" where none does."""
+    for override in overrides:
+        address, _, value = override.lstrip("+").partition("=")
+        if "@" in address or (CONF / address).is_dir():
+            continue
+        at: Any = config
+        for part in address.split("."):
+            at = at.get(part) if isinstance(at, dict) else None
+        if isinstance(at, dict) and not set(at) <= CONSTANT and not value.startswith("{") and value != "null":
+            first = next(iter(at))
+            return f"{address}: a group of fields ({', '.join(map(str, at))}), not {value}; say {address}.{first}=VALUE"
+        if isinstance(at, list) and not value.startswith("["):
+            return f"{address}: a list, not {value}; write {address}=[VALUE,VALUE]"
+    return ""
+
+
+def _misspelt(address: str, config: dict[str, Any]) -> str:
+    """What to write for an address that a configuration does not have."""
+    *path, last = address.split(".")
+    at: Any = config
+    for depth, part in enumerate(path):
+        if not isinstance(at, dict) or part not in at:
+            here = ".".join(path[:depth])
+            return f"{here or 'config'}: no field {address!r}; {nearest(part, at if isinstance(at, dict) else ())}"
+        at = at[part]
+    if isinstance(at, dict) and isinstance(at.get(last), dict) and set(at[last]) <= CONSTANT:
+        return f"{address}: one value, not a group of fields; write {address}=VALUE"
+    if isinstance(at, dict) and last in at:
+        return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
+    if path and isinstance(at, dict) and len(path) + (path[0] == "chip") > 1 and _left_out(path, last, config):
+        return f"{address}: this {path[0]} leaves it out; +{address}=... says it"
+    if isinstance(at, dict) and not set(at) <= CONSTANT:
+        pooled = path[:1] == ["mapping"] and last in SPLITS and config["chip"].get("network")
+        return f"{'.'.join(path) or 'config'}: no field {address!r}; {BOXES if pooled else nearest(last, at)}"
+    return f"no field {address!r}; {'.'.join(path)} is a value"
+
+
+def _left_out(path: Sequence[str], last: str, config: dict[str, Any]) -> bool:
+    """Whether the record at a path of a chip or mapping has a field, of which its file says nothing."""
+    if not path or path[0] not in ROOTS:
+        return False
+    kind, at = ROOTS[path[0]], config[path[0]]
+    if path == ["chip"]:
+        of = MACHINES[machine_named(name for name, part in at.items() if part is not None)]
+        return last in of.needs or last in of.may
+    for name in path[1:]:
+        spec = next((spec for spec in fields(kind) if spec.name == name), None)
+        kinds = () if spec is None else spec.metadata.get("parts") or (inner(spec.type),)
+        at = at.get(name)
+        if not kinds or kinds[0] is None or not isinstance(at, dict):
+            return False
+        kind = alike(at, kinds)
+    return any(spec.name == last and "refused" not in spec.metadata for spec in fields(kind))

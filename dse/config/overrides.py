@@ -1,0 +1,168 @@
+"""What a user types, as Hydra knows it: flags, folders, overrides."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dse.config.strangers import CONF, STUDIES
+from dse.space.errors import DesignError, nearest
+
+DEFAULT = ("tensor_parallel", "")
+"""The mapping of a chip and a workload that name none, and no stack."""
+
+
+def studies() -> dict[str, Path]:
+    """Study definitions by name: those of the working folder hide those that ship."""
+    found = {}
+    for folder in (STUDIES, Path.cwd() / "studies"):
+        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml"))})
+    return found
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line.
+
+    Attributes:
+        typed: as it was.
+        flags: of Hydra's, with their values.
+        places: folders of the user's for Hydra's search path, as URLs.
+        overrides: as Hydra knows them: sweeps quoted, a field for each phase, and ``study=NAME`` as its file.
+        trust: whether files may run code.
+        usual: the mapping and the stack that stand for the name `usual`.
+    """
+
+    typed: tuple[str, ...]
+    flags: tuple[str, ...]
+    places: tuple[str, ...]
+    overrides: tuple[str, ...]
+    trust: bool
+    usual: tuple[str, str] = DEFAULT
+
+    @property
+    def sets_hydra(self) -> bool:
+        """Whether it has settings of Hydra's own."""
+        return any(re.match(r"[+~]*hydra[./@=]", override) for override in self.overrides)
+
+    @property
+    def choices(self) -> "Line":
+        """The same without the values that it sets: study, chip, mapping and other choices only."""
+
+        def chooses(override: str) -> bool:
+            key = override.partition("=")[0].lstrip("+")
+            return "@" in key or (CONF / key).is_dir()
+
+        return replace(self, overrides=tuple(override for override in self.overrides if chooses(override)))
+
+    @property
+    def words(self) -> list[str]:
+        """Overrides and search path."""
+        path = ", ".join(_quoted(place) for place in (*self.places, f"usual://{':'.join(self.usual)}"))
+        return [f"hydra.searchpath=[{path}]", *self.overrides]
+
+
+def line(typed: Sequence[str], *, trust: bool) -> Line:
+    """What was typed, as Hydra knows it.
+
+    The file of a study, NAME/study.yaml, is composed over everything but the user's own overrides; groups of its own (chip,
+    space, ...) may stand in its folder.
+    """
+    from dse.config.sources import url
+
+    flags: list[str] = []
+    overrides: list[str] = []
+    places: list[str] = []
+    rest = iter(typed)
+    for word in rest:
+        key, equals, value = word.partition("=")
+        if re.fullmatch(r"\{\s*\}", value.strip()):
+            address = key.lstrip("+~")
+            raise DesignError(
+                f"{address}: {{}} is merged into what is there, and so changes nothing; take a field away with ~{address}.FIELD"
+            )
+        if word.startswith("-"):
+            flag = _flag(key)
+            given = value if equals else next(rest, "") if flag in VALUED else None
+            if flag in FIXED:
+                raise DesignError(f"{key}: the configuration is that of this program; name a folder of yours with --config-dir")
+            if flag in ("--config-dir", "-cd"):
+                if not Path(str(given)).is_dir():
+                    raise DesignError(f"{key}: no folder {str(given)!r}")
+                places.append(url(str(given), trust=trust))
+            else:
+                flags += [flag] if not given else [f"{flag}={given}"] if flag.startswith("--") else [flag, given]
+        elif key == "study" and equals:
+            known = studies()
+            if value not in known:
+                raise DesignError(f"study: no study {value!r}; {nearest(value, known)}")
+            if taken := next(
+                (name for name in known if name in FIELDS and known[name].parent.parent == known[value].parent.parent), ""
+            ):
+                raise DesignError(
+                    f"study: beside {value!r} is a folder of a study called {taken!r}, a field of every study; rename it"
+                )
+            folder = known[value].parent
+            places += [url(folder, trust=trust), url(folder.parent, trust=trust)]
+            overrides = [f"+{value}@_global_=study", f"name={_quoted(value)}", *overrides]
+        elif key.lstrip("+~") == "hydra.searchpath":
+            given_places = [place.strip("'\" ") for place in value.strip("[]").split(",")]
+            places = [*(_ours_of(place, trust=trust) for place in given_places if place), *places]
+        elif key.lstrip("+~").startswith("mapping.both."):
+            overrides += [word.replace(".both.", f".{phase}.", 1) for phase in ("prefill", "decode")]
+        elif key.lstrip("+").startswith(("space.", "constraints.")) and value[:1] not in ("'", '"', "{", "["):
+            overrides.append(f"{key}='{value}'")  # bare, Hydra takes a sweep for a multirun, and a bound for nothing it knows
+        elif key in PLACES and value[:1] not in ("'", '"', "[") and value not in ("", "null"):
+            overrides.append(f"{key}={_quoted(value)}")  # bare, many a path or URL is no value to Hydra
+        else:
+            overrides.append(word)
+    return Line(tuple(typed), tuple(flags), tuple(places), tuple(overrides), trust)
+
+
+FIELDS = (
+    *("chip", "chips", "formats", "mapping", "mappings", "model", "precision", "search", "space", "stack", "verify", "workers"),
+    *("constraints", "fidelity", "metrics", "name", "objectives", "question", "ray", "report", "run_dir", "screen", "seed"),
+    *("store", "workload"),
+)
+"""What a configuration says: a folder of that name beside a study would be taken for a choice of it."""
+
+PLACES = ("model.from_hf", "store", "run_dir", "workload.trace", "workload.lengths", "workload.routing")
+"""Fields that name a file, a folder or a URL."""
+
+VALUED = (
+    "--cfg",
+    "-c",
+    "--config-dir",
+    "-cd",
+    "--config-name",
+    "-cn",
+    "--config-path",
+    "-cp",
+    "--experimental-rerun",
+    "--info",
+    "-i",
+    "--package",
+    "-p",
+)
+"""Flags of Hydra's that take a value."""
+
+FIXED = ("--config-name", "-cn", "--config-path", "-cp")
+"""Flags of Hydra's that would put another configuration in the place of ours."""
+
+
+def _flag(name: str) -> str:
+    """A flag that Hydra would know by its first letters, in full."""
+    found = [flag for flag in VALUED if name.startswith("--") and len(name) > len("--") and flag.startswith(name)]
+    return found[0] if len(found) == 1 else name
+
+
+def _quoted(text: str) -> str:
+    return "'{}'".format(text.replace("'", "\\'"))
+
+
+def _ours_of(place: str, *, trust: bool) -> str:
+    """A place of the search path, of files that are checked."""
+    from dse.config.sources import url
+
+    scheme, colon, path = place.rpartition("://")
+    return place if colon and scheme != "file" else url(path, trust=trust)

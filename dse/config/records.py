@@ -1,0 +1,170 @@
+"""Dictionaries to value objects, and text with units to numbers: what every part of a configuration is read with."""
+
+from collections.abc import Mapping as Dict
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from dse.space.errors import DesignError, nearest
+from dse.space.fields import checked
+from dse.space.units import parse
+
+T = TypeVar("T")
+
+
+CONSTANT = {"value", "source", "page", "note"}
+NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "mapping_attention", "mapping_collective", "stack"}
+"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
+line reads that (`dse.config.compose`)."""
+
+
+USUAL = ("mapping", "stack")
+"""Groups of which a chip names its usual choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a number came from: a key of the bibliography, "override", or "assumed"."""
+
+    address: str
+    value: str
+    source: str
+    page: str = ""
+    note: str = ""
+
+
+@cache
+def hints_of(kind: Any) -> dict[str, Any]:
+    """Types of the fields of a kind of value objects."""
+    return get_type_hints(kind)
+
+
+def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
+    """A value object from a dictionary of its fields; quantities are text with units, constants carry their source."""
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
+    hints = hints_of(cls)  # type: ignore[arg-type]
+    names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
+    config = _gathered(config, names)
+    for key in config:
+        if key not in names:
+            raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {nearest(str(key), names)}")
+    values: dict[str, Any] = {}
+    for name, spec in names.items():
+        here = f"{address}.{name}"
+        if name not in config:
+            if spec.default is MISSING:
+                raise DesignError(f"{here}: missing; {_meaning(spec)}")
+            continue
+        group = inner(hints[name])
+        if "refused" in spec.metadata:
+            if config[name] is not None:
+                raise DesignError(f"{here}: {spec.metadata['refused']}")
+        elif "table" in spec.metadata:
+            values[name] = _table(spec.metadata["table"], config[name], here, sources)
+        elif "parts" in spec.metadata:
+            kinds = spec.metadata["parts"]
+            there = address if "inline" in spec.metadata else here
+            if len(kinds) > 1 and not isinstance(config[name], Dict | None):
+                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; say them one by one, {here}.FIELD=VALUE")
+            values[name] = None if config[name] is None else record(alike(config[name], kinds), config[name], there, sources)
+        elif spec.default is None and config[name] is None:
+            continue
+        elif group is not None:
+            absent = config[name] is None and isinstance(hints[name], UnionType)
+            values[name] = None if absent else record(group, config[name], here, sources)
+        else:
+            values[name] = _leaf(config[name], spec, here, sources)
+    return cls(**values)
+
+
+def _table(kind: type, config: Any, address: str, sources: list[Source]) -> tuple[tuple[str, Any], ...]:
+    """Value objects by name, in order."""
+    if config is None:
+        return ()
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of groups; write NAME: {{...}} for each")
+    return tuple((str(name), record(kind, entry or {}, f"{address}.{name}", sources)) for name, entry in config.items())
+
+
+def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
+    """A group whose fields of an inline part are gathered under the name of that part."""
+    for name, spec in names.items():
+        if "inline" in spec.metadata:
+            known = {own.name for kind in spec.metadata["parts"] for own in fields(kind)}
+            own = {key: value for key, value in config.items() if key in known - set(names)}
+            config = {key: value for key, value in config.items() if key not in own} | ({name: own} if own else {})
+    return config
+
+
+def alike(config: Any, kinds: Sequence[type]) -> type:
+    """The kind that has most of the fields of a group, then of the groups in it; the first of those that have as many."""
+
+    def shared(kind: type) -> tuple[int, int]:
+        hints, within = hints_of(kind), 0
+        own = set(hints) & set(config)
+        for key in own:
+            group = inner(hints[key])
+            if isinstance(config[key], Dict) and group is not None:
+                within += len(set(hints_of(group)) & set(config[key]))
+        return len(own), within
+
+    if not isinstance(config, Dict) or len(kinds) == 1:
+        return kinds[0]
+    return max(kinds, key=shared)
+
+
+def parsed(value: Any, unit: str, address: str) -> float:
+    """A number from text with a unit, or from a bare number where the field has none.
+
+    Raises:
+        DesignError: with the address in front.
+    """
+    if isinstance(value, str):
+        try:
+            return parse(value, unit)
+        except DesignError as error:
+            raise DesignError(f"{address}: {error}") from None
+    if isinstance(value, int | float) and not isinstance(value, bool) and unit != "1" and value != 0:
+        raise DesignError(f"{address}: {value!r} has no unit; expected one of {unit}, as in '{value} {unit}'")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DesignError(f"{address}: {value!r} is not a number")
+    return value
+
+
+def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
+    if isinstance(value, Dict):
+        unknown = set(value) - CONSTANT
+        if unknown or "value" not in value:
+            got = ", ".join(map(str, value))
+            raise DesignError(
+                f"{address}: one value, not a group of fields ({got}); its constant may have value, source, page and note; "
+                f"{_meaning(spec)}"
+            )
+        origin = {key: str(value.get(key, "")) for key in ("page", "note")}
+        sources.append(Source(address, str(value["value"]), str(value.get("source", "override")), **origin))
+        value = value["value"]
+    elif address.startswith(("chip", "mapping.stack")):
+        sources.append(Source(address, str(value), "override"))
+    unit = spec.metadata["unit"]
+    if unit and not isinstance(value, bool):
+        value = parsed(value, unit, address)
+    return checked(value, spec, address)
+
+
+def inner(hint: Any) -> Any:
+    """The class of the values that a field has, where they are values of fields themselves."""
+    candidates = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return next((c for c in candidates if isinstance(c, type) and is_dataclass(c)), None)
+
+
+def _meaning(spec: Any) -> str:
+    unit = spec.metadata.get("unit", "")
+    doc = str(spec.metadata.get("doc", "a group of fields"))
+    return f"{doc} [{unit}]" if unit not in ("", "1") else doc
+
+
+def _has(address: str, cls: type) -> str:
+    return f"{address} has {', '.join(sorted(spec.name for spec in fields(cls)))}"

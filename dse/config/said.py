@@ -1,0 +1,182 @@
+"""Leaves of a mapping that somebody says, or makes a knob, beside words with which nothing reads them (`dse.space.beside`).
+
+What a preset says of an algorithm that was not chosen is nobody's: it stays, and changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dse.space.beside import choosers
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import at, leaves, matching
+from dse.space.knobs import Knob, never_read
+from dse.space.software import PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
+from dse.space.workload import Case, Load, Product, Workload
+
+MAPPING = "mapping."
+
+PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.decode.gemm_ffn")
+"""What regions of a mesh never read: tokens that are generated are vectors there, which `gemv` multiplies."""
+
+
+def read_somewhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
+    """The knobs of which some chip reads a leaf."""
+    return tuple(knob for knob in knobs if not _beside(bases, knob.address, knobs))
+
+
+def refuse_left(base: Design, knobs: Sequence[Knob]) -> None:
+    """Raises for a leaf that may be left out, is there, and that nothing reads.
+
+    Raises:
+        DesignError: the first, by its address, with the word beside which nothing reads it.
+    """
+    for address, _, spec in leaves(base.mapping, MAPPING):
+        if "unread" not in spec.metadata or spec.default is not None:
+            continue
+        if never_read(base, [address], knobs):
+            chooser, word = _first(base, address)
+            raise DesignError(f"{address}: nothing reads it beside {word}; say null, or another {chooser}")
+
+
+def refuse_said(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path) -> None:
+    """Raises for a knob, an override or a line of a study's file that sets what nothing reads.
+
+    Args:
+        bases: by chip.
+        knobs: of the space.
+        config: with the overrides that were typed.
+        folder: of the study.
+
+    Raises:
+        DesignError: the first of them, by its address. A line of a file gives way to a word that was typed.
+    """
+    for knob in knobs:
+        if beside := _beside(bases, knob.address, knobs):
+            raise DesignError(f"space.{knob.address}: nothing reads it beside {beside}; leave it out")
+    typed = dict(_typed(config.get("overrides", ())))
+    chosen = {leaf for address in typed for base in bases.values() for leaf in _named(base, address)}
+    own = {} if _idle(bases, knobs) == set() else dict(_written(config, folder))
+    for address, value in (own | typed).items():
+        if value in (None, 0, 0.0):  # not said, or chosen by the model
+            continue
+        if beside := _beside(bases, address, knobs, {*typed, *own}):
+            if address not in typed and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
+                continue
+            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+
+
+def refuse_unasked(
+    bases: Mapping[str, Design], asked_for: Workload, knobs: Sequence[Knob], config: Mapping[str, Any], folder: Path
+) -> None:
+    """Raises for a knob, an override or a line of a study's file that sets what no chip reads for what is asked of it.
+
+    Raises:
+        DesignError: the first of them, by its address, and what to say instead.
+    """
+    of = {name: unasked(base, asked_for) for name, base in bases.items()}
+    if not any(of.values()):
+        return
+    said = dict(_written(config, folder)) | dict(_typed(config.get("overrides", ())))
+    typed = [address for address, value in said.items() if value not in (None, 0, 0.0)]
+    moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
+    for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in typed)):
+        named = {name: found for name, base in bases.items() if (found := _named(base, address))}
+        if named and all(set(found) <= of[name].keys() for name, found in named.items()):
+            name, found = next(iter(named.items()))
+            raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
+
+
+def unasked(base: Design, asked_for: Workload) -> dict[str, str]:
+    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead."""
+    case, software = asked_for.cases[0], software_of(base.mapping)
+    if software in (REGIONS, SERVED_REGIONS):
+        return dict.fromkeys(
+            PRODUCTS, "decode multiplies vectors here; say mapping.decode.gemv, or mapping.prefill.gemm for prompts"
+        )
+    if software == PRODUCT and isinstance(case, Product):
+        if case.kind == "gemv":
+            return {"mapping.gemm": "workload=gemv multiplies a vector; say mapping.gemv, or ask workload=gemm"}
+        others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
+        return dict.fromkeys(others, "workload=gemm multiplies matrices; say mapping.gemm, or ask workload=gemv")
+    models = [one.model for one in asked_for.cases if isinstance(one, Case | Load)]
+    if software in (PIPELINES, SERVED_PIPELINES) and not any(model.experts for model in models):
+        both = (f"mapping.{phase}.experts" for phase in ("prefill", "decode"))
+        return dict.fromkeys(both, "no model here has experts; leave it out")
+    return {}
+
+
+def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
+    """Leaves of the bases that nothing reads."""
+    return {
+        address
+        for base in bases.values()
+        for address, _, spec in leaves(base.mapping, MAPPING)
+        if "unread" in spec.metadata and never_read(base, [address], knobs)
+    }
+
+
+def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], said: set[str] | None = None) -> str:
+    """Beside what no chip reads the leaves of an address; "" where some chip may, or none has them.
+
+    Args:
+        bases: by chip.
+        address: of leaves of one phase or of both.
+        knobs: of the space.
+        said: addresses that somebody says; decode follows prefill where its own is not among them. None where it does not.
+    """
+    found = ""
+    for base in bases.values():
+        targets = _named(base, address)
+        if not targets:
+            continue
+        if said is not None and ".prefill." in address:
+            decode = address.replace(".prefill.", ".decode.")
+            targets = [*targets, *(leaf for leaf in _named(base, decode) if leaf not in said)]
+        found = never_read(base, targets, knobs)
+        if not found:
+            return ""
+    return found
+
+
+def _first(base: Design, address: str) -> tuple[str, str]:
+    """The first leaf that decides whether another is read, and its word."""
+    chooser = next(iter(choosers(base, address)))
+    return chooser, str(at(base, chooser))
+
+
+def _named(base: Design, address: str) -> list[str]:
+    return matching([leaf for leaf, _, _ in leaves(base)], address)
+
+
+def _typed(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Leaves of the mapping that overrides set, with their values; of groups of fields, those inside."""
+    for word in words:
+        address, _, value = word.lstrip("+").partition("=")
+        if not address.startswith(MAPPING) and address != "mapping":
+            continue
+        if value.startswith("{"):
+            from dse.config.sweeps import group
+
+            yield from _inside(group(word) or {}, f"{address}.")
+        elif address != "mapping":
+            yield address, {"null": None, "0": 0}.get(value, value)
+
+
+def _written(config: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Any]]:
+    """Leaves of the mapping that the file of a study sets itself."""
+    path = folder / "study.yaml"
+    if any(str(word).startswith("study=") for word in config.get("overrides", ())) and path.is_file():
+        found = yaml.safe_load(path.read_text())
+        yield from _inside(found.get("mapping") or {}, MAPPING) if isinstance(found, dict) else ()
+
+
+def _inside(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in group.items() if isinstance(group, dict) else ():
+        if isinstance(value, dict):
+            yield from _inside(value, f"{prefix}{name}.")
+        elif not str(value).startswith("${"):
+            yield f"{prefix}{name}", value

@@ -1,0 +1,175 @@
+"""Where Hydra reads: our files, each parsed once; those of users and strangers, which are checked when they are read; and the
+mapping and stack `usual`.
+
+The check sees the very text that is composed, whatever path led to the file.
+"""
+
+import io
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import DictConfig, OmegaConf
+
+from dse.config.records import USUAL
+from dse.config.spelling import check_file
+from dse.config.strangers import check_package, ours, text_of
+from dse.space.errors import DesignError
+
+PHASES = ("prefill", "decode")
+
+
+def url(folder: str | Path, *, trust: bool) -> str:
+    """A folder for the search path."""
+    return f"{'trusted' if trust else 'theirs'}://{folder}"
+
+
+def register() -> None:
+    """Makes the sources of this module known to Hydra; again is harmless."""
+    for source in (Ours, Theirs, Trusted, Usual):
+        Plugins.instance().register(source)
+
+
+def search_path() -> ConfigSearchPath:
+    """Where our configuration is, and Hydra's own."""
+    found = create_config_search_path("pkg://dse.conf")
+    for place in found.get_path():
+        place.path = re.sub("^pkg://", "ours://", place.path)
+    return found
+
+
+class Ours(ImportlibResourcesConfigSource):
+    """Our files and Hydra's, each parsed once for as long as it is as it was: most of what it takes to compose is to parse."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "ours"
+
+    def _read_config(self, res: Any) -> ConfigResult:
+        if not isinstance(res, Path):  # in an archive
+            return super()._read_config(res)
+        READ[res] = found = state(res)
+        known = PARSED.get((res, self.provider))
+        if known is None or known[0] != found:
+            known = PARSED[res, self.provider] = found, pickle.dumps(super()._read_config(res))
+        copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
+        return copy
+
+
+def state(path: Path) -> tuple[int, int]:
+    """What tells that a file has changed; or that there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+READ: dict[Path, tuple[int, int]] = {}
+"""Files that were read, with their state."""
+
+PARSED: dict[tuple[Path, str], tuple[tuple[int, int], bytes]] = {}
+"""Files of ours as they were parsed, with their state, by path and who asked."""
+
+
+class Theirs(FileConfigSource):
+    """Files of others: what could run code is refused."""
+
+    trust = False
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "theirs"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """A file as Hydra wants it, when it is sound."""
+        path = Path(os.path.realpath(os.path.join(self.path, self._normalize_file_name(config_path))))
+        trust = self.trust or ours(path)
+        READ[path] = state(path)
+        text = text_of(path, trust=trust)
+        header = ConfigSource._get_header_dict(text[:512])
+        if not trust:
+            check_package(header["package"], path)
+        config = OmegaConf.load(io.StringIO(text))
+        if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
+            config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
+        check_file(OmegaConf.to_container(config), config_path, path)
+        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header=header)
+
+
+class Trusted(Theirs):
+    """Files of others that the user trusts."""
+
+    trust = True
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "trusted"
+
+
+class Usual(ConfigSource):
+    """Two files: the mapping and the stack `usual`, whose names are the path of this source; no stack is no fields."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "usual"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """The file."""
+        group = config_path.partition("/")[0]
+        named = dict(zip(USUAL, self.path.split(":"), strict=True))[group]
+        config = OmegaConf.create({"defaults": [named, "_self_"]} if named else {})
+        package = None if named else "_global_"
+        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header={"package": package})
+
+    def available(self) -> bool:
+        """Always."""
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        """Whether there is such a folder."""
+        return config_path in ("", *USUAL)
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether there is such a file."""
+        return config_path.removesuffix(".yaml") in [f"{group}/usual" for group in USUAL]
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """None that anybody should choose by name."""
+        return []
+
+
+def _each_phase(config: Any, config_path: str, path: Path) -> Any:
+    """A file with the fields of `mapping.both` in both phases; what it says of one phase counts there."""
+    at = config if config_path.startswith("mapping/") else config.get("mapping")
+    if not isinstance(at, dict) or "both" not in at:
+        return config
+    both = at.pop("both")
+    if not isinstance(both, dict):
+        raise DesignError(f"{path}: mapping.both: {both!r} is not a group of fields")
+    for phase in PHASES:
+        if not isinstance(at.setdefault(phase, {}), dict):
+            raise DesignError(f"{path}: mapping.{phase}: {at[phase]!r} is not a group of fields")
+        at[phase] = _over(both, at[phase])
+    return config
+
+
+def _over(below: dict[Any, Any], above: dict[Any, Any]) -> dict[Any, Any]:
+    merged = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            merged[key] = _over(below[key], above[key])
+    return merged

@@ -1,0 +1,179 @@
+"""Old addresses in what people type and in what files say, spelled as they are now (`dse.space.aliases`).
+
+Overrides are spelled before Hydra sees them, which refuses an address that the composed files do not have; what files say is
+spelled when it is composed, since only then the machine is known.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dse.space.aliases import ALIASES, current, of_leaves, renamed, renames, twice, within
+from dse.space.machines import machine_named
+
+OVERRIDE = re.compile(r"([+~]*)(space\.)?([^=]*)(.*)", re.DOTALL)
+"""Signs, whether it is of a knob, the address, and the value with its sign."""
+
+GROUPS = ("chip", "mapping", "space")
+"""Groups of files that say addresses."""
+
+
+def mentioned(words: Sequence[str]) -> bool:
+    """Whether overrides may say an old address: on some machine it is one."""
+    olds = {alias.old for alias in ALIASES}
+    return any(within(address, old) for old in olds for word in words for _, _, address, _ in _each(word, olds))
+
+
+def spelled(words: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Overrides by the addresses that composed files have: those of now, or the old one where a file has that alone.
+
+    Args:
+        words: overrides.
+        config: composed without the values that they set.
+
+    Raises:
+        DesignError: two of them set one address by two names.
+    """
+    table = renames(machine_named(_parts(config)))
+    found: list[str] = []
+    said: dict[str, str] = {}
+    for word in words:
+        for signs, space, address, value in _each(word, {*table, *table.values()}):
+            of = next(((old, new) for old, new in table.items() if within(address, old) or within(address, new)), None)
+            if of is not None:
+                old, new = of
+                own = old if within(address, old) else new
+                if said.setdefault(f"{space}{new}", own) != own:
+                    raise twice("overrides", old, new)
+                root: Any = config.get("space") if space else config
+                there = old if _has(root, old) and not _has(root, new) else new
+                address = there + address.removeprefix(own)
+                signs = "++" if signs == "+" and there != own else signs  # by the other name it may be there
+                _hint(own, new)
+            found.append(f"{signs}{space}{address}{value}")
+    return tuple(found)
+
+
+def settled(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """A composed configuration by the addresses of now: its chip, its knobs and its pictures.
+
+    What a file says by an old address counts over what the files below it say by the new one, but not over what was typed.
+
+    Args:
+        config: with its knobs by address.
+        words: overrides, as `spelled` has them.
+
+    Raises:
+        DesignError: knobs of one address by two names.
+    """
+    machine = machine_named(_parts(config))
+    typed = {address for word in words for _, space, address, _ in _each(word, ()) if not space}
+    found = dict(config)
+    for old, new in renames(machine).items():
+        if not _has(found, old):
+            continue
+        _hint(old, new)
+        value, found = _at(found, old), _without(found, old.split("."))
+        other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
+        if not other and not {new, f"{new}.value"} & typed:
+            found = _with(found, new.split("."), value)
+    space = {
+        address: knob | {"when": renamed(knob["when"], machine, f"space.{address}.when")} if knob.get("when") else knob
+        for address, knob in renamed(found["space"], machine, "space").items()
+    }
+    return {**found, "space": space, "report": _pictures(found.get("report"), machine)}
+
+
+def said(words: Sequence[str], leaves: Iterable[str]) -> set[str]:
+    """Addresses of a design that overrides give values, by their names of now; of a group of fields those that it has.
+
+    >>> sorted(said(["chip.mesh={rows: 4}", "+space.chip.clock='choice(1, 2)'"], ["chip.mesh.rows", "chip.mesh.cols"]))
+    ['chip.mesh.rows']
+    """
+    leaves = list(leaves)
+    machine = of_leaves(leaves)
+    table = (*leaves, *renames(machine))
+    return {current(address, machine) for word in words for _, space, address, _ in _each(word, table) if not space}
+
+
+def check_file(content: Any, config_path: str, path: Path) -> None:
+    """Refuses a file that sets one address by its old name and by its new one."""
+    group = config_path.partition("/")[0]
+    root = {group: content} if group in GROUPS else content
+    for alias in ALIASES:
+        for part in (root, root.get("space") if isinstance(root, Mapping) else None):
+            if _has(part, alias.old) and _has(part, alias.new):
+                raise twice(str(path), alias.old, alias.new)
+
+
+def _each(word: str, table: Any) -> Iterator[tuple[str, str, str, str]]:
+    """An override in its four parts; one of a group of fields, of which the table has some, once for each of these too."""
+    signs, space, address, value = (part or "" for part in OVERRIDE.fullmatch(word).groups())  # type: ignore[union-attr]
+    below = [old for old in table if old.startswith(f"{address}.")] if value.startswith("={") else []
+    if below:
+        from dse.config.sweeps import group, text
+    inner = group(word) if below else None
+    for old in below if inner is not None else []:
+        *path, last = old.removeprefix(f"{address}.").split(".")
+        at: Any = inner
+        for name in path:
+            at = at.get(name) if isinstance(at, dict) else None
+        if isinstance(at, dict) and last in at:
+            yield signs, space, old, f"={text(at.pop(last))}"
+    if inner != {}:
+        yield signs, space, address, value if inner is None else f"={text(inner)}"
+
+
+def _parts(config: Mapping[str, Any]) -> list[str]:
+    parts = config.get("chip")
+    return [str(name) for name, part in parts.items() if part is not None] if isinstance(parts, Mapping) else []
+
+
+def _pictures(report: Any, machine: str) -> Any:
+    """The pictures of a report; what is none is refused later."""
+
+    def of(picture: Any) -> Any:
+        if not isinstance(picture, Mapping):
+            return picture
+        return {key: current(str(said), machine) if key in ("x", "by") else said for key, said in picture.items()}
+
+    if not isinstance(report, Mapping):
+        return report
+    kinds = {kind: report[kind] for kind in ("lines", "bars") if isinstance(report.get(kind), list)}
+    return {**report, **{kind: [of(picture) for picture in pictures] for kind, pictures in kinds.items()}}
+
+
+def _has(root: Any, address: str) -> bool:
+    *path, last = address.split(".")
+    for name in path:
+        root = root.get(name) if isinstance(root, Mapping) else None
+    return isinstance(root, Mapping) and last in root
+
+
+def _at(root: Any, address: str) -> Any:
+    for name in address.split("."):
+        root = root[name]
+    return root
+
+
+def _without(root: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    head, *rest = path
+    if not rest:
+        return {name: value for name, value in root.items() if name != head}
+    return {**root, head: _without(root[head], rest)}
+
+
+def _with(root: Any, path: Sequence[str], value: Any) -> Any:
+    """A group with a value set: a constant's fields over those that are there, as one file's over another's."""
+    if not path:
+        return {**root, **value} if isinstance(root, Mapping) and isinstance(value, Mapping) else value
+    within_ = root if isinstance(root, Mapping) else {}
+    return {**within_, path[0]: _with(within_.get(path[0]), path[1:], value)}
+
+
+def _hint(old: str, new: str) -> None:
+    if old != new:
+        from dse.terminal.progress import say_once
+
+        say_once(f"[yellow]{old}[/] is {new} now")

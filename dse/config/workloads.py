@@ -1,0 +1,475 @@
+"""What a configuration asks for: batches to models, served loads, and kernels, streams or collectives by themselves."""
+
+import re
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.config.arrivals import arriving, share_kept
+from dse.config.classes import classes, divided
+from dse.config.die_kernels import mixtures, operations
+from dse.config.records import NOTES, parsed, record
+from dse.config.routing import shares
+from dse.config.sizes import refuse_others, whole_numbers
+from dse.config.turns import talks
+from dse.space.errors import DesignError, nearest
+from dse.space.kinds import asked
+from dse.space.layers import refuse
+from dse.space.model import LOADS, Model
+from dse.space.requests import requests
+from dse.space.workload import (
+    ALONG,
+    COMBINE,
+    DECODE_AT,
+    DIAGONAL,
+    EXCHANGES,
+    PATTERNS,
+    PRODUCTS,
+    STREAMS,
+    TRAFFIC,
+    Attention,
+    Case,
+    Collective,
+    Load,
+    Mixture,
+    Operation,
+    Product,
+    Speculation,
+    Stream,
+    Traffic,
+    Workload,
+    grouped,
+)
+
+MODEL_NOTES = {"source", "published_parameters", "note"}
+
+
+def models(config: Dict[str, Any]) -> dict[str, Model]:
+    """The models of a configuration, by their names in it."""
+    if not config:
+        raise DesignError("model: none given; choose one or more, as in model=llama3_8b or model=[llama3_8b,qwen2_7b]")
+    found = {}
+    for name, entry in config.items():
+        if not isinstance(entry, Dict):
+            raise DesignError(f"model.{name}: {entry!r} is not a model; write model=NAME to choose one")
+        architecture = {key: value for key, value in entry.items() if key not in MODEL_NOTES}
+        found[name] = record(Model, architecture, f"model.{name}", [])
+        _check_model(found[name], f"model.{name}")
+    return found
+
+
+def _check_model(model: Model, address: str) -> None:
+    """Refuses fields that contradict each other."""
+    experts = model.experts
+    if experts is not None and experts.top_k > experts.count:
+        raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
+    if experts is not None and experts.load == "file":
+        raise DesignError(f"{address}.experts.load: a file says it with workload.routing=FILE.csv; leave it out here")
+    if experts is not None and experts.dense_layers > model.layers:
+        raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
+    try:
+        refuse(model)
+    except DesignError as error:
+        raise DesignError(f"{address}.{error}") from None
+
+
+def workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> Workload:
+    """The workload of a configuration.
+
+    Args:
+        config: with the groups `workload` and `model`, and a `seed`.
+        folder: against which relative files are found, after the working folder.
+        guesses: whether mappings can check guessed tokens in decode.
+    """
+    spec = {key: value for key, value in config["workload"].items() if key not in NOTES}
+    seed = config["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
+    cases = READERS[asked(spec)](spec, _Given(config["model"], folder, seed, guesses))
+    return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_at", "mean"))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a workload's fields are read with."""
+
+    model: Dict[str, Any]
+    folder: Path
+    seed: int
+    guesses: bool
+
+
+def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
+    kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
+    refuse_others(spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at", *MORE))
+    kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
+    if kind is None:
+        raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
+    decode_at = spec.get("decode_at", "mean")
+    if decode_at not in DECODE_AT:
+        raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
+    routing = str(spec.get("routing", LOADS[0]))
+    return [
+        Case(
+            f"{model.name} {label}",
+            _routed(model, routing, given),
+            batch,
+            _speculation(spec.get("speculation", "auto"), model, given.guesses),
+        )
+        for model in models(given.model).values()
+        for label, batch in kind(spec, given)
+    ]
+
+
+MORE = ("speculation", "routing")
+"""Fields of batches beside lengths."""
+
+
+def _routed(model: Model, routing: str, given: _Given) -> Model:
+    """A model whose tokens spread over experts as the workload says, where that is not as usual: in a word, or in a file."""
+    words = LOADS[:-1]
+    if routing not in words and not routing.endswith(".csv"):
+        raise DesignError(f"workload.routing: no option {routing!r}; {nearest(routing, words)}, or a file: NAME.csv")
+    if model.experts is None or routing == LOADS[0]:
+        return model
+    if routing in words:
+        return replace(model, experts=replace(model.experts, load=routing))
+    said = shares(_found(routing, "workload.routing", given.folder), model, model.experts)
+    return replace(model, experts=replace(model.experts, load="file", shares=said))
+
+
+ACCEPTED = 0.7
+"""Chance that the guess of a multi-token prediction module is right, where nobody says it: as evaluated in [zhang2026] section
+III-E; a model's own report has 0.85 to 0.9 [deepseek2024]."""
+
+
+def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
+    """What is guessed in decode: what is said; where that is left open, what a model has a module for, if the mapping can."""
+    if said in ("none", None):
+        return None
+    if said == "auto":
+        return Speculation(1, ACCEPTED) if model.mtp and guesses else None
+    if not isinstance(said, Dict) or set(said) != {"tokens", "acceptance"}:
+        raise DesignError(f"workload.speculation: {said!r} is not auto, none or {{tokens: 1, acceptance: 0.7}}")
+    tokens, acceptance = said["tokens"], said["acceptance"]
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise DesignError(f"workload.speculation.tokens: {tokens!r} is not a whole number of at least 0")
+    if isinstance(acceptance, bool) or not isinstance(acceptance, int | float) or not 0 <= acceptance <= 1:
+        raise DesignError(f"workload.speculation.acceptance: {acceptance!r} is not a share between 0 and 1")
+    if not guesses and tokens:
+        raise DesignError(
+            "workload.speculation: this mapping decodes a token at a time; say none, or choose mapping=flat, serving or "
+            "tensor_parallel"
+        )
+    if tokens > model.mtp:
+        raise DesignError(
+            f"workload.speculation.tokens: {model.name} can guess {model.mtp}, one by each module for that (model.mtp)"
+        )
+    return Speculation(tokens, float(acceptance)) if tokens else None
+
+
+def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
+    refuse_others(spec, ("kernel", "shapes"), "workload: a product by itself has ")
+    kind, shapes = spec["kernel"], spec.get("shapes")
+    if kind not in PRODUCTS:
+        raise DesignError(f"workload.kernel: no option {kind!r}; {nearest(str(kind), PRODUCTS)}")
+    if not isinstance(shapes, list) or not shapes:
+        raise DesignError(f"workload.shapes: {shapes!r} is not a list of sizes; write m x k x n, as in [8192x8192x8192]")
+    found = []
+    for shape in shapes:
+        sizes = re.fullmatch(r"(\d+) *x *(\d+) *x *(\d+)", str(shape).strip())
+        if sizes is None or "0" in sizes.groups():
+            raise DesignError(f"workload.shapes: {shape!r} is not m x k x n, whole numbers above 0, as in 8192x8192x8192")
+        m, k, n = map(int, sizes.groups())
+        found.append(Product(f"{str(kind).upper()} {m} x {k} x {n}", str(kind), m, k, n))
+    return found
+
+
+def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
+    of_trace = "trace skip characters ticks shuffle clip scale"
+    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation classes class_column".split()
+    where += ["sessions", "users"]
+    refuse_others(spec, where, "workload: served requests have ")
+    share = share_kept(spec)
+    count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
+    ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
+    some = classes(spec, ttft, tpot)
+    if spec.get("trace") is not None:
+        from dse.evaluators.serving.traces import Sorts, read
+
+        if spec.get("sessions") is not None:
+            raise DesignError("workload.sessions: a trace has its own requests; leave one of trace and sessions out")
+
+        skip, most = str(spec.get("skip", "none")), 0 if spec.get("shuffle") else count or 0
+        characters = 0.0 if spec.get("characters") is None else parsed(spec["characters"], "1", "workload.characters")
+        path = _found(spec["trace"], "workload.trace", given.folder)
+        sorts = Sorts(str(spec.get("class_column") or ""), tuple(one.name for one in some))
+        served = read(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters, sorts=sorts)
+        served = served.shuffled(given.seed) if spec.get("shuffle") else served
+        served = served.first(count) if count else served
+        if spec.get("clip") is None:
+            _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
+    else:
+        for name, usual in (("skip", "none"), ("characters", None), ("class_column", None)):
+            if spec.get(name, usual) != usual:
+                raise DesignError(f"workload.{name}: of a trace only; say workload.trace, or leave it out")
+        if spec.get("sessions") is not None:
+            served = talks(spec, count or 1000, given.seed)
+            if spec.get("clip") is None:
+                _refuse_long(served, given, "workload.sessions", "fewer turns, workload.clip={most}, which shortens prompts")
+        else:
+            served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
+    served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
+    served = divided(served, some, spec, given.seed)
+    guessed, seed, each = spec.get("speculation", "none"), given.seed, arriving(served, spec, given.seed)
+    return [
+        Load(f"{of.name} {label}", of, came, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), seed, some)
+        for of in models(given.model).values()
+        for label, came, nominal in each
+    ]
+
+
+def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
+    """Raises where requests of a file are longer than a model was made for."""
+    for model in models(given.model).values():
+        beyond = np.flatnonzero(served.total > model.max_position)
+        if len(beyond):
+            worst = beyond[served.total[beyond].argmax()]
+            more = f", and {len(beyond) - 1:,} more rows are too long" if len(beyond) > 1 else ""
+            row = served.rows[worst] if len(served.rows) else worst + 1
+            length = f"{served.prompt[worst]:,} prompt and {served.output[worst]:,} output tokens"
+            raise DesignError(
+                f"{where}, row {row}: {length}{more}; {model.name} was made for {model.max_position:,}: "
+                f"use {do.format(most=model.max_position)}, a model for longer ones, leave such rows out, or say that it was "
+                f"extended: model.max_position={served.total[worst]}"
+            )
+
+
+def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
+    where = ("patterns", "writes", "request", "gap", "span", "requests")
+    refuse_others(spec, where, "workload: requests to a memory have ")
+    sizes = {}
+    for key, unit, least in (("request", "B", 1), ("gap", "s", 0), ("span", "B", 1)):
+        sizes[key] = parsed(spec.get(key), unit, f"workload.{key}")
+        if sizes[key] < least or (unit == "B" and sizes[key] != int(sizes[key])):
+            raise DesignError(
+                f"workload.{key}: {spec[key]!r} is not {'a whole number' if least else 'a time'} of at least {least}"
+            )
+    (requests,) = whole_numbers(spec, "requests")[:1]
+    shares = spec["writes"] if isinstance(spec.get("writes"), list) else [spec.get("writes")]
+    if not isinstance(spec["patterns"], list) or not spec["patterns"] or not shares:
+        raise DesignError("workload.patterns and workload.writes: lists, as in [sequential,stride1024] and [0,0.33]")
+    found = []
+    for text in spec["patterns"]:
+        named = re.fullmatch(r"(sequential|random|stride|chunk)([1-9]\d*)?", str(text))
+        if named is None or (named[1] in ("stride", "chunk")) != (named[2] is not None):
+            raise DesignError(
+                f"workload.patterns: no pattern {text!r}; valid: {', '.join(STREAMS)}, the last two with bytes, as in chunk256"
+            )
+        step = int(named[2] or 0)
+        if step > sizes["span"] or sizes["request"] > sizes["span"]:
+            raise DesignError(f"workload.span: {spec['span']} is less than {text!r} needs")
+        if named[1] == "chunk" and step % sizes["request"]:
+            raise DesignError(f"workload.patterns: {text!r} is not a whole number of requests of {spec['request']}")
+        for share in shares:
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise DesignError(f"workload.writes: {share!r} is not a share between 0 and 1")
+            label = f"{text}, {share:.0%} writes" if share else str(text)
+            found.append(
+                Stream(
+                    label,
+                    named[1],
+                    step,
+                    float(share),
+                    int(sizes["request"]),
+                    sizes["gap"],
+                    int(sizes["span"]),
+                    requests,
+                    given.seed,
+                )
+            )
+    return found
+
+
+def _traffic(spec: dict[str, Any], given: _Given) -> list[Traffic]:
+    refuse_others(spec, ("traffic", "rates", "flits", "period", "packets"), "workload: packets on a network have ")
+    patterns, rates = spec["traffic"], spec.get("rates")
+    if not isinstance(patterns, list) or not patterns:
+        raise DesignError(f"workload.traffic: {patterns!r} is not a list of patterns, as in [uniform,transpose]")
+    if not isinstance(rates, list) or not rates:
+        raise DesignError(f"workload.rates: {rates!r} is not a list of flits a node and cycle, as in [0.1,0.2]")
+    (period,), (packets,) = (whole_numbers(spec, key)[:1] for key in ("period", "packets"))
+    found = []
+    for text, flits, rate in product(patterns, whole_numbers(spec, "flits"), rates):
+        pattern, spots, middle = _places(str(text))
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+            raise DesignError(f"workload.rates: {rate!r} is not above 0 and at most 1 flit a node and cycle")
+        label = f"{text} at {rate:g}, packets of {flits}"
+        found.append(Traffic(label, pattern, spots, middle, float(rate), flits, period, packets, given.seed))
+    return found
+
+
+def _places(text: str) -> tuple[str, tuple[int, ...], int]:
+    """A pattern of traffic, the nodes of a hotspot, and how many in the middle."""
+    if text in TRAFFIC[:-1]:
+        return text, (), 0
+    if text in ("hotspot1", "hotspot4"):
+        return "hotspot", (), int(text[-1])
+    named = re.fullmatch(r"hotspot@(\d+(?:\+\d+)*)", text)
+    if named is None:
+        valid = (*TRAFFIC[:-1], "hotspot1", "hotspot4", "hotspot@NODE+NODE")
+        raise DesignError(f"workload.traffic: no pattern {text!r}; {nearest(text, valid)}")
+    return "hotspot", tuple(dict.fromkeys(map(int, named[1].split("+")))), 0
+
+
+def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
+    words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES))), "along": ALONG, "combine": COMBINE}
+    refuse_others(spec, (*words, "bytes", "group", "root", "recorded"), "workload: a collective by itself has ")
+    patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
+    for key, options in words.items():
+        for chosen in patterns if key == "pattern" else [spec.get(key)]:
+            if chosen not in options:
+                raise DesignError(f"workload.{key}: no option {chosen!r}; {nearest(str(chosen), options)}")
+    sizes, group, root = spec.get("bytes"), str(spec.get("group")).strip(), spec.get("root")
+    if not isinstance(sizes, list) or not sizes:
+        raise DesignError(f"workload.bytes: {sizes!r} is not a list of sizes with units, as in ['128 KiB']")
+    found = re.fullmatch(r"([1-9]\d*) *x *([1-9]\d*)|mesh", group)
+    if found is None:
+        raise DesignError(f"workload.group: {group!r} is not rows x columns of tiles, as in 8x8, or mesh")
+    rows, cols = (int(side or 0) for side in found.groups())
+    if isinstance(root, bool) or not (root == DIAGONAL or (isinstance(root, int) and root >= 0)):
+        raise DesignError(f"workload.root: {root!r} is not a place in a team from 0 on, or {DIAGONAL}")
+    if root == DIAGONAL and spec["along"] == "rectangle":
+        raise DesignError("workload.root: a rectangle has one root; give its place, rows after rows, as in 0")
+    others = [pattern for pattern in patterns if pattern not in PATTERNS]
+    if others and not (spec["along"] == "rectangle" and not rows and not cols):
+        whole = "workload.group=mesh workload.along=rectangle workload.root=0"
+        raise DesignError(f"workload.pattern: all tiles take part in {others[0]}; add {whole}")
+    if spec["combine"] != "sum" and set(patterns) & {"reduce_scatter"}:
+        raise DesignError(f"workload.combine: a reduce_scatter sums; {spec['combine']!r} is of a reduce or an allreduce")
+    recorded = spec.get("recorded", True)
+    if not isinstance(recorded, bool):
+        raise DesignError(f"workload.recorded: {recorded!r} is neither true nor false")
+    cases = []
+    for pattern in patterns:
+        for size in sizes:
+            nbytes = parsed(size, "B", "workload.bytes")
+            if nbytes <= 0 or nbytes % 1:
+                raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
+            summed = pattern in ("reduce", "allreduce", "reduce_scatter")
+            what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
+            label = f"{what}, {size}, {'all together' if group == 'mesh' else f'groups of {rows} x {cols}'}"
+            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"], recorded))
+    return cases
+
+
+def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
+    """Every combination of sizes; of `variants`, each of which says in what it differs, one after the other."""
+    variants = spec.get("variants") or [{}]
+    if not isinstance(variants, list) or not all(isinstance(variant, Dict) for variant in variants):
+        raise DesignError(
+            f"workload.variants: {variants!r} is not a list of groups of fields, as in [{{kv_heads: 8, queries: 1}}]"
+        )
+    common = {key: value for key, value in spec.items() if key != "variants"}
+    return [case for variant in variants for case in _combinations({**common, **variant})]
+
+
+def _combinations(spec: dict[str, Any]) -> list[Attention]:
+    spec = {"window": 0, "decodes": 0, "cached": 0, **spec}
+    sizes = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window", "decodes", "cached")
+    none, flags = ("kv_heads", "queries", "v", "window", "decodes", "cached"), ("causal", "latent")
+    refuse_others(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
+    for key in flags:
+        if not isinstance(spec.get(key), bool):
+            raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
+    values = [whole_numbers(spec, key, low=0 if key in none else 1) for key in sizes]
+    found = []
+    for batch, heads, kv_heads, queries, keys, qk, v, window, decodes, cached in product(*values):
+        kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
+        if heads % kv_heads:
+            raise DesignError(f"workload.kv_heads: {kv_heads} KV heads do not divide {heads} heads of queries")
+        if spec["causal"] and queries > keys:
+            raise DesignError(f"workload.queries: {queries} causal queries of {keys} keys; there is a key for each query")
+        if window and not spec["causal"]:
+            raise DesignError(f"workload.window: {window} keys up to a query's own, and workload.causal=false; say true")
+        if spec["latent"] and not v < qk:
+            raise DesignError(f"workload.v: {v} latent values are no part of keys of {qk} columns")
+        if (decodes or cached) and not (spec["causal"] and decodes and cached):
+            raise DesignError(f"workload.decodes: {decodes} beside causal prompts, each with workload.cached={cached} keys")
+        what = f"batch {batch}, {heads} heads ({kv_heads} KV) of {qk}" + (f"/{v}" if v != qk else "")
+        label = f"{what}, {queries} x {keys}" + (", causal" if spec["causal"] else "") + (", latent" if spec["latent"] else "")
+        label += f", window {window}" if window else ""
+        label += f", beside {decodes} x {cached}" if decodes else ""
+        shape = (batch, heads, kv_heads, queries, keys, qk, v)
+        found.append(Attention(label, *shape, spec["causal"], spec["latent"], window, decodes, cached))
+    return found
+
+
+Batches = list[tuple[str, tuple[tuple[int, int, int], ...]]]
+"""Requests that come together, by a label: how many, and their lengths."""
+
+
+def _equal_requests(spec: dict[str, Any], given: _Given) -> Batches:
+    found: Batches = []
+    for batch in whole_numbers(spec, "batch"):
+        if spec.get("prompt") is not None:
+            pairs = [(p, o) for p in whole_numbers(spec, "prompt") for o in whole_numbers(spec, "output")]
+        else:
+            share = parsed(spec.get("output_share"), "1", "workload.output_share")
+            if not 0 < share < 1:
+                raise DesignError(f"workload.output_share: {share:g} is not between 0 and 1")
+            pairs = [(s - round(s * share), round(s * share)) for s in whole_numbers(spec, "sequence")]
+        for prompt, output in pairs:
+            if prompt < 1 or output < 1:
+                raise DesignError(f"workload: a request of {prompt} prompt and {output} output tokens; each must be at least 1")
+            found.append((f"batch {batch}, {prompt}+{output} tokens", ((batch, prompt, output),)))
+    return found
+
+
+def _drawn_requests(spec: dict[str, Any], given: _Given) -> Batches:
+    from dse.evaluators.serving.traces import read
+
+    found = _found(spec["lengths"], "workload.lengths", given.folder)
+    (wanted,) = whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
+    picked = read(found).drawn(wanted, given.seed)
+    _refuse_long(picked, given, f"workload.lengths: {spec['lengths']}", "shorter ones")
+    drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
+    cases = []
+    for batch in whole_numbers(spec, "batch"):
+        for start in range(0, len(drawn) - batch + 1, batch):
+            members = drawn[start : start + batch]
+            cases.append((f"batch {batch}, requests {start}-{start + batch - 1}", grouped(members)))
+    if not cases:
+        raise DesignError(f"workload.batch: no batch as large as {spec['batch']} in {wanted} requests; raise workload.requests")
+    return cases
+
+
+def _found(name: Any, address: str, folder: Path) -> Path:
+    """A file here, or in the folder of a study."""
+    path = Path(str(name))
+    try:
+        found = next((p for p in (path, folder / path) if p.exists()), None)
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise DesignError(f"{address}: {str(path)[:80]!r}: {error.strerror}") from None
+    if found is None:
+        raise DesignError(f"{address}: no file {str(path)!r} here or in {folder}")
+    return found
+
+
+READERS: dict[type, Callable[[dict[str, Any], _Given], Sequence[Any]]] = {
+    Case: _batches,
+    Load: _loads,
+    Product: _products,
+    Mixture: lambda spec, given: mixtures(spec, given.seed),
+    Operation: lambda spec, given: operations(spec),
+    Stream: _streams,
+    Traffic: _traffic,
+    Collective: _collectives,
+    Attention: _attention,
+}
+"""Cases from the fields of a workload, by their kind."""

@@ -1,0 +1,1 @@
+"""Answers beside what was measured or published: validation, residuals by kind, calibration."""

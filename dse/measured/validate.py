@@ -1,0 +1,385 @@
+"""Published against simulated: every row of a file of published figures, with its error.
+
+A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
+line, and state only what the paper's row states. With a baseline, the metric is the design's over the baseline's; a baseline
+is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or a value
+of a knob there: ``at_peak(KNOB, NAME)``, where that peak is; ``plateau(KNOB, NAME)``, the same, which is right where designs
+within 1 % of the peak reach the published value; ``reached(KNOB, NAME)``, the lowest value from which on all are within 1 %.
+``each(NAME)`` is the mean over a workload's cases of their ratios to the baseline, where a name alone is the ratio of means. A
+value may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
+"""
+
+import csv
+import re
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from dse.config.build import Question, question
+from dse.config.compose import compose, folder_of
+from dse.config.strangers import as_data
+from dse.evaluators import METRICS, Outcomes, evaluate
+from dse.evaluators.account.metrics import metric
+from dse.evaluators.serving.traces import broken, undecodable
+from dse.measured.kind import Kind, kernel_of, kind_of
+from dse.schemas import stamped
+from dse.space.design import stacked
+from dse.space.errors import DesignError, nearest
+from dse.space.kinds import called
+from dse.space.units import parse
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import Terminal
+
+COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
+ROLES = ("calibration", "check", "report")
+ORDER = 1.25
+"""Upper over lower end of a published range from which on it says an order, as in 1..100, and no figure."""
+MESSAGE = 1000
+"""Characters of a message."""
+
+FLAT = 0.01
+"""Of a peak, that designs on its plateau may be off."""
+
+NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One published figure and what came out, in the published unit.
+
+    Attributes:
+        simulated: None where no design of a space is feasible.
+        error: relative; 0 inside a published range, and where a plateau reaches the published value.
+        fits: whether every limit holds; else the figure is what it would be if it fitted.
+        kind: what it is a figure of; of a comparison, the design that is compared.
+        compares: whether it is a design's over a baseline's.
+        order: whether the published range is so wide that it says an order, no figure: more than `ORDER` from end to end.
+        seconds: that it took to simulate.
+    """
+
+    id: str
+    where: str
+    role: str
+    metric: str
+    unit: str
+    published: str
+    simulated: float | None
+    error: float | None
+    note: str
+    fits: bool
+    kind: Kind
+    compares: bool
+    order: bool
+    seconds: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return asdict(self) | {"kind": self.kind._asdict()}
+
+
+class Asked(NamedTuple):
+    """What a row asks: a question, the reader, what was chosen by name, and what the question is called."""
+
+    question: Question
+    fidelity: str
+    names: dict[str, str]
+    called: str
+
+
+def validate(files: Sequence[Path], *, as_json: bool) -> int:
+    """Prints every row of some files and a summary of each; returns the exit status."""
+    report: dict[str, list[Compared]] = {str(path): compare(path) for path in files}
+    if as_json:
+        data = {path: [row.record() for row in rows] for path, rows in report.items()}
+        print(json_text(stamped("validate", {"files": data}), indent=1))
+        return 0
+    console = Terminal(150)
+    for path, rows in report.items():
+        console.print(rows_table(path, rows))
+        console.print(f"  {summary(rows)}\n")
+    return 0
+
+
+def rows_table(title: str, rows: Sequence[Compared]) -> Table:
+    """Rows for people: published, simulated and error of each."""
+    table = Table(title=escape(title), title_justify="left", box=None)
+    for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
+        table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
+    for row in rows:
+        shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, _error(row), row.role)
+        table.add_row(*(escape(text) for text in shown))
+    return table
+
+
+def compare(path: Path) -> list[Compared]:
+    """Every row of a file, simulated.
+
+    Raises:
+        DesignError: the file is missing, lacks a column, or a row cannot be understood; with file and row.
+    """
+    if not path.exists():
+        raise DesignError(f"validate: no file {path}")
+    return list(_compare(path, path.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _compare(path: Path, changed: int) -> tuple[Compared, ...]:
+    """Once for each state of a file: findings and READMEs come back to the same figures."""
+    return tuple(simulated(path))
+
+
+def simulated(path: Path) -> Iterator[Compared]:
+    """The same row by row, as each is done.
+
+    Raises:
+        DesignError: as `compare` does.
+    """
+    for number, row in rows_of(path):
+        begun = time.perf_counter()
+        try:
+            found = _compared(row)
+        except DesignError as error:
+            raise DesignError(f"{path}, row {number} ({one_line(row['id'][:40])}): {one_line(str(error))}") from None
+        yield replace(found, seconds=time.perf_counter() - begun)
+
+
+def rows_of(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of a file with the lines that they begin on, each with all columns.
+
+    Raises:
+        DesignError: what is no table of published figures, with the row.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            table, start = csv.reader(file, strict=True), 1
+            header = next(table, [])
+            for column in COLUMNS:
+                if header.count(column) != 1:
+                    raise DesignError(
+                        f"{path}, row 1: column {column!r} stands {header.count(column)} times; "
+                        f"a file of published figures has once each {', '.join(COLUMNS)}"
+                    )
+            while True:
+                start = table.line_num + 1
+                values = next(table, None)
+                if values is None:
+                    return
+                if values and len(values) != len(header):
+                    raise DesignError(f"{path}, row {start}: {len(values)} columns where the header has {len(header)}")
+                if values:
+                    yield start, dict(zip(header, values, strict=True))
+    except OSError as error:
+        raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DesignError(f"{path}, row {undecodable(path)}: not text in UTF-8; write the file as UTF-8") from None
+    except csv.Error as error:
+        raise DesignError(f"{path}, row {start}: {broken(error)}") from None
+
+
+def one_line(text: str) -> str:
+    """A message that quotes a stranger's text: what a terminal would not print is escaped, and of very much the first part."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:MESSAGE]) + " ..." * (len(text) > MESSAGE)
+
+
+def summary(rows: Sequence[Compared]) -> str:
+    """Mean and worst absolute error of the scored rows."""
+    scored = [abs(row.error) for row in rows if row.role != "report" and row.error is not None]
+    if not scored:
+        return f"{len(rows)} rows, none scored"
+    return f"{len(rows)} rows, {len(scored)} scored: mean error {np.mean(scored):.1%}, worst {max(scored):.1%}"
+
+
+def _compared(row: dict[str, str]) -> Compared:
+    if row["role"] not in ROLES:
+        raise DesignError(f"column role: no role {row['role'][:40]!r}; {nearest(row['role'], ROLES)}")
+    overrides, baseline = (words_of(row, column) for column in ("overrides", "baseline"))
+    low, high = ends(row["value"])
+    each = re.fullmatch(r"each\((\w+)\)", row["metric"].strip())
+    if each:
+        value, fits = _ratios(overrides, baseline, each[1]), True
+    else:
+        value, fits = measured(overrides, row["metric"]), True
+    if value is None and not each:
+        value, fits = measured(overrides, row["metric"], strict=False), False
+    if baseline and value is not None and not each:
+        alone = any(override.startswith("chip=") for override in baseline)
+        # where another chip is the baseline, both are judged alike: by what they would do if they fitted
+        base = measured(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
+        value = value / base if base else None
+    nearest_ = value
+    if not baseline and value is not None and row["unit"] not in ("ratio", ""):
+        unit = parse(f"1 {row['unit']}", unit_of(overrides, row["metric"]))
+        value /= unit
+        nearest_ = value
+        if row["metric"].strip().startswith("plateau"):
+            first, last = (end / unit for end in plateau(overrides, row["metric"]))
+            nearest_ = min(max(first, low), last)
+    error = None
+    if value is not None and nearest_ is not None:
+        error = min(0.0, nearest_ / low - 1 if low else 0.0) + max(0.0, nearest_ / high - 1)
+    asked = asked_of(overrides)
+    return Compared(
+        row["id"],
+        row["where"],
+        row["role"],
+        row["metric"],
+        row["unit"],
+        row["value"],
+        value,
+        error,
+        row["note"],
+        fits,
+        kind_of(asked.names, kernel_of(asked.question.base, asked.called), asked.called, row["metric"].strip(), asked.fidelity),
+        bool(baseline),
+        high > ORDER * low,
+    )
+
+
+def words_of(row: dict[str, str], column: str) -> tuple[str, ...]:
+    """The overrides of a column, as on the command line."""
+    try:
+        return tuple(as_data(shlex.split(row[column]), column))
+    except ValueError as error:
+        text = f"{row[column][:80]!r}: {str(error).lower()}"
+        raise DesignError(f"column {column}: {text}; expected overrides, as on the command line") from None
+
+
+def ends(text: str) -> tuple[float, float]:
+    """The ends of a published value, which are one where it is a number."""
+    found = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
+    low, high = (float(found[1]), float(found[2] or found[1])) if found else (0.0, 0.0)
+    if not 0 <= low <= high < float("inf") or not high:
+        raise DesignError(f"column value: {text[:40]!r} is not a number above 0, or two from low to high, as in 0.9..1.1")
+    return low, high
+
+
+@lru_cache(maxsize=256)
+def asked_of(overrides: tuple[str, ...]) -> Asked:
+    """What some overrides ask."""
+    config = compose(overrides)
+    names = {group: str(config["choices"].get(group, "")) for group in ("chip", "mapping", "stack")}
+    return Asked(question(config, folder_of(config)), str(config["fidelity"]), names, called(config["workload"]))
+
+
+@lru_cache(maxsize=1024)
+def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
+    """One design, of which rows ask several metrics."""
+    asked, fidelity, *_ = asked_of(overrides)
+    return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
+
+
+def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> float | None:
+    """The mean over cases of a metric over that of the baseline; None where either is infeasible."""
+    metric(name)
+    if not baseline:
+        raise DesignError(f"metric: each({name}) is of ratios; say what to in the column baseline")
+    alone = any(override.startswith("chip=") for override in baseline)
+    found = []
+    for words in (overrides, baseline if alone else (*overrides, *baseline)):
+        asked, fidelity, *_ = asked_of(words)
+        outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity, cases=True)
+        if not outcomes.feasible[0]:
+            return None
+        found.append(np.asarray(outcomes.cases[name])[:, 0])
+    if len(found[0]) != len(found[1]):
+        raise DesignError(f"metric: each({name}): {len(found[0])} cases, and {len(found[1])} of the baseline")
+    return float(np.mean(found[0] / found[1]))
+
+
+@lru_cache(maxsize=256)
+def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
+    """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
+    found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
+    if found is None:
+        metric(what)
+        outcomes = _evaluated(overrides)
+        value = float(outcomes.columns[what][0])
+        if outcomes.feasible[0] and np.isnan(value):
+            raise DesignError(f"metric: this kind of chip or workload has no {what}")
+        return None if np.isnan(value) or (strict and not outcomes.feasible[0]) else value
+    kind, knob, name = found.groups()
+    if (kind == "peak") != (knob is None):
+        raise DesignError(
+            f"metric: {what!r}; expected peak(NAME), at_peak(KNOB, NAME), plateau(KNOB, NAME) or reached(KNOB, NAME)"
+        )
+    columns, losses = _grid(overrides, what, name)
+    best = int(losses.argmin())
+    if not np.isfinite(losses[best]):
+        return None
+    if kind == "peak":
+        return float(losses[best] if metric(name).better == "min" else -losses[best])
+    if kind == "reached":
+        settled = _flat(columns[knob], losses, knob)[1]
+        if np.isnan(settled):
+            raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: it settles nowhere")
+        return settled
+    return float(columns[knob][best])
+
+
+def plateau(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
+    """The ends of the values of a knob around its best one, at all of which the metric is within 1 % of its peak, in SI."""
+    found = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
+    assert found is not None  # `measured` has read it
+    columns, losses = _grid(overrides, what, found[2])
+    first, _, last = _flat(columns[found[1]], losses, found[1])
+    return first, last
+
+
+def _flat(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, float, float]:
+    """Where the plateau around the peak begins, from where on all is within 1 % of the peak (NaN for nowhere), and its end."""
+    if values.dtype.kind not in "if":
+        raise DesignError(f"metric: {knob} has no numbers, so that there is no order of its values")
+    steps = np.unique(values)
+    least = np.array([losses[values == step].min() for step in steps])
+    high = least > least.min() + FLAT * abs(least.min())
+    at = int(least.argmin())
+    before, after = np.flatnonzero(high[:at]), np.flatnonzero(high[at:])
+    first = before[-1] + 1 if before.size else 0
+    last = at + after[0] - 1 if after.size else len(steps) - 1
+    above = np.flatnonzero(high)
+    settled = above[-1] + 1 if above.size else 0
+    return float(steps[first]), float(steps[settled]) if settled < len(steps) else np.nan, float(steps[last])
+
+
+def _grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Knobs of every design of a row's space, and its metric so that less is better; infinite where it is infeasible."""
+    asked, fidelity, *_ = asked_of(overrides)
+    size = asked.space.combinations
+    if not asked.space.knobs or size is None:
+        raise DesignError(f"metric: {what} needs a space that can be enumerated; add space=NAME to the overrides")
+    columns = asked.space.grid(0, size)
+    if found := re.match(r"\w+\(([^,]+),", what.strip()):
+        asked.space.knob(found[1])
+    outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=fidelity)
+    sign = 1.0 if metric(name).better == "min" else -1.0
+    losses = np.where(outcomes.feasible, sign * outcomes.columns[name], np.inf)
+    if np.isnan(losses).any():
+        raise DesignError(f"metric: this kind of chip or workload has no {name}")
+    return columns, losses
+
+
+def unit_of(overrides: tuple[str, ...], what: str) -> str:
+    """The SI unit of a metric, or of the knob whose value is looked for."""
+    found = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
+    if found is None:
+        return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
+    asked = asked_of(overrides).question
+    unit = asked.space.spec(found[1]).metadata["unit"]
+    return str(unit)
+
+
+def _number(row: Compared) -> str:
+    number = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
+    return number if row.fits or row.simulated is None else f"{number} (does not fit)"
+
+
+def _error(row: Compared) -> str:
+    return "" if row.error is None else f"{row.error:+.1%}"

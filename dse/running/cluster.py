@@ -1,0 +1,266 @@
+"""Ray, started here or found at an address: who may reach it, and what is said where it is not to be had, or is lost.
+
+What is started here listens to this machine only and asks for a token that nobody else is told. It draws no dashboard.
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from dse.running.workers import Crew, NotStartedError, cpus
+from dse.space.errors import DesignError
+from dse.terminal import left
+from dse.terminal.signals import held_back
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+OBJECT_STORE = 80 * 2**20
+"""Ray's least, as results travel beside it. [B]"""
+
+PATIENCE = 20.0
+"""How long a cluster may not answer before it is lost. [s]"""
+
+TOKEN = (
+    "write it to ~/.ray/auth_token or give it as RAY_AUTH_TOKEN=..., set RAY_AUTH_MODE=token, and run the same command again"
+)
+
+WORKERS = "RAY_JOB_ID"
+"""What Ray gives its workers, and they what they start, as a variable."""
+
+
+class Cluster:
+    """Ray to work with.
+
+    Attributes:
+        owned: whether it was started or connected to here, and not by the caller.
+        lost: whether it did not answer when it was last looked for.
+    """
+
+    def __init__(self, crew: Crew) -> None:
+        self._after = _connected(crew)
+        self.owned = self._after is not None
+        import ray
+
+        self.ray: Any = ray
+        self._address = str(ray.get_runtime_context().gcs_address)
+        self._raylet = _raylet(ray) if self.owned and not crew.address else None
+        self.lost = False
+        self._seen = self._looked = time.monotonic()
+
+    def check(self) -> None:
+        """Looks whether the process that Ray runs on here has ended, and every few seconds whether the cluster is still there.
+
+        Raises:
+            DesignError: it has ended, or has not answered for a while.
+        """
+        if self._raylet is not None and self._raylet.poll() is not None:
+            self.lost = True
+            raise DesignError(
+                "workers: Ray on this machine has ended, somebody or the kernel killed its raylet; what is finished is stored; "
+                "run the same command again, and it goes on from there"
+            )
+        now = time.monotonic()
+        if now - self._looked < PATIENCE / 10:
+            return
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=PATIENCE / 10).close()
+            self.lost, self._seen = False, now
+        except OSError:
+            self.lost = True
+        self._looked = time.monotonic()
+        if self._looked - self._seen > PATIENCE:
+            raise DesignError(
+                f"workers: the Ray cluster at {self._address} is lost: nothing has answered there for {PATIENCE:.0f} s; "
+                "what is finished is stored; start the cluster again, then run the same command again"
+            )
+
+    def sweep(self) -> None:
+        """Ends what a worker that died here has left; those that are told to end do so themselves."""
+        left.end(0.0, WORKERS)
+
+    def close(self) -> None:
+        """Lets go of Ray, where it was started or connected to here."""
+        if self._after is None:
+            return
+        if self.lost:  # Ray would wait for it, here and at the end; processes that were started here end with the driver
+            atexit.unregister(self.ray._private.worker.shutdown)
+            atexit.register(_leave)
+        else:
+            self.ray.shutdown()
+            self._after()
+        self.sweep()
+
+
+def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
+    """The process that starts workers here, where Ray was started here; None where Ray does not say."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    found = getattr(node, "all_processes", {}).get("raylet", [])
+    return found[0].process if found else None
+
+
+def mapped(crew: Crew, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
+    """What a function makes of each of many things, on the workers of a crew: (which, what), as they are done.
+
+    A worker that dies costs what it was at, which another one does again, three times at most.
+
+    Args:
+        crew: how many, and where.
+        work: may be pickled, and changes nothing.
+        items: likewise.
+
+    Raises:
+        DesignError: no cluster at the address, one that is lost, workers that die again and again, or what `work` raises.
+    """
+    cluster = Cluster(crew)
+    ray = cluster.ray
+    try:
+        count = crew.count or int(ray.cluster_resources().get("CPU", 1))
+        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), ray.put(work)
+        waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
+        while waiting or under_way:
+            while waiting and len(under_way) < 2 * count:
+                place, item = waiting.pop()
+                under_way[task.remote(known, item)] = place
+            ready, _ = ray.wait(list(under_way), num_returns=1, timeout=1.0)
+            cluster.check()
+            for answer in ready:
+                yield under_way.pop(answer), _answered(ray, answer)
+    finally:
+        cluster.close()
+
+
+def _called(work: Callable[[T], R], item: T) -> R:
+    return work(item)
+
+
+def _answered(ray: Any, answer: Any) -> Any:
+    try:
+        return ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        raise error.as_instanceof_cause() from None
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+        raise DesignError("workers: processes died at the same designs again and again; workers=serial says why") from None
+
+
+def _connected(crew: Crew) -> Callable[[], None] | None:
+    """Starts Ray here, or finds the cluster at the address; returns what to do after it, None where it is the caller's own."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray ends the process when its cluster is lost for that long; `Cluster.check` says so first
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "300")
+    # of a cluster that ends, Ray itself would print lines of its own on standard error; what it is, is said here
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    import ray
+
+    if ray.is_initialized():
+        return None
+    # Ray would print a paragraph on standard output for each worker that dies; why it did is stored with its design
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    if not crew.address:
+        left.adopting()
+        restore = _alone()
+        try:
+            with held_back(), _silent():
+                ray.init(
+                    address="local",
+                    num_cpus=crew.count or cpus(),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                )
+        except Exception as error:  # a limit on files or memory, a machine that is too busy: Ray raises what it will
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+            restore()
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+            raise NotStartedError(
+                f"workers: Ray does not start on this machine: {reason}; workers=serial goes without it"
+            ) from None
+        return restore
+    host, _, port = crew.address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        with _silent():
+            ray.init(address=crew.address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except Exception as error:
+        if "uthentication" in "".join(traceback.format_exception(error)):
+            raise DesignError(f"ray.address: the cluster at {crew.address} asks for a token; {TOKEN}") from None
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
+    return lambda: None
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing reaches standard error, where Ray's own code repeats each second what it is refused for."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+def _alone() -> Callable[[], None]:
+    """Settings of a Ray that is of this driver alone, for as long as it runs; returns what takes them back."""
+    from ray._private import ray_constants
+    from ray._private.node import Node
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    node: Any = Node
+
+    settings = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # without a cluster, Ray's own address is that of this machine to itself, and nothing listens beyond it
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    }
+    before = {name: os.environ.get(name) for name in settings}
+    usual = ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server
+
+    def refreshed() -> None:
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+    def restore() -> None:
+        ray_constants.ENABLE_RAY_CLUSTER, node.start_api_server = usual
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        refreshed()
+
+    os.environ.update(settings)
+    node.start_api_server = _no_dashboard  # Ray starts its process even without a dashboard
+    ray_constants.ENABLE_RAY_CLUSTER = False  # Ray reads settings when it is imported
+    refreshed()
+    return restore
+
+
+def _leave() -> None:
+    """Ends the process as it stands: Ray that has lost its cluster crashes when the interpreter takes it apart."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    left.end_all()
+    os._exit(2)
+
+
+def _no_dashboard(node: Any, **_: Any) -> None:
+    node._webui_url = ""

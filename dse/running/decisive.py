@@ -1,0 +1,59 @@
+"""In which order designs are evaluated once more, and how long that takes: what a study says first depends on a few."""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import numpy as np
+
+from dse.running.workers import Crew, cpus
+from dse.search.pareto import minimised
+from dse.space.elementwise import Array
+from dse.space.units import show
+from dse.store.store import Result
+
+FIRST = 2
+"""Designs of each objective that come first: the best, and the one that it has to be told from."""
+
+
+def decisive(values: Array, directions: Sequence[str]) -> Array:
+    """Rows with the best and the second best of each objective first; the others as they are.
+
+    Args:
+        values: shape (designs, objectives), finite.
+        directions: "max" or "min" for each objective.
+
+    Returns:
+        Row numbers, shape (designs,), each once.
+
+    >>> decisive(np.array([[1.0, 5.0], [4.0, 2.0], [3.0, 3.0], [2.0, 4.0]]), ["max", "min"]).tolist()
+    [1, 2, 0, 3]
+    """
+    ranked = np.argsort(minimised(values, directions), axis=0, kind="stable")[:FIRST]
+    first = dict.fromkeys(int(row) for row in ranked.ravel())
+    return np.array([*first, *(row for row in range(len(values)) if row not in first)], dtype=int)
+
+
+def pace(results: Iterable[Result]) -> float:
+    """What a design takes, of those that were evaluated; 0 where none was. [s]"""
+    taken = [result.seconds for result in results if not result.error and result.seconds > 0]
+    return median(taken) if taken else 0.0
+
+
+def expected(crew: Crew, each: float, many: int) -> float:
+    """What a crew takes for some designs; one that starts workers where that is worth it, at its best. [s]
+
+    >>> expected(Crew("serial"), 3.0, 10), expected(Crew("auto", 2, start=4.0), 3.0, 10)
+    (30.0, 19.0)
+    """
+    alone = each * many
+    if crew.kind == "serial":
+        return alone
+    together = alone / min(crew.count or cpus(), max(many, 1)) + (crew.start if crew.kind == "auto" else 0.0)
+    return min(alone, together) if crew.kind == "auto" else together
+
+
+def time_said(crew: Crew, fidelity: str, each: float, many: int) -> str:
+    """How long the designs that are left take, in words."""
+    designs = f"{many:,} design{'s' * (many > 1)}"
+    about = show(expected(crew, each, many), "s", 2)
+    return f"verify: {designs} at {fidelity}, {show(each, 's', 2)} each: some {about}; those that decide come first"

@@ -1,0 +1,150 @@
+"""Results as tables: one row a design, knobs and metrics in SI, and whether it is on the front."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.config import formats
+from dse.config.expressions import evaluate, known
+from dse.evaluators.account.metrics import METRICS
+from dse.running.screen import Screened, coded, completed
+from dse.running.study import Study
+from dse.search.pareto import front
+from dse.search.samplers import Ask
+from dse.space.chips import CHIP
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, at
+from dse.store.store import Result
+
+SCREEN_ROWS = 20_000
+"""Screened designs that a report shows beside the front; of more, an even sample."""
+
+
+def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataFrame:
+    """The asks of a search in order: ``number``, knobs, metrics, ``limit``, ``excess``, ``error``; repeated designs once."""
+    seen: set[str] = set()
+    rows = []
+    for number, (ask, result) in sorted(found.items()):
+        if result.key in seen:
+            continue
+        seen.add(result.key)
+        excess = result.need / result.have - 1 if result.limit and result.have else 0.0
+        row: dict[str, Any] = {"number": number, **ask.values, **known(result.metrics, asked.question.defined)}
+        rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
+    columns = ["number", *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) -> pd.DataFrame:
+    """Searched and screened designs together, with ``stage``, ``feasible`` and ``front``.
+
+    Screened ones count only at the fidelity of the screen; of very many, the front and an even sample.
+    """
+    parts = [searched.assign(stage="search")] if len(searched) else []
+    if screened is not None and asked.fidelity == asked.screening:
+        parts += [screened.front.assign(stage="screen"), _sample(asked, screened).assign(stage="screen")]
+    if not parts:
+        return pd.DataFrame()
+    frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    for column in ("limit", "error", "number", *knobs):
+        if column not in frame:
+            frame[column] = None
+    if knobs:
+        frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"}).drop_duplicates(subset=knobs)
+    frame = frame.reset_index(drop=True)
+    absent = [name for name in asked.objectives if name not in frame]
+    if absent and frame["limit"].notna().all():  # designs that are not evaluated have no metrics
+        return judged(asked, frame.assign(**dict.fromkeys(absent, np.nan)))
+    if absent:
+        raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
+    return judged(asked, frame)
+
+
+def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
+    """The same designs with ``feasible`` and ``front``.
+
+    Args:
+        asked: the study.
+        frame: with objectives, metrics of constraints, ``limit`` and ``error``.
+        digits: of the objectives that count for the front; None for all.
+    """
+    if asked.config.get("formats") == "own":
+        frame = frame.assign(formats=formats.column(asked.question.space, frame))
+    feasible = frame["limit"].isna() & frame["error"].isna()
+    for bound in asked.bounds:
+        feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0
+    on_front = np.zeros(len(frame), dtype=bool)
+    rows = np.flatnonzero(feasible.to_numpy())
+    values = frame[list(asked.objectives)].to_numpy(dtype=float)[rows]
+    on_front[rows] = front(values if digits is None else rounded(values, digits), asked.directions)
+    return frame.assign(feasible=feasible, front=on_front)
+
+
+def ordered(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """The front first, best first objective first, as the report numbers designs; ``place`` is where a row was at first."""
+    if "place" in frame:
+        return frame
+    first, direction = next(iter(asked.objectives.items()))
+    rows = frame.sort_values(first, ascending=direction == "min", kind="stable")
+    return pd.concat([rows[rows["front"]], rows[~rows["front"]]]).reset_index(names="place")
+
+
+def rounded(values: Array, digits: int) -> Array:
+    """Values to some significant digits.
+
+    >>> rounded(np.array([3.14159, -27182.8, 0.0]), 3).tolist()
+    [3.14, -27200.0, 0.0]
+    """
+    return np.array([float(f"{value:.{digits - 1}e}") for value in values.ravel()]).reshape(values.shape)
+
+
+def values_of(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The knob values of a row of a frame, as its space has them."""
+    values = {}
+    for knob in asked.question.space.knobs:
+        value = row[knob.address]
+        if value is None or value != value:
+            continue
+        values[knob.address] = value if isinstance(value, str) else asked.question.space.number(knob, float(value))
+    return asked.question.space.canonical(values)
+
+
+def followed(asked: Study, frame: pd.DataFrame) -> dict[str, Array]:
+    """What is tied, by address, in each row; not a number where a row's chip has it not, or it follows nothing there."""
+    found: dict[str, Array] = {}
+    for chosen, space in asked.question.space.each:
+        rows = np.flatnonzero(frame[CHIP] == chosen[CHIP]) if chosen else np.arange(len(frame))
+        columns = [found.setdefault(tied.address, np.full(len(frame), np.nan)) for tied in space.tied]
+        if not columns or not len(rows):
+            continue
+        for places, design in space.stack(coded(space, frame.iloc[rows])).groups:
+            for tied, column in zip(space.tied, columns, strict=True):
+                column[rows[places]] = at(design, addresses(design, tied.address)[0])
+    return found
+
+
+def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+    """The feasible designs once for each case of the workload, with a metric as it is there."""
+    space, workload = asked.question.space, asked.question.workload
+    rows = frame[frame["feasible"]]
+    if not len(rows):
+        return {}
+    designs = space.stack(coded(space, rows))
+    found = evaluate(designs, workload, asked.question.defined, fidelity=asked.fidelity, cases=True).cases[metric]
+    return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, found, strict=True)}
+
+
+def _sample(asked: Study, screened: Screened) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stride = max(1, -(-screened.rows // SCREEN_ROWS))
+    parts = []
+    for path in screened.blocks:
+        table = pq.read_table(path)
+        parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
+    return completed(asked, pd.concat(parts, ignore_index=True), screened.left)

@@ -1,0 +1,62 @@
+"""Metrics that a study asks for and that no design of a chip has, said before anything is evaluated for it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.config.expressions import evaluate, needed
+from dse.running.screen import asked
+from dse.running.study import SCREENING, STEADY, Study
+from dse.space.chips import CHIP
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.workload import Load
+
+
+def refuse_absent(study: Study) -> None:
+    """Refuses objectives, constraints and pictures of metrics that one design of a chip, evaluated as the study begins, lacks.
+
+    A design that breaks a limit may have no metrics, and says nothing; nor do readers above the screen's, which take long.
+
+    Raises:
+        DesignError: naming the metric, what it is made of, and what is there.
+    """
+    fidelity = study.screening if study.screen["run"] else study.fidelity
+    if fidelity not in SCREENING or (_served(study) and fidelity != STEADY and not study.screen["run"]):
+        return  # the first design of a search says it, and takes as long
+    for chosen, space in study.question.space.each:
+        there = _metrics(study, space.at({}), fidelity)
+        lacking = [name for name in asked(study) if name not in there]
+        if there and lacking:
+            whose = f"chip {chosen[CHIP]}" if chosen else "this kind of chip or workload"
+            raise DesignError(_said(study, lacking[0], whose, fidelity, there))
+
+
+def _metrics(study: Study, design: Design, fidelity: str) -> list[str]:
+    """The metrics that a design has, defined ones among them; none where it breaks a limit or cannot be asked."""
+    of = study.question
+    try:
+        found = evaluate(stacked([design]), of.workload, of.defined, fidelity=fidelity, metrics=asked(study))
+    except DesignError:  # another design may be asked, and who evaluates it says what is wrong
+        return []
+    return [name for name, column in found.columns.items() if not np.isnan(column).all()] if found.limit[0] < 0 else []
+
+
+def _said(study: Study, name: str, whose: str, fidelity: str, there: Sequence[str]) -> str:
+    group = "objectives" if name in study.objectives else "constraints"
+    if name not in study.objectives and name not in {bound.metric for bound in study.bounds}:
+        group = "report.lines"
+    defined = study.question.defined
+    absent = [one for one in needed([name], defined) if one not in there]
+    made = f"it is made of {', '.join(absent)}, and " if name in defined else ""
+    at = "" if fidelity == "closed" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
+    then = ""
+    if _served(study) and fidelity == STEADY:
+        apart = study.fidelity != STEADY
+        then = f"; to have requests played, say {'screen.run=false or screen.fidelity=closed' if apart else 'fidelity=closed'}"
+    return f"{group}.{name}: {made}{whose} has no {', '.join(absent) or name}{at}{then}; it has {', '.join(there)}"
+
+
+def _served(study: Study) -> bool:
+    """Whether requests are served, which the closed form plays."""
+    return any(isinstance(case, Load) for case in study.question.workload.cases)

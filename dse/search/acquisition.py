@@ -1,0 +1,279 @@
+"""Which of many designs promise most: the gain in hypervolume that Gaussian processes of the objectives expect of each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
+
+from dse.search.encoding import Places
+from dse.search.surrogate import Scales, fitted, predicted
+from dse.space.elementwise import Array
+
+LEARN = 256
+"""Results that a model is made of: three quarters are the best ones, the others a sample of the rest."""
+
+FIT = 96
+"""Results that its length scales are fitted on."""
+
+FEW = 4
+"""Results that weigh as much as the assumption that both fidelities differ by a factor."""
+
+RAYS = 48
+"""Directions along which a gain in hypervolume is measured."""
+
+DRAWS = np.array([0.0, -1.3, -0.4, 0.4, 1.3])
+"""Standard deviations from the mean at which a prediction is looked at; the first stands for the design once it is chosen."""
+
+
+THREADS = ThreadpoolController()
+"""With one thread, sums have one order whatever the machine, and matrices as small as these take less time than with more."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Results so far, in the order in which they were told.
+
+    Attributes:
+        rows: places, shape (designs, knobs).
+        objectives: to be made small, shape (designs, objectives).
+        excess: by how much limits and constraints are broken in sum, 0 where all hold; shape (designs,).
+        front: places in these arrays of the designs that no other beats.
+        out, beyond: rows of designs that break limits and have no objectives, shape (others, knobs), and by how much.
+    """
+
+    rows: Array
+    objectives: Array
+    excess: Array
+    front: Sequence[int]
+    out: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    beyond: Array = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True)
+class Lower:
+    """What a lower fidelity says of some designs.
+
+    Attributes:
+        objectives: to be made small, shape (designs, objectives).
+        excess: as of `Known`, shape (designs,).
+    """
+
+    objectives: Array
+    excess: Array
+
+
+@dataclass(frozen=True)
+class Below:
+    """What a lower fidelity says of the designs that are known, and of those that are looked at.
+
+    Results of the higher fidelity are then modelled as a multiple of the lower one's and a discrepancy, on the scale of
+    `shape`: y = rho y' + d [kennedy2000], where d is a Gaussian process on the knobs and on y' ([perdikaris2017] has y' among
+    its inputs). Designs at which the two agree leave nothing to learn, and little doubt.
+    """
+
+    known: Lower
+    at: Lower
+
+
+class Promise:
+    """Gaussian processes of the objectives, and of how much limits are broken, fitted anew twice a doubling of the results.
+
+    Args:
+        places: of the space.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._level = 0
+        self._scales: list[Scales] = []
+
+    def best(
+        self, near: Array, waiting: Array, known: Known, count: int, rng: np.random.Generator, below: Below | None = None
+    ) -> Array:
+        """The rows that promise most, each as if those before it had come out as predicted.
+
+        The hypervolume of a set is the mean over rays from a reference point of (length of the ray within it) to the power of
+        the number of objectives, up to a factor [deng2019]; a gain is thus a few maxima.
+
+        Args:
+            near: rows to choose from.
+            waiting: rows whose results are under way.
+            known: results.
+            count: how many to choose.
+            rng: of this ask.
+            below: of a lower fidelity, where there is one: what it says of known designs, and of `near` and `waiting`.
+        """
+        at = np.concatenate([near, waiting])
+        with THREADS.limit(limits=1, user_api="blas"):
+            means, spreads = self._predicted(known, at, below)
+        objectives = known.objectives.shape[1]
+        likely = ndtr(-means[:, objectives] / spreads[:, objectives]) if means.shape[1] > objectives else np.ones(len(at))
+        if known.excess.min() > 0:
+            return near[np.argsort(-likely[: len(near)], kind="stable")[:count]]
+        likely = np.where(likely > 0.5, likely, 1e-9 * likely)  # many that will hardly do are together no good bet
+        held = known.objectives[known.front]
+        low, extent = _box(known)
+        reach = low + extent * (1 + 10 ** rng.uniform(-1, 0))
+        rays = np.abs(rng.normal(size=(RAYS, objectives)))
+        rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
+
+        def within(points: Array) -> Array:
+            lengths = ((reach - points)[..., None, :] / rays).min(axis=-1)
+            return np.asarray(np.maximum(lengths, 0.0) ** objectives)
+
+        outward = [shape(column)[1] for column in known.objectives.T]
+        seen = means[:, :objectives] + DRAWS[:, None, None] * spreads[:, :objectives]
+        volumes = within(np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1))  # (draws, designs, rays)
+        top = within(held).max(axis=0)
+        sure = likely[len(near) :] > 0.5
+        if sure.any():
+            top = np.maximum(top, volumes[0, len(near) :][sure].max(axis=0))
+        volumes, likely = volumes[:, : len(near)], likely[: len(near)].copy()
+        chosen: list[int] = []
+        for _ in range(min(count, len(near))):
+            gain = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely
+            gain[chosen] = -1.0
+            chosen.append(int(gain.argmax()))
+            top = np.maximum(top, volumes[0, chosen[-1]])
+        return near[chosen]
+
+    def _predicted(self, known: Known, at: Array, below: Below | None) -> tuple[Array, Array]:
+        """Means and standard deviations of each target, shape (designs, targets)."""
+        doubtful = bool(known.excess.any() or len(known.out)) or (below is not None and bool(below.known.excess.any()))
+        level = _level(len(known.rows))
+        if (level, len(self._scales)) != (self._level, known.objectives.shape[1] + doubtful):
+            _, x, targets, _ = self._learned(known, level, FIT, doubtful, below)
+            self._level = level
+            groups = self._groups(x)
+            self._scales = [fitted(x, groups, _even(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
+            if doubtful:
+                features, steps = self._doubted(known, x, targets[:, -1], FIT)
+                self._scales.append(fitted(features, groups, _even(steps)[0]))
+        scaled, x, targets, rho = self._learned(known, len(known.rows), LEARN, doubtful, below)
+        features, groups = self._places.features(at), self._groups(x)
+        trend = np.zeros((len(at), targets.shape[1]))
+        if below is not None:
+            features = np.hstack([features, scaled(below.at.objectives)])
+            trend = rho * _targets(known, below.at.objectives, below.at.excess, doubtful)
+        found = []
+        learned = [(x, target) for target in targets.T]
+        if doubtful:
+            learned[-1] = self._doubted(known, x, targets[:, -1], LEARN)
+        for scales, (points, target) in zip(self._scales, learned, strict=True):
+            even, centre, width = _even(target)
+            mean, spread = predicted(scales, points, groups, even, features)
+            found.append((mean * width + centre, spread * width))
+        return np.stack([mean for mean, _ in found], axis=1) + trend, np.stack([spread for _, spread in found], axis=1)
+
+    def _doubted(self, known: Known, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
+        """Features and steps of designs that were evaluated, and of the last that broke limits and have no objectives."""
+        out, beyond = known.out[-most // 2 :], known.beyond[-most // 2 :]
+        if not len(out) or x.shape[1] > len(self._places.groups):
+            return x, steps
+        return np.vstack([x, self._places.features(out)]), np.append(steps, _step(beyond))
+
+    def _groups(self, x: Array) -> Array:
+        """The knob that a feature is of; objectives of a lower fidelity are counted on."""
+        groups = self._places.groups
+        return np.append(groups, groups.max() + 1 + np.arange(x.shape[1] - len(groups)))
+
+    def _learned(
+        self, known: Known, told: int, most: int, doubtful: bool, below: Below | None
+    ) -> tuple[Callable[[Array], Array], Array, Array, Array]:
+        """Features and targets of the first results that were told, at most so many of them.
+
+        Returns:
+            How a lower fidelity's objectives become features, features, targets less what follows from the lower fidelity, and
+            the multiple of each target that does.
+        """
+        y, excess = known.objectives[:told], known.excess[:told]
+        order = np.argsort(lag(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
+        best, rest = np.split(order, [most * 3 // 4])
+        rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
+        x, targets = self._places.features(known.rows[rows]), _targets(known, y[rows], excess[rows], doubtful)
+        rho = np.ones(targets.shape[1])
+        if below is None:
+            return np.zeros_like, x, targets, rho
+        lower = _targets(known, below.known.objectives[:told][rows], below.known.excess[:told][rows], doubtful)
+        middle, reach = lower.mean(axis=0), np.where(np.ptp(lower, axis=0) > 0, np.ptp(lower, axis=0), 1.0)
+        objectives = known.objectives.shape[1]
+
+        def scaled(values: Array) -> Array:
+            shaped = _targets(known, values, np.zeros(len(values)), doubtful=False)
+            return np.asarray((shaped - middle[:objectives]) / reach[:objectives])
+
+        rho[:objectives] = _multiple(targets, lower)[:objectives]
+        return scaled, np.hstack([x, scaled(below.known.objectives[:told][rows])]), targets - rho * lower, rho
+
+
+def lag(y: Array, excess: Array, held: Array, low: Array, extent: Array) -> Array:
+    """How much better in all objectives designs would have to be for none of a front to beat them; more beyond limits.
+
+    Args:
+        y: objectives, to be made small, shape (designs, objectives).
+        excess: by how much limits are broken, shape (designs,).
+        held: the front, shape (members, objectives).
+        low, extent: its best values, and how far it reaches from there.
+    """
+    scaled = (y - low) / extent
+    behind = np.min([(scaled - one).max(axis=1) for one in (held - low) / extent], axis=0)
+    return np.asarray(behind + np.where(excess > 0, 1 + excess, 0.0))
+
+
+def _targets(known: Known, y: Array, excess: Array, doubtful: bool) -> Array:
+    """What processes are of, shape (designs, targets): objectives on the scale of those that are known, and a step."""
+    columns = [_shaped(of, column) for of, column in zip(known.objectives.T, y.T, strict=True)]
+    if doubtful:  # a step, as where all holds nothing says how nearly
+        columns.append(_step(excess))
+    return np.stack(columns, axis=1)
+
+
+def _step(excess: Array) -> Array:
+    return np.where(excess > 0, 0.6 + np.log1p(excess), -0.5)
+
+
+def _multiple(high: Array, low: Array) -> Array:
+    """Of the lower fidelity's values that those of the higher one have, by least squares; near 1 while designs are few."""
+    apart = low - low.mean(axis=0)
+    variance = (apart * apart).mean(axis=0)
+    prior = FEW * np.where(variance > 0, variance, 1.0) / len(low)
+    return np.asarray(((apart * (high - high.mean(axis=0))).mean(axis=0) + prior) / (variance + prior))
+
+
+def _shaped(of: Array, column: Array) -> Array:
+    """A column on the scale that `shape` chooses for another."""
+    if (of > 0).all():
+        return np.asarray(np.log(np.maximum(column, 1e-300)))
+    if (of < 0).all():
+        return np.asarray(-np.log(np.maximum(-column, 1e-300)))
+    return column
+
+
+def shape(column: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """An objective on a scale on which it is more even, logs where all have one sign; and the way back."""
+    if (column > 0).all():
+        return np.log(column), np.exp
+    if (column < 0).all():
+        return -np.log(-column), lambda z: -np.exp(-z)
+    return column, lambda z: z
+
+
+def _box(known: Known) -> tuple[Array, Array]:
+    """Best value of each objective on the front, and how far the front reaches from there; all results where it does not."""
+    held = known.objectives[known.front]
+    low, high = held.min(axis=0), held.max(axis=0)
+    high = np.where(high > low, high, known.objectives.max(axis=0))
+    return low, np.where(high > low, high - low, np.maximum(np.abs(low), 1e-300))
+
+
+def _level(told: int) -> int:
+    """The largest of 2, 3, 4, 6, 8, 12, 16, ... that is not above a number."""
+    power = 1 << (told.bit_length() - 1)
+    return power * 3 // 2 if told >= power * 3 // 2 else power
+
+
+def _even(target: Array) -> tuple[Array, float, float]:
+    centre, width = float(target.mean()), float(target.std()) or 1.0
+    return (target - centre) / width, centre, width

@@ -1,0 +1,195 @@
+"""Pareto local search with a model: designs near the front, those first that promise most, never the same twice.
+
+An archive keeps the designs that no other beats. Its members are moved, crossed and continued along the lines between them;
+of such neighbours a model (`dse/search/acquisition.py`) chooses. There is no generation: an ask uses whatever has been told.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.search.acquisition import Below, Known, Promise
+from dse.search.encoding import Places
+from dse.search.pareto import minimised
+from dse.search.samplers import Ask, Possible, Told, Values, every, sobol
+from dse.space.chips import AnySpace
+from dse.space.elementwise import Array
+
+FURTHER = 32
+"""Times as far that the Sobol sequence of the first asks is looked through for possible designs."""
+
+NEIGHBOURS = 200
+"""Designs that the model chooses from."""
+
+ANYWHERE = 0.15
+"""Share of them that come from the whole space."""
+
+BLIND = 0.3
+"""Share of plans that take any neighbour: what a model is wrong of it would not ask for."""
+
+AHEAD = 32
+"""The model is asked anew when it has learned one more result in so many: what it costs grows with the log of the asks."""
+
+
+class Local:
+    """A Pareto local search with a model.
+
+    A design that breaks limits or constraints is in the archive only while none breaks them by less in sum.
+
+    Args:
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of the study.
+        start: the most asks of a Sobol sequence to begin with; two a knob and two more do.
+        possible: designs that are worth an ask.
+    """
+
+    designs = None
+    _blind = BLIND
+
+    def __init__(self, space: AnySpace, directions: Sequence[str], seed: int, start: int, possible: Possible = every) -> None:
+        knobs = len(space.knobs)
+        self._possible = possible
+        self._places = Places(space)
+        self._promise = Promise(self._places)
+        self._directions = directions
+        self._seed = seed
+        start = min(start, 2 * knobs + 2)
+        self._points = self._first(knobs, start)
+        self._asked: set[bytes] = set()
+        self._waiting: dict[int, Array] = {}
+        self._rows: list[Array] = []
+        self._objectives: list[Array] = []
+        self._excess: list[float] = []
+        self._front: list[int] = []
+        self._out: list[tuple[Array, float]] = []
+        self._ahead: list[Values] = []
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """A design that was not asked before, where there is one within reach."""
+        marks: dict[str, Any] = {}
+        if forced is not None:
+            values = forced
+        elif number < len(self._points):
+            values = self._places.values(self._places.canonical(self._points[number : number + 1])[0])
+        else:
+            if not self._ahead:
+                self._ahead = [self._places.values(row) for row in self._planned(number)]
+                marks = {"ahead": self._ahead[1:]} if len(self._ahead) > 1 else {}
+            values = self._ahead.pop(0)
+        ask = Ask(number, values, marks)
+        self._note(ask)
+        return ask
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """Into what is known, and into the archive if nothing there is at least as good in everything."""
+        row = self._waiting.pop(ask.number)
+        excess = sum(max(0.0, value) for value in told.constraints.values())
+        if told.objectives is None:
+            if excess > 0:
+                self._out.append((row, excess))
+            return
+        new = minimised(np.array([told.objectives]), self._directions)[0]
+        least = self._excess[self._front[0]] if self._front else np.inf
+        front = self._front if excess == least else []
+        held = np.array([self._objectives[place] for place in front]).reshape(-1, len(new))
+        if excess <= least and not (held <= new).all(axis=1).any():
+            beaten = (new <= held).all(axis=1)
+            self._front = [*(place for place, out in zip(front, beaten, strict=True) if not out), len(self._rows)]
+        self._rows.append(row)
+        self._objectives.append(new)
+        self._excess.append(excess)
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """As it was asked, and told."""
+        if "ahead" in ask.marks:
+            self._ahead = list(ask.marks["ahead"])
+        elif self._ahead and self._ahead[0] == ask.values:
+            self._ahead.pop(0)
+        self._note(ask)
+        if told is not None:
+            self.tell(ask, told)
+
+    def _note(self, ask: Ask) -> None:
+        self._waiting[ask.number] = row = self._places.row(ask.values)
+        self._asked.add(row.tobytes())
+
+    def _planned(self, number: int) -> Array:
+        """Rows of the next asks."""
+        rng = np.random.Generator(np.random.PCG64([self._seed, number]))
+        near = self._neighbours(rng)
+        if len(self._rows) <= near.shape[1] or rng.random() < self._blind:
+            return near[rng.integers(len(near), size=1)]
+        known = Known(
+            np.array(self._rows),
+            np.array(self._objectives),
+            np.array(self._excess),
+            self._front,
+            np.array([row for row, _ in self._out]).reshape(-1, near.shape[1]),
+            np.array([excess for _, excess in self._out]),
+        )
+        waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
+        below = self._below(known.rows, np.concatenate([near, waiting]))
+        return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng, below)
+
+    def _below(self, known: Array, at: Array) -> Below | None:
+        """What a lower fidelity says of rows that are known, and of those that are looked at; None where there is none."""
+        return None
+
+    def _members(self) -> Array:
+        """Rows that others are bred from."""
+        return np.array([self._rows[place] for place in self._front])
+
+    def _neighbours(self, rng: np.random.Generator) -> Array:
+        """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
+        knobs = self._points.shape[1]
+        found: dict[bytes, Array] = {}
+        for attempt in range(8):
+            rows = self._places.at(rng.random((NEIGHBOURS, knobs)))
+            if self._front:
+                rows = np.where(
+                    rng.random((NEIGHBOURS, 1)) < ANYWHERE, rows, self._bred(rows, (0.5 + attempt / 2) / knobs, rng)
+                )
+            rows = self._places.canonical(rows)
+            for row in rows:
+                name = row.tobytes()
+                if name not in self._asked and name not in found and self._possible(self._places.values(row)):
+                    found[name] = row
+            if len(found) >= NEIGHBOURS // 4:
+                break
+        return np.array(list(found.values()) or rows[:1])
+
+    def _first(self, knobs: int, start: int) -> Array:
+        """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
+        size = 1 << (start - 1).bit_length()
+        rows = self._places.at(sobol(knobs, 0, size, self._seed))
+        if self._possible is every:
+            return rows[:start]
+        rows = self._places.at(sobol(knobs, 0, size * FURTHER, self._seed))
+        kept: list[Array] = []
+        for row in rows:
+            if self._possible(self._places.values(self._places.canonical(row[None])[0])):
+                kept.append(row)
+            if len(kept) == start:
+                break
+        return np.array(kept or rows[:start])
+
+    def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
+        """Members moved in a knob, or in several together, crosses of two, and members continued along a line: each a quarter.
+
+        Half of those that are no single moves are moved in a knob beside.
+        """
+        count = len(rows)
+        members = self._members()
+        # knobs that do not count in a member take any value, so that a move that makes them count has one
+        one, two, three = (
+            np.where(np.isnan(some), rows, some) for some in (members[rng.integers(len(members), size=count)] for _ in range(3))
+        )
+        kind = rng.integers(4, size=(count, 1))
+        crossed = np.where(rng.random(rows.shape) < 0.5, two, one)
+        bred = np.where(kind == 1, crossed, np.where(kind == 2, self._places.along(one, two, three, rng), one))
+        bred = np.where(kind == 3, self._places.together(one, rng), bred)
+        shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
+        still = (kind > 0) & (rng.random((count, 1)) < 0.5)
+        return np.where(still, bred, self._places.moved(bred, shares, rng))

@@ -1,0 +1,111 @@
+"""How a command ends that is told to end: Ctrl-C or SIGTERM once, and it puts things in order; twice, and it is gone at once.
+
+Nothing heavy is imported here, as both may come while libraries are still being imported.
+"""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from dse.terminal.left import end_all
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+TWICE = "ends_at_the_second"
+"""Of a handler: the process is the command's own, so it may be ended at once."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A command was told to end.
+
+    Attributes:
+        status: to exit with: 130 after Ctrl-C, 143 after SIGTERM, as shells have it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = 128 + number
+
+
+def status(error: KeyboardInterrupt) -> int:
+    """What to exit with."""
+    return error.status if isinstance(error, Stopped) else 130
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """In it, the first signal raises `Stopped` and the second ends the process at once; Ray's processes end with it.
+
+    Signals that whoever started the process wants ignored stay ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if came:
+            _gone(number)
+        came.append(number)
+        raise Stopped(number)
+
+    setattr(stop, TWICE, True)
+    before: dict[signal.Signals, Any] = {}
+    for one in SIGNALS:
+        if signal.getsignal(one) not in (signal.SIG_IGN, None):
+            before[one] = signal.signal(one, stop)
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        # a library that is interrupted while it is imported may say something else
+        if came and getattr(error, "code", 1) not in (0, None, 128 + came[0]):
+            raise Stopped(came[0]) from None
+        raise
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        if before:
+            atexit.register(_quiet)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Holds back signals until the end; where the second ends the process at once, it does so here too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came and hasattr(before[signal.Signals(number)], TWICE):
+            _gone(number)
+        came.append(number)
+
+    before = {one: signal.signal(one, note) for one in SIGNALS if signal.getsignal(one) not in (signal.SIG_IGN, None)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    if came:
+        os.kill(os.getpid(), came[0])
+
+
+def _gone(number: int, *_: Any) -> None:
+    os.write(2, b"\ndse: ended at once; what was stored stays, and the same command goes on from there\n")
+    end_all()
+    os._exit(128 + number)
+
+
+def _quiet() -> None:
+    """While the interpreter puts itself away, a signal says nothing."""
+    sys.stderr.flush()
+    for one in SIGNALS:
+        if signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, lambda number, frame: os._exit(128 + number))

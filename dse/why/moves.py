@@ -1,0 +1,296 @@
+"""Designs a step away from one, and how many designs come out: what explanations are made of.
+
+A step is the next value of a knob in its space; of an interval a tenth up or down, within its ends; of a word each other word.
+A design that is not in a study has a space of its own: the leaves of its chip that somebody chooses, and those of its mapping.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from typing import Any
+
+from dse.config.expressions import Defined, evaluate
+from dse.evaluators.account.metrics import LIMITS, METRICS
+from dse.evaluators.evaluation import fidelities, plays
+from dse.running.study import Bound
+from dse.space.chips import CHIP, AnySpace
+from dse.space.choices import choice
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import at, checked, leaves, replaced, spec_at
+from dse.space.knobs import Choice, Knob, Space, Value
+from dse.space.units import show
+from dse.space.workload import Workload
+
+STEP = 0.1
+"""Of the value of a knob without listed values, up and down."""
+
+FAR = 10.0
+"""Relative excess over a constraint from which on its value says more than the excess."""
+
+AT_ONCE = 256
+"""Designs of the closed form that are evaluated between two looks at the clock."""
+
+APART = ("mapping.precision.", "mapping.stack.")
+"""Leaves of a mapping that are no step away: formats, which would compare unlike numbers, and measured software."""
+
+WORDS = 8
+"""Other words of a knob that are tried, at most."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What designs are asked and judged by.
+
+    Attributes:
+        objectives: metrics with their directions, max or min.
+        bounds: constraints on metrics.
+        metrics: those that take work of their own and somebody asks for; None for all.
+        defined: metrics that are made of others.
+    """
+
+    workload: Workload
+    objectives: Mapping[str, str]
+    bounds: tuple[Bound, ...]
+    fidelity: str
+    metrics: tuple[str, ...] | None = None
+    defined: Defined = field(default_factory=dict)
+
+    def gain(self, name: str, old: float, new: float) -> float:
+        """By how much an objective is better, relative to what it was; below 0 where it is worse. NaN where nothing says."""
+        if old == new:
+            return 0.0
+        if not (old > 0 and new > 0):
+            return float("nan")
+        return new / old - 1 if self.objectives[name] == "max" else old / new - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How a design came out.
+
+    Attributes:
+        metrics: by name, in SI; those that it has.
+        limit, need, have: the limit that it breaks most, "" for none, in the limit's unit.
+        broken: constraints that it does not keep, as they are written, with the excess relative to them.
+        refused: why it cannot be asked; "" where it can.
+    """
+
+    metrics: Mapping[str, float]
+    limit: str = ""
+    need: float = 0.0
+    have: float = 0.0
+    broken: tuple[tuple[str, float], ...] = ()
+    refused: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every limit and constraint holds."""
+        return not (self.limit or self.broken or self.refused)
+
+    @property
+    def excess(self) -> float:
+        """The largest excess over a limit or a constraint, relative to it; 0 where all hold."""
+        over = [self.need / self.have - 1 if self.have else inf] if self.limit else []
+        return max([*over, *(excess for _, excess in self.broken)], default=inf if self.refused else 0.0)
+
+    @property
+    def why(self) -> str:
+        """In words, what it breaks; "" where it is feasible."""
+        limit = []
+        if self.limit:
+            unit = LIMITS[self.limit]
+            limit = [f"needs {show(self.need, unit)} of {self.limit}, has {show(self.have, unit)}"]
+        return "; ".join([*limit, *(self._breaks(*one) for one in self.broken), *filter(None, [self.refused])])
+
+    def _breaks(self, text: str, excess: float) -> str:
+        """In words, by how much a constraint is broken: relative to it, or what is there where that is next to nothing."""
+        name = text.partition(" ")[0]
+        if excess < FAR or name not in self.metrics:
+            return f"breaks {text} by {excess:.2%}"
+        return f"breaks {text}, is {show(self.metrics[name], METRICS[name].unit)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A design that differs in one knob.
+
+    Attributes:
+        old, new: values of the knob, in the leaf's SI unit, or words.
+    """
+
+    knob: str
+    old: Value
+    new: Value
+    design: Design
+
+    @property
+    def up(self) -> bool | None:
+        """Whether the value grows; None of words."""
+        return None if isinstance(self.old, str) or isinstance(self.new, str) else self.new > self.old
+
+
+def points(designs: Sequence[Design], goal: Goal, *, seconds: float = inf) -> list[Point | None]:
+    """How designs come out, each different one evaluated once.
+
+    Args:
+        designs: all of scalars.
+        goal: the workload, the fidelity and what is judged.
+        seconds: after which no more are evaluated.
+
+    Returns:
+        One a design, in order; None of those that there was no time for.
+    """
+    different = list(dict.fromkeys(designs))
+    found: dict[Design, Point] = {}
+    end = time.monotonic() + seconds
+    size = 1 if different and plays(different[0], goal.workload, goal.fidelity) else AT_ONCE
+    for start in range(0, len(different), size):
+        if time.monotonic() > end:
+            break
+        some = different[start : start + size]
+        found.update(zip(some, _evaluated(some, goal), strict=True))
+    return [found.get(design) for design in designs]
+
+
+def _evaluated(designs: Sequence[Design], goal: Goal) -> list[Point]:
+    try:
+        outcomes = evaluate(stacked(designs), goal.workload, goal.defined, fidelity=goal.fidelity, metrics=goal.metrics)
+    except DesignError as error:
+        if len(designs) == 1:
+            return [Point({}, refused=str(error))]
+        return [point for design in designs for point in _evaluated([design], goal)]
+    found, words = [], list(LIMITS)
+    for row in range(len(designs)):
+        metrics = {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
+        code = int(outcomes.limit[row])
+        broken = tuple(
+            (str(bound), excess)
+            for bound in goal.bounds
+            if bound.metric in metrics and (excess := float(bound.excess(metrics[bound.metric]))) > 0
+        )
+        limit, need, have = (words[code], float(outcomes.need[row]), float(outcomes.have[row])) if code >= 0 else ("", 0.0, 0.0)
+        found.append(Point(metrics, limit, need, have, broken))
+    return found
+
+
+def steps(space: AnySpace, values: Mapping[str, Value]) -> list[Step]:
+    """Every design that is one step of one active knob away from the design at some knob values."""
+    found = []
+    for knob in space.knobs:
+        if knob.address not in values or not space.active(knob.address, values):
+            continue
+        old = values[knob.address]
+        for new in beside(knob, old):
+            new = new if isinstance(new, str) else space.number(knob, new)
+            moved = space.canonical({**values, knob.address: new})
+            found.append(Step(knob.address, old, new, space.at(moved)))
+    return found
+
+
+def steps_from(space: Space) -> list[Step]:
+    """Every design that is one step of one active knob away from the base of a space, whatever values its leaves have."""
+    values = values_at(space, space.base)
+    found = []
+    for knob in space.knobs:
+        if not space.active(knob.address, values):
+            continue
+        for new in beside(knob, values[knob.address]):
+            new = new if isinstance(new, str) else space.number(knob, new)
+            moved = space.following(replaced(space.base, dict.fromkeys(space.targets[knob.address], new)))
+            found.append(Step(knob.address, values[knob.address], new, moved))
+    return found
+
+
+def values_at(space: Space, design: Design) -> dict[str, Value]:
+    """The values that a design has at the knobs of a space, of several leaves that of the first."""
+    return {address: at(design, targets[0]) for address, targets in space.targets.items()}
+
+
+def beside(knob: Knob, value: Value) -> list[Any]:
+    """The values next to one: of words all others, of numbers the next below and above.
+
+    >>> beside(Choice("a", (8, 2, 4)), 4), beside(Choice("a", (8, 2, 4)), 3), beside(Choice("a", ("x", "y")), "x")
+    ([2, 8], [2, 4], ['y'])
+    """
+    if isinstance(knob, Choice):
+        if isinstance(value, str):
+            return [other for other in knob.values if other != value][:WORDS]
+        below, above = ([other for other in knob.values if sign * other > sign * value] for sign in (-1, 1))
+        return ([max(below)] if below else []) + ([min(above)] if above else [])
+    assert not isinstance(value, str)
+    by = STEP * value if value else STEP * (knob.high - knob.low)
+    ends = (max(value - by, knob.low), min(value + by, knob.high))
+    return [end for end in ends if end != value and knob.low <= end <= knob.high]
+
+
+def around(design: Design, refused: Callable[[str, str], bool]) -> Space:
+    """A space of stated steps around a design: quantities a tenth down and up, whole numbers halved and doubled, other words.
+
+    Args:
+        design: of scalars.
+        refused: whether a word of the chip, by address and word, cannot be asked for what is asked here.
+    """
+    merged = _merged(design)
+    knobs = []
+    for address, targets in merged.items():
+        spec, value = spec_at(design, targets[0]), at(design, targets[0])
+        tried: list[Any] = []
+        if isinstance(value, str):
+            tried = list(spec.metadata.get("options", ()))[: WORDS + 1]
+        elif isinstance(value, bool) or not value:
+            continue
+        elif "whole" in spec.metadata:
+            tried = [value // 2, value * 2] if value > 1 else [2]
+        else:
+            tried = [value * (1 - STEP), value * (1 + STEP)]
+        fits = [other for other in tried if _allowed(other, spec, address)]
+        if isinstance(value, str) and address.startswith("chip."):
+            fits = [other for other in fits if other == value or not refused(address, other)]
+        values = tuple(dict.fromkeys([value, *fits]))
+        if len(values) > 1:
+            knobs.append(Choice(address, values))
+    return Space(design, tuple(knobs))
+
+
+def _merged(design: Design) -> dict[str, list[str]]:
+    """The leaves that a step moves, by address; those of prefill and decode together where they are alike."""
+    found: dict[str, list[str]] = {}
+    values = {address: value for address, value, _ in leaves(design)}
+    for address in values:
+        if address.startswith("chip.") and not choice(address.removeprefix("chip.")):
+            continue
+        if address.startswith(APART):
+            continue
+        for phase, other in (("prefill", "decode"), ("decode", "prefill")):
+            twin = address.replace(f"mapping.{phase}.", f"mapping.{other}.")
+            if twin != address and values.get(twin) == values[address]:
+                both = address.replace(f"mapping.{phase}.", "mapping.both.")
+                found.setdefault(both, []).append(address)
+                break
+        else:
+            found[address] = [address]
+    return found
+
+
+def _allowed(value: Any, spec: Any, address: str) -> bool:
+    try:
+        checked(value, spec, address)
+    except DesignError:
+        return False
+    return True
+
+
+def text(space: AnySpace, address: str, value: Value) -> str:
+    """A knob's value for people, with its unit."""
+    if isinstance(value, str) or address == CHIP:
+        return str(value)
+    return show(float(value), space.spec(address).metadata["unit"] or "1")
+
+
+def quick(goal: Goal, base: Design) -> Goal:
+    """The same by the lowest reader that a kind of chip has, mostly the closed form, with only the metrics that are judged."""
+    known = fidelities(base, goal.workload)
+    wanted = tuple(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))
+    return replace(goal, fidelity=known[0] if known else goal.fidelity, metrics=wanted)

@@ -1,0 +1,94 @@
+"""Designs that break one constraint or limit and are better than others but for that, sifted out of all that is known."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from dse.running.frame import values_of
+from dse.running.screen import Screened
+from dse.running.study import Study
+from dse.search.pareto import minimised
+from dse.space.elementwise import Array
+from dse.why.moves import Point
+from dse.why.shadow import Known
+
+AT_ONCE = 64
+"""Rivals after which rows that one of them equals are left out for good."""
+
+
+def tables(asked: Study, frame: pd.DataFrame, screened: Screened | None) -> Iterator[pd.DataFrame]:
+    """All that is known of a study, in parts: what was searched, and all that was screened, of which a frame has a sample."""
+    if screened is None or asked.fidelity != asked.screening:
+        yield frame
+        return
+    yield frame[frame["stage"] == "search"]
+    import pyarrow.parquet as pq
+
+    metrics = [*asked.objectives, *(bound.metric for bound in asked.bounds)]
+    wanted = dict.fromkeys([*(knob.address for knob in asked.question.space.knobs), *metrics, "limit", "excess"])
+    for path in screened.blocks:
+        there = pq.read_schema(path).names
+        yield pq.read_table(path, columns=[name for name in wanted if name in there]).to_pandas().assign(error=None)
+
+
+def excesses(asked: Study, rows: pd.DataFrame) -> Array:
+    """By how much rows break the limits, and each constraint, relative to it: shape (1 + constraints, rows); infinite where a
+    metric is not known.
+    """
+    over = [np.where(rows["limit"].notna().to_numpy(), rows["excess"].to_numpy(dtype=float), 0.0)]
+    for bound in asked.bounds:
+        values = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.full(len(rows), np.nan)
+        over.append(np.asarray(bound.excess(values), dtype=float))
+    return np.asarray(np.nan_to_num(np.array(over), nan=np.inf))
+
+
+def sifted(asked: Study, rows: pd.DataFrame, rivals: Sequence[Point], most: float) -> tuple[pd.DataFrame, Array]:
+    """The rows that break one constraint or limit, by up to `most`, and that no rival equals or beats in all objectives.
+
+    Returns:
+        The rows, and their `excesses`.
+    """
+    names = list(asked.objectives)
+    if any(name not in rows for name in names):  # designs that are not evaluated have no metrics
+        return rows.iloc[:0], np.zeros((1 + len(asked.bounds), 0))
+    excess = excesses(asked, rows)
+    alone = ((excess > 0).sum(axis=0) == 1) & (excess.max(axis=0) <= most) & rows["error"].isna().to_numpy()
+    places = np.flatnonzero(alone)
+    values = minimised(rows[names].to_numpy(dtype=float).reshape(-1, len(names))[places], asked.directions)
+    finite = np.isfinite(values).all(axis=1)
+    places, values = places[finite], values[finite]
+    theirs = np.array([[one.metrics.get(name, np.nan) for name in names] for one in rivals]).reshape(-1, len(names))
+    theirs = minimised(theirs, asked.directions)
+    for start in range(0, len(theirs), AT_ONCE):
+        better = np.ones(len(values), dtype=bool)
+        for mine in theirs[start : start + AT_ONCE]:
+            better &= ~(mine <= values).all(axis=1)
+        places, values = places[better], values[better]
+    return rows.iloc[places], excess[:, places]
+
+
+def known_rows(
+    asked: Study, frame: pd.DataFrame, screened: Screened | None, rivals: Sequence[Point], most: float
+) -> list[Known]:
+    """What is known of a study that breaks one constraint or limit alone, and is worth something, as `sifted` says.
+
+    Args:
+        frame: of its designs.
+        screened: what its screen looked at, where it has one.
+        rivals: the front, or the design that is to be beaten.
+        most: the largest excess that counts.
+    """
+    space, found = asked.question.space, {}
+    metrics = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
+    for table in tables(asked, frame, screened):
+        rows, excess = sifted(asked, table, rivals, most)
+        for place, row in enumerate(rows.to_dict("records")):
+            at = values_of(asked, row)
+            over = zip(asked.bounds, excess[1:, place], strict=True)
+            broken = tuple((str(bound), float(by)) for bound, by in over if by > 0)
+            values = {name: float(row[name]) for name in metrics}
+            limited = Point(values, str(row["limit"]), 1.0 + float(excess[0, place]), 1.0)  # itemised when it is priced
+            found[tuple(at.items())] = Known(at, partial(space.at, at), Point(values, broken=broken) if broken else limited)
+    return list(found.values())

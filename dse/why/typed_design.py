@@ -1,0 +1,105 @@
+"""A design that overrides name over what a study starts from, and where it stands there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
+from dse.config.spelling import said
+from dse.config.ties import tied_over
+from dse.running.study import Study, workload_key
+from dse.space.chips import CHIP
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import leaves
+from dse.space.knobs import Space
+from dse.why.why import SECONDS
+from dse.why.whynot import WhyNot, why_not
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A design that somebody named by overrides.
+
+    Attributes:
+        space: its knobs, with the design as base.
+        chip: which of a study's chips it is of; "" of a study of one.
+        words: the overrides.
+    """
+
+    space: Space
+    chip: str
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What was typed."""
+        return " ".join(self.words) or "the design as it is configured"
+
+
+def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> Typed:
+    """The design that overrides name over a study's own configuration, with the study's knobs.
+
+    Raises:
+        DesignError: it is asked something else than the study asks, or the chip of several is not said.
+    """
+    several = [str(chosen[CHIP]) for chosen, _ in asked.question.space.each if chosen]
+    if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
+        raise DesignError(f"{command}: one design of {', '.join(several)}: say whose, as in 'chips=[{several[0]}]'")
+    config = compose([*asked.overrides, *typed], trust=trust)
+    chips = list(config.get("chips") or ())
+    if len(chips) > 1:
+        raise DesignError(f"{command}: one design of {', '.join(chips)}: say whose, as in 'chips=[{chips[0]}]'")
+    own = question(config, folder_of(config), fewer=True)
+    if workload_key(own.workload) != workload_key(asked.question.workload):
+        raise DesignError(
+            f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
+        )
+    if config["fidelity"] != asked.fidelity:
+        raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
+    chip = chips[0] if chips else ""
+    spaces = {str(chosen.get(CHIP, "")): space for chosen, space in asked.question.space.each}
+    if chip not in spaces:
+        raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
+    there = spaces[chip]
+    if not chip and config["choices"].get("chip") != asked.config["choices"].get("chip"):
+        there = replace(there, tied=())  # a chip of its own has all its leaves from its file
+    try:
+        space = following(own.base, there, config["overrides"])
+    except DesignError as error:
+        raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
+    return Typed(space, chip, tuple(typed))
+
+
+def following(base: Design, of: Space, words: Sequence[str]) -> Space:
+    """The space over a design that overrides name: what is tied in a study follows there, but for leaves that they set.
+
+    Args:
+        base: as they name it.
+        of: the knobs and ties of the study.
+        words: the overrides.
+
+    Raises:
+        DesignError: a leaf cannot have the value that it would follow to, or a knob is not of this design.
+    """
+    addresses = [*of.follows, *(one.address for one in of.tied), *(address for address, _, _ in leaves(base))]
+    return tied_over(base, of.knobs, of.tied, said(words, addresses) if of.tied else ())
+
+
+def not_in(asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = SECONDS) -> WhyNot:
+    """Where a design that overrides name stands among those of a study.
+
+    Args:
+        asked: the study.
+        frame: of its designs, as `dse.running.frame.with_front` has it.
+        typed: overrides, over what the study starts from.
+        trust: whether files that are not ours may run code.
+        seconds: what the steps of the way to a better design may take.
+
+    Raises:
+        DesignError: it is asked something else than the study asks.
+    """
+    own = typed_design(asked, typed, "whynot", trust=trust)
+    return why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)

@@ -1,0 +1,365 @@
+"""Why a design is as it is: what takes its time, what each knob would do, what constraints cost, what is next to it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import inf, log
+
+import pandas as pd
+
+from dse.answers.certified import Certificate, certificate
+from dse.evaluators import explain
+from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.passes.part import PART
+from dse.running.frame import ordered, values_of
+from dse.running.screen import Screened
+from dse.running.study import Study
+from dse.space.chips import AnySpace
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.knobs import Value
+from dse.why.elastic import Change, change, of_designs
+from dse.why.moves import Goal, Point, Step, points, quick, steps
+from dse.why.shadow import MOST, Known, Price, beaten, gained, prices
+from dse.why.sifted import known_rows
+
+COSTS = ("system_price", "system_mm2", "die_mm2", "cores")
+"""What cheaper means: the first of these that both designs have."""
+
+PACE = ("tpot", "latency", "ttft", "throughput", "bandwidth")
+"""What slower means, where no objective is a time or a rate: the first of these that both designs have."""
+
+TIMES = ("s", "cycle")
+RATES = ("token/s", "Hz", "B/s", "op/s")
+
+SECONDS = 120.0
+"""What the steps of a named design may take at its own fidelity; knobs that are left then are named."""
+
+FRONT_SECONDS = 20.0
+"""What the steps of a whole front may take, by the closed form."""
+
+APART = 0.01
+"""Relative difference from which on a design is cheaper or slower than another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A design next to another one: cheaper and slower, or dearer and faster.
+
+    Attributes:
+        name: of the design, as the report numbers it; "" of a step away.
+        knobs: that differ, from which value to which.
+        cost, pace: the metrics that are compared, with the values of both, in SI.
+        point: how it came out.
+    """
+
+    name: str
+    knobs: Mapping[str, tuple[Value | None, Value | None]]
+    cost: tuple[str, float, float]
+    pace: tuple[str, float, float]
+    point: Point
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a design is as it is.
+
+    Attributes:
+        name: of the design: its number in the report, or what was typed.
+        space: whose knobs are moved.
+        values: of its knobs.
+        goal: its workload, objectives, constraints and fidelity.
+        point: how it came out.
+        shares: of the time that something is done, by what it is spent on, largest first; they add up to one. Empty where
+            it cannot be.
+        changes: what a step of each knob does, both ways.
+        left: knobs for whose steps there was no time.
+        prices: what it would buy to relax each constraint or limit: the smallest relaxation that admits a known design which
+            beats this one.
+        cheaper: the nearest design that is cheaper and slower; None where none is known.
+        faster: the nearest that is dearer and faster.
+        known: in words, among which designs the last three were looked for.
+    """
+
+    name: str
+    space: AnySpace
+    values: Mapping[str, Value]
+    design: Design
+    goal: Goal
+    point: Point
+    shares: Mapping[str, float]
+    changes: tuple[Change, ...]
+    left: tuple[str, ...]
+    prices: tuple[Price, ...]
+    cheaper: Near | None
+    faster: Near | None
+    known: str
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """How far what was left to the product is from a bound; None where nothing was, or the design breaks a limit."""
+        goal, workload = self.goal, self.goal.workload
+        if not self.shares or PART in goal.fidelity:
+            return None
+        seconds = explain(self.design, workload.cases[0], decode_at=workload.decode_at, fidelity=goal.fidelity).seconds
+        return certificate(self.design, workload, seconds)
+
+    @property
+    def idle(self) -> list[str]:
+        """Knobs of which no step changes an objective or breaks a limit."""
+        moved = dict.fromkeys(one.step.knob for one in self.changes)
+        return [knob for knob in moved if all(one.nothing for one in self.changes if one.step.knob == knob)]
+
+
+def shares(design: Design, goal: Goal) -> dict[str, float]:
+    """Shares of the time in which something is done, by what it is spent on, over all cases, largest first; in sum 1. [-]
+
+    Cases count as metrics do: the mean of each share's seconds. Empty where nothing can be played.
+    """
+    sums: dict[str, float] = {}
+    for case in goal.workload.cases:
+        parts = explain(design, case, decode_at=goal.workload.decode_at, fidelity=goal.fidelity).binding()
+        for name, seconds in parts.items():
+            sums[name] = sums.get(name, 0.0) + seconds
+    total = sum(sums.values())
+    return {name: one / total for name, one in sorted(sums.items(), key=lambda pair: -pair[1]) if one} if total else {}
+
+
+def of_row(asked: Study, frame: pd.DataFrame, row: int, screened: Screened | None = None, *, seconds: float = SECONDS) -> Why:
+    """Why a design of a study is as it is, at the study's fidelity.
+
+    Args:
+        frame: of its designs, as `dse.running.frame.with_front` has it.
+        row: number in the order of the report, from 0.
+        screened: what its screen looked at; with it all of that is looked through for what constraints cost.
+        seconds: what its steps may take.
+    """
+    rows = ordered(asked, frame)
+    values = values_of(asked, rows.iloc[row].to_dict())
+    space = asked.question.space
+    near = [one for one in front_points(asked, rows) if one[1] != values]
+    return named(
+        f"#{row + 1}",
+        space,
+        values,
+        space.at(values),
+        goal_of(asked),
+        steps(space, values),
+        front=near,
+        stored=lambda here: known_rows(asked, rows, screened, [here], MOST),
+        seconds=seconds,
+    )
+
+
+def _none(here: Point) -> Sequence[Known]:
+    """No stored designs."""
+    return ()
+
+
+def named(
+    name: str,
+    space: AnySpace,
+    values: Mapping[str, Value],
+    design: Design,
+    goal: Goal,
+    away: Sequence[Step],
+    *,
+    front: Sequence[tuple[str, Mapping[str, Value], Point]] = (),
+    stored: Callable[[Point], Sequence[Known]] = _none,
+    seconds: float = SECONDS,
+) -> Why:
+    """Why a design is as it is.
+
+    Args:
+        name: for people.
+        space: whose knobs are moved.
+        values: of its knobs.
+        design: built.
+        goal: at whose fidelity it and its steps are evaluated.
+        away: the designs one step away.
+        front: names, knob values and metrics of designs among which the next ones are looked for; without any, those one step
+            away.
+        stored: designs that are known beside those one step away, and could beat the one asked about.
+        seconds: what the steps may take.
+
+    Raises:
+        DesignError: the design cannot be asked at all.
+    """
+    (here,) = points([design], goal)
+    assert here is not None
+    if here.refused:
+        raise DesignError(here.refused)
+    there = points([step.design for step in away], goal, seconds=seconds)
+    changes = tuple(change(step, here, point, goal) for step, point in zip(away, there, strict=True) if point is not None)
+    left = dict.fromkeys(step.knob for step, point in zip(away, there, strict=True) if point is None)
+    beside = [Known({**values, one.step.knob: one.step.new}, partial(_same, one.step.design), one.point) for one in changes]
+    others = front or [("", one.at, one.point) for one in beside if one.point.feasible]
+    cheaper, faster = nearest_two(goal, values, here, others)
+    others_known = stored(here) if here.feasible else ()
+    known = f"{'the study and ' if stored is not _none else ''}{len(beside):,} designs one step away"
+    return Why(
+        name,
+        space,
+        values,
+        design,
+        goal,
+        here,
+        {} if here.limit else shares(design, goal),
+        changes,
+        tuple(left),
+        tuple(prices(goal, [*others_known, *beside], lambda point: beaten(goal, point, here), together=True))
+        if here.feasible
+        else (),
+        cheaper,
+        faster,
+        known,
+    )
+
+
+def _same(design: Design) -> Design:
+    return design
+
+
+def goal_of(asked: Study) -> Goal:
+    """What a study judges designs by."""
+    of = asked.question
+    return Goal(of.workload, asked.objectives, asked.bounds, asked.fidelity, defined=of.defined)
+
+
+def front_points(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], Point]]:
+    """The front of ordered rows: number in the report, knob values, and the metrics that say what is dear and what is slow."""
+    names = [name for name in dict.fromkeys((*asked.objectives, *COSTS, *PACE)) if name in rows]
+    found = []
+    for place, (_, row) in enumerate(rows[rows["front"]].iterrows()):
+        metrics = {name: float(row[name]) for name in names if row[name] == row[name]}
+        found.append((f"#{place + 1}", values_of(asked, row.to_dict()), Point(metrics)))
+    return found
+
+
+@dataclass(frozen=True)
+class Member:
+    """A design of a front, and why it is there.
+
+    Attributes:
+        name: its number in the report.
+        values: of its knobs.
+        point: its objectives, and what it costs.
+        changes: what a step of each knob does to it by the closed form, both ways; None where there was no time.
+    """
+
+    name: str
+    values: Mapping[str, Value]
+    point: Point
+    changes: tuple[Change, ...] | None
+
+
+def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECONDS, most: int | None = None) -> list[Member]:
+    """The designs of a study's front, in the order of the report, with what each knob would do.
+
+    Args:
+        frame: of its designs, as `dse.running.frame.with_front` has it.
+        seconds: what the steps of all may take.
+        most: of them, the first; None for all.
+    """
+    members = front_points(asked, ordered(asked, frame))[:most]
+    changes = of_designs(asked.question.space, [values for _, values, _ in members], goal_of(asked), seconds=seconds)
+    return [
+        Member(name, values, point, None if some is None else tuple(some))
+        for (name, values, point), some in zip(members, changes, strict=True)
+    ]
+
+
+def front_shares(asked: Study, members: Sequence[Member], *, seconds: float = FRONT_SECONDS) -> dict[str, dict[str, float]]:
+    """By number in the report, shares of the time of front designs by what it is spent on, by the closed form; in sum 1 each.
+
+    Args:
+        members: of the front.
+        seconds: after which no more designs are broken down; these are left out.
+    """
+    space, end = asked.question.space, time.monotonic() + seconds
+    goal = quick(goal_of(asked), space.base)
+    found: dict[str, dict[str, float]] = {}
+    for member in members:
+        if time.monotonic() > end:
+            break
+        found[member.name] = shares(space.at(member.values), goal)
+    return found
+
+
+def front_prices(asked: Study, frame: pd.DataFrame, screened: Screened | None = None) -> list[Price]:
+    """What it would buy to relax each constraint or limit of a study: the smallest relaxation that moves its front.
+
+    Args:
+        frame: of its designs, as `dse.running.frame.with_front` has it.
+        screened: what its screen looked at; with it all of that is looked through.
+    """
+    goal, rows = goal_of(asked), frame[frame["front"]]
+    rivals = [Point({name: float(row[name]) for name in asked.objectives}) for row in rows.to_dict("records")]
+    known = known_rows(asked, frame, screened, rivals, MOST) if rivals else []
+    return prices(goal, known, lambda point: gained(goal, point, rivals))
+
+
+def pace_of(goal: Goal, one: Point, other: Point) -> tuple[str, int] | None:
+    """The metric that says how fast designs are, and 1 where more of it is slower, -1 where it is faster."""
+    both = [name for name in (*goal.objectives, *PACE) if name in one.metrics and name in other.metrics]
+    for name in both:
+        if METRICS[name].unit in (*TIMES, *RATES):
+            return name, 1 if METRICS[name].unit in TIMES else -1
+    return None
+
+
+def nearest_two(
+    goal: Goal, values: Mapping[str, Value], here: Point, others: Sequence[tuple[str, Mapping[str, Value], Point]]
+) -> tuple[Near | None, Near | None]:
+    """The nearest design that is cheaper and slower, and the nearest that is dearer and faster; by the ratios of both."""
+    best: dict[int, tuple[float, Near]] = {}
+    for name, at, point in others:
+        pace = pace_of(goal, here, point)
+        cost = next((one for one in COSTS if one in here.metrics and one in point.metrics), None)
+        if pace is None or cost is None or not point.feasible:
+            continue
+        if min(point.metrics[cost], here.metrics[cost], point.metrics[pace[0]], here.metrics[pace[0]]) <= 0:
+            continue
+        dearer = log(point.metrics[cost] / here.metrics[cost])
+        slower = pace[1] * log(point.metrics[pace[0]] / here.metrics[pace[0]])
+        if min(abs(dearer), abs(slower)) < APART or dearer * slower > 0:
+            continue
+        side, far = 1 if dearer > 0 else -1, abs(dearer) + abs(slower)
+        if far < best.get(side, (inf,))[0]:
+            pairs = {knob: (values.get(knob), at.get(knob)) for knob in dict.fromkeys((*values, *at))}
+            differ = {knob: pair for knob, pair in pairs.items() if pair[0] != pair[1]}
+            costs, paces = ((of, here.metrics[of], point.metrics[of]) for of in (cost, pace[0]))
+            best[side] = far, Near(name, differ, costs, paces, point)
+    return tuple(best[side][1] if side in best else None for side in (-1, 1))  # type: ignore[return-value]
+
+
+def row_of(asked: Study, frame: pd.DataFrame, which: str) -> int:
+    """The row that a name means, in the order of the report: its number there, or the beginning of the design's key.
+
+    Raises:
+        DesignError: no design has it, or several do.
+    """
+    text = which.removeprefix("#")
+    if text.isdecimal() and 1 <= int(text) <= len(frame):
+        return int(text) - 1
+    rows = ordered(asked, frame)
+    keys = (
+        [asked.question.space.key_at(values_of(asked, row.to_dict())) for _, row in rows.iterrows()]
+        if len(text) >= LEAST
+        else []
+    )
+    found = [place for place, one in enumerate(keys) if one.startswith(text)]
+    if len(found) != 1:
+        have = f"#1 to #{len(frame):,} as the report numbers them, or the beginning of a key, {LEAST} letters or more"
+        raise DesignError(f"--design: {'several designs have' if found else 'no design'} {which!r}; valid: {have}")
+    return found[0]
+
+
+LEAST = 6
+"""Letters of a key that tell a design."""
+
+
+def metrics_of(goal: Goal) -> list[str]:
+    """Metrics that are judged: objectives, then those of constraints."""
+    return list(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))
