@@ -105,7 +105,8 @@ def placed(placement: str, cores: int, *, divided: bool = False) -> Group:
         row, col = np.zeros(cores, int), _line(cores)
     else:
         row = np.repeat([0, 1], cols)
-        col = np.concatenate([np.arange(cols), np.arange(cols)[:: 1 if divided else -1]])
+        aligned = divided and square(cores)[0] == 2  # each line is a row of the grid, whose columns are neighbours
+        col = np.concatenate([np.arange(cols), np.arange(cols)[:: 1 if aligned else -1]])
     shape = square(cores) if divided else (1, cores)
     return Group(row.reshape(shape), col.reshape(shape))
 
