@@ -22,11 +22,15 @@ RIVALS = {
     "gemm": ("meshgemm", "cannon", "summa", "allgather", "auto"),
     "gemv": ("ktree", "pipeline", "ring", "auto"),
     "sums": ("ktree", "two_level", "ring", "auto"),
+    "partition": ("k", "mn", "mn_k", "input_only", "auto"),
 }
 ON_WAFER = ("chip=wse3", "model=qwen3_1b7", "workload.prompt=[128]", "workload.output=[64]", "mapping.decode.regions=1")
 ON_GROUP = (
     "chip=npu64", "mapping=npu_ktree", "model=qwen3_4b", "workload.prompt=[1024]", "workload.output=[256]",
     "mapping.both.tp=64", "mapping.both.pp=1", "mapping.both.placement=mesh", "chip.noc.word_bytes='960 B'",
+)  # fmt: skip
+DIVIDED = (
+    "chip=npu64", "model=qwen3_4b", "workload.prompt=[512]", "workload.output=[64]", "mapping.both.tp=16", "mapping.both.pp=4",
 )  # fmt: skip
 SERVED = ("model=llama3_8b", "workload=serving", "workload.requests=60", "workload.prompt=512", "workload.output=64")
 
@@ -94,20 +98,26 @@ def rivals() -> str:
         ("gemm", "a prompt on wse3, products of 200 x 200 cores", "ttft", (1,)),
         ("gemv", "a token on wse3, sums of 360 cores", "tpot", (1, 64)),
         ("sums", "a token on npu64, sums of 64 cores", "tpot", (1, 16)),
+        ("partition", "512 and 64 tokens on npu64, products of 16 cores", "latency", (1, 16)),
     ):
         for batch in batches:
             each = {word: evaluate(*_rival(kind, word), f"workload.batch=[{batch}]") for word in RIVALS[kind]}
-            assert all(one.infeasible is None for one in each.values())
-            *alone, auto = (one.metrics[metric] for one in each.values())
-            by = zip(RIVALS[kind], alone, strict=False)
-            words = ", ".join(f"{word} {value * 1e3:.4g} ms" for word, value in by)
+            auto = each["auto"].metrics[metric]
+            alone = [one.metrics[metric] for word, one in each.items() if word != "auto" and one.infeasible is None]
+            words = ", ".join(f"{word} {_said(one, metric)}" for word, one in each.items() if word != "auto")
             rows.append(
                 [what, str(batch), words, f"{auto * 1e3:.4g} ms ({auto / min(alone) - 1:+.1%})", _chosen(each["auto"], metric)]
             )
     return table(["what", "batch", "one word", "auto, over the best", "chosen, by number of operators"], rows)
 
 
+def _said(one: Evaluation, metric: str) -> str:
+    return f"{one.metrics[metric] * 1e3:.4g} ms" if one.infeasible is None else "does not fit"
+
+
 def _rival(kind: str, word: str) -> tuple[str, ...]:
+    if kind == "partition":
+        return (*DIVIDED, f"mapping.both.partition={word}")
     if kind == "sums":
         phases = "2" if word in ("ktree", "auto") else "null"
         return (*ON_GROUP, f"mapping.both.sums.algorithm={word}", f"mapping.both.sums.ktree_k={phases}")
@@ -116,9 +126,12 @@ def _rival(kind: str, word: str) -> tuple[str, ...]:
 
 
 def _chosen(of: Evaluation, metric: str) -> str:
-    phase = "prefill" if metric == "ttft" else "decode"
-    found = Counter(row.shape.rpartition(" by ")[2] for row in of.breakdown.rows if row.phase == phase and " by " in row.shape)
-    return ", ".join(f"{word} {count}" for word, count in found.most_common())
+    said = []
+    for phase in {"ttft": ("prefill",), "tpot": ("decode",), "latency": ("prefill", "decode")}[metric]:
+        rows = (row.shape.rpartition(" by ")[2] for row in of.breakdown.rows if row.phase == phase and " by " in row.shape)
+        words = ", ".join(f"{word} {count}" for word, count in Counter(rows).most_common())
+        said.append(f"{phase} {words}" if metric == "latency" else words)
+    return "; ".join(said)
 
 
 def served() -> str:

@@ -88,7 +88,7 @@ def on_pipelines(case: Case, at: Step) -> Laid:
 
 
 def on_pipelines_with_whole_experts(case: Case, at: Step) -> Laid:
-    mapping = asked("chip=npu64", "mapping.both.experts=whole").base.mapping
+    mapping = asked("chip=npu64", "model=mixtral_8x7b", "mapping.both.experts=whole").base.mapping
     plan = mapping.prefill if at.phase == "prefill" else mapping.decode
     return Laid(transformer(case.model, at), pipelines.blocks(case.model, at, plan, mapping.precision))
 
