@@ -15,6 +15,7 @@ from dse.config import formats
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
 from dse.config.expressions import evaluate
+from dse.config.said import unasked
 from dse.evaluators import METRICS
 from dse.evaluators.account.metrics import metric
 from dse.evaluators.evaluation import infeasible, plays, possible
@@ -210,8 +211,9 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
 
 
 def free_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
-    """The knobs of a space that a chip's mapping has and the user has not set, and that depend on none that is left out."""
+    """The knobs of a space that a chip's mapping has, something reads and the user has not set, and that need none left out."""
     typed = {word.lstrip("+").partition("=")[0] for word in words}
+    idle = unasked(usual.base, usual.workload)
     kept = {}
     for address, knob in space.items():
         try:
@@ -219,7 +221,7 @@ def free_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) 
         except DesignError:
             continue
         said = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
-        if not said:
+        if not said and not set(moved) <= idle.keys():
             kept[address] = knob
     return {address: knob for address, knob in kept.items() if set(knob.get("when", {})) <= set(kept)}
 

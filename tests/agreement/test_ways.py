@@ -1,6 +1,7 @@
 """What two readers are said to share is what they share: every software is played by every reader, and calls are noted."""
 
 import sys
+from copy import deepcopy
 from random import Random
 from types import CodeType, FrameType
 from typing import Any
@@ -75,7 +76,7 @@ def called(asked: Question, fidelity: str) -> set[str]:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
+        evaluate(stacked([deepcopy(asked.base)]), asked.workload, fidelity=fidelity)  # nothing is kept for a new chip
     finally:
         sys.setprofile(before)
     modules = {code: code.co_filename.rpartition("/evaluators/")[2].removesuffix(".py").replace("/", ".") for code in codes}

@@ -229,7 +229,9 @@ def test_evaluate_says_what_model_it_read(
     _, out, _ = typed(monkeypatch, capsys, "evaluate", "model.from_hf=./[red]mine", "mapping.precision.kv=bf16")
     said = " ".join(out.split())
     assert "[red]mine: 671 billion parameters, 37.55 billion of them active, 70.27 kB of KV cache a token in bf16" in said
-    assert "published in fp8 (mapping.precision.weights=fp8); parameters without its 1 multi-token" in " ".join(said.split())
+    assert "published in fp8_128x128 (mapping.precision.weights=fp8_128x128); parameters without its 1 multi-token" in " ".join(
+        said.split()
+    )
 
 
 def test_evaluate_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def test_what_the_user_sets_is_not_searched() -> None:
     assert other.found is not None
     assert side.found.design.mapping.decode.tp == other.found.design.mapping.prefill.tp == 2
     assert "mapping.both.tp" not in side.values | other.values
-    assert set(other.values) == {f"mapping.both.{name}" for name in ("pp", "partition", "placement", "experts")}
+    assert set(other.values) == {f"mapping.both.{name}" for name in ("pp", "partition", "placement")}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,17 @@ a_ring = st.builds(
     switched=st.none() | st.builds(Switched, start=seconds, share=share),
 )
 an_exchange = st.builds(Exchanges, start=seconds, buffered=seconds, low=share, bulk_start=seconds, bulk=share)
-a_short = st.builds(Short, start=seconds, peer=seconds, second=seconds, one=share, two=share, floor=seconds, call=seconds)
+a_short = st.builds(
+    Short,
+    start=seconds,
+    peer=seconds,
+    reach=st.floats(1.0, 1e6),
+    second=seconds,
+    one=share,
+    two=share,
+    floor=seconds,
+    call=seconds,
+)
 sizes, peers = st.floats(1.0, 1e9), st.sampled_from([1.0, 2.0, 4.0, 8.0])
 PATTERNS = ("allreduce", "allgather", "reduce_scatter")
 STACK = ("chip=h100", "stack=trtllm_h100", "mapping.both.allreduce=library")

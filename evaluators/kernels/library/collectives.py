@@ -101,8 +101,8 @@ def short(nbytes: Any, group: Group, constants: Short, otherwise: Any, *, record
         recorded: whether a recorded graph of launches holds it; else the host starts it.
 
     >>> own = Short(start=2e-6, peer=0.0, reach=1e3, second=0.0, one=1.0, two=1.0, floor=20e-6, call=5e-6)
-    >>> short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=True), short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=False)
-    (3e-06, 2e-05)
+    >>> [float(short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=recorded)) for recorded in (True, False)]
+    [3e-06, 2e-05]
     """
     p, c = group.peers, constants
     once, halves = (p - 1) * nbytes / (c.one * group.links), 2.0 * (p - 1) / p * nbytes / (c.two * group.links)
