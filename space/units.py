@@ -33,8 +33,8 @@ def parse(text: str, unit: str) -> float:
     Raises:
         DesignError: the text is no quantity, or is one of another dimension.
 
-    >>> parse("48 KiB", "B"), parse("200 Gbit/s", "B/s"), parse("1.84 Top/s", "op/s")
-    (49152.0, 25000000000.0, 1840000000000.0)
+    >>> parse("48 KiB", "B"), parse("200 Gbit/s", "B/s"), parse("1.84 Top/s", "op/s"), parse("0.1/cm2", "1/cm2")
+    (49152.0, 25000000000.0, 1840000000000.0, 0.1)
     """
     quantity = _quantity(text)
     if quantity is None:
@@ -134,9 +134,10 @@ def _registry() -> "UnitRegistry[Any]":
 
 
 QUANTITY = re.compile(
-    r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*((?:1/)?[A-Za-z%µΩ][A-Za-z0-9%µΩ/*^ .]*)?\s*"
+    r"\s*([+-]?(?:[0-9][0-9_]*+\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)\s*((?:1?/)?[A-Za-z%µΩ][A-Za-z0-9%µΩ/*^ .]*)?\s*"
 )
-"""A number and a unit. Left to itself pint calculates: to it ``12:30`` is 360, ``010`` is 0 and ``2-1 s`` is a second."""
+"""A number with all of its digits, and a unit. Left to itself pint calculates: to it ``12:30`` is 360, ``010`` is 0 and
+``2-1 s`` is a second."""
 
 
 @cache
@@ -149,7 +150,11 @@ def _quantity(text: str) -> Any:
 
 
 def _spelling(unit: str) -> str:
-    return "dimensionless" if unit == "1" else unit.replace("mm2", "mm**2").replace("cm2", "cm**2")
+    return (
+        "dimensionless"
+        if unit == "1"
+        else f"{'1' * unit.startswith('/')}{unit}".replace("mm2", "mm**2").replace("cm2", "cm**2")
+    )
 
 
 def dimension(unit: str) -> Any:

@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dse.space.errors import DesignError
 from dse.space.units import DEFINITIONS, display, parse, show
@@ -36,6 +38,15 @@ def test_what_is_no_quantity_of_that_unit_is_refused(text: str, unit: str) -> No
 @pytest.mark.parametrize(("value", "unit"), [(104e6, "B"), (2.5e-5, "s"), (12e12, "B/s"), (3.0, "1"), (5e-9, "s")])
 def test_what_is_shown_reads_back(value: float, unit: str) -> None:
     assert parse(show(value, unit, digits=12), unit) == pytest.approx(value)
+
+
+@given(st.floats(1e-6, 1e6), st.sampled_from(["/cm2", " /cm2", "1/cm2", " 1/cm2"]))
+def test_a_number_keeps_its_digits_before_a_unit_that_begins_with_one(number: float, unit: str) -> None:
+    text = f"{number!r}{unit}"
+    if unit == "1/cm2":  # its 1 is the last digit of a number
+        assert parse(text, "1/cm2") == float(f"{number!r}1")
+    else:
+        assert parse(text, "1/cm2") == number
 
 
 def test_an_axis_divisor_and_its_label_agree() -> None:
