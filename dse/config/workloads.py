@@ -110,6 +110,7 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
+    _refuse_lengths({name for name in ("lengths", "prompt", "output") if spec.get(name) is not None})
     decode_at = spec.get("decode_at", "mean")
     if decode_at not in DECODE_AT:
         raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
@@ -124,6 +125,21 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
         for model in models(given.model).values()
         for label, batch in kind(spec, given)
     ]
+
+
+def _refuse_lengths(said: set[str]) -> None:
+    """Refuses one length of a request without the other, and either beside a file that has both."""
+    if "lengths" in said and len(said) > 1:
+        raise DesignError(
+            f"workload.{min(said - {'lengths'})}: nothing reads it beside workload.lengths, whose file has both; leave it out or "
+            "say workload.lengths=null"
+        )
+    if said == {"output"}:
+        raise DesignError(
+            "workload.output: nothing reads it without workload.prompt; say both, or workload.sequence and output_share"
+        )
+    if said == {"prompt"}:
+        raise DesignError("workload.output: missing; say how many tokens follow a prompt, as in workload.output=128")
 
 
 MORE = ("speculation", "routing")

@@ -139,3 +139,17 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
         asked(*words, "mapping.both.sums.ktree_k=3")
     both = "+space.mapping.both.sums.algorithm=choice(ktree,ring)"
     assert asked(*words, both).base.mapping.decode.sums.ktree_k == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("workload.output=128",), "workload.output: nothing reads it without workload.prompt"),
+        (("workload.prompt=512",), "workload.output: missing; say how many tokens follow"),
+        (("study=quickstart", "workload.prompt=512"), "workload.prompt: nothing reads it beside workload.lengths"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        asked(*words)
