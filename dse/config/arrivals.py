@@ -1,5 +1,6 @@
 """When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[st
     Returns:
         Each in words, with times, and the rate of its process; 0 where times are a trace's. [1/s]
     """
+    _refuse_unread(spec)
     if spec["arrivals"] == CLOSED:
         return [(label, some, 0.0) for label, some in populations(served, spec)]
     if spec.get("users") is not None:
@@ -52,6 +54,41 @@ def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[st
         turns = f" in {len(some.begins):,} sessions" if len(some.before) else ""
         found.append((f"{len(some):,} requests{turns} at {at}", some, 0.0 if of_trace else number))
     return found
+
+
+def _refuse_unread(spec: dict[str, Any]) -> None:
+    """Refuses what only other arrivals read."""
+    for name, reader in (("cv", "gamma"), ("scale", "trace")):
+        if spec["arrivals"] != reader and spec.get(name, 1.0) not in (1.0, LARGEST):
+            raise DesignError(
+                f"workload.{name}: arrivals={spec['arrivals']} does not read it; say arrivals={reader}, or leave it out"
+            )
+
+
+GOES_BEFORE = {
+    "trace": ("prompt", "output"),
+    "prompt": ("sequence", "output_share"),
+}
+"""Fields of a workload, and those that nothing reads beside them."""
+
+
+def refuse_typed(spec: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Refuses overrides that nothing reads beside what the workload says; what its file says by default stays unread.
+
+    Args:
+        spec: fields of the workload.
+        words: overrides.
+
+    Raises:
+        DesignError: the first of them, and what to leave out.
+    """
+    pairs = [word.lstrip("+").removeprefix("workload.").partition("=")[::2] for word in words if "workload." in word[:10]]
+    typed = {name for name, value in pairs if value != "null"}
+    for first, others in GOES_BEFORE.items():
+        if spec.get(first) is not None and (unread := [name for name in others if name in typed and name in spec]):
+            raise DesignError(f"workload.{unread[0]}: nothing reads it beside workload.{first}; leave one of them out")
+    if spec.get("arrivals") == "trace" and "rate" in typed and spec.get("rate") != LARGEST:
+        raise DesignError("workload.rate: arrivals=trace has the times of its file; say workload.scale, or other arrivals")
 
 
 def share_kept(spec: dict[str, Any]) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.config import formats
+from dse.config.arrivals import refuse_typed
 from dse.config.expressions import Defined, define
 from dse.config.idle import refuse_host, refuse_idle, refuse_together
 from dse.config.records import NOTES, Source, parsed, record
@@ -84,6 +85,7 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     if config.get("chips"):
         formats.check(bases, knobs, config)
     asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
+    refuse_typed(config["workload"], config.get("overrides", ()))
     refuse_unasked(bases, asked_for, knobs, config, folder)
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)

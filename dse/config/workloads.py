@@ -131,8 +131,8 @@ def _refuse_lengths(said: set[str]) -> None:
     """Refuses one length of a request without the other, and either beside a file that has both."""
     if "lengths" in said and len(said) > 1:
         raise DesignError(
-            f"workload.{min(said - {'lengths'})}: nothing reads it beside workload.lengths, whose file has both; leave it out or "
-            "say workload.lengths=null"
+            f"workload.{min(said - {'lengths'})}: nothing reads it beside workload.lengths, whose file has both; leave it out, "
+            "or say workload.lengths=null"
         )
     if said == {"output"}:
         raise DesignError(

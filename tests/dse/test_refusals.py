@@ -153,3 +153,27 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
 def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(DesignError, match=said):
         asked(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("workload.cv=3",), "workload.cv: arrivals=poisson does not read it; say arrivals=gamma"),
+        (("workload.scale=2",), "workload.scale: arrivals=poisson does not read it; say arrivals=trace"),
+        (("workload.trace={trace}", "workload.prompt=100"), "workload.prompt: nothing reads it beside workload.trace"),
+        (("workload.trace={trace}", "workload.arrivals=trace", "workload.rate='3 Hz'"), "workload.rate: arrivals=trace has"),
+    ],
+    ids=lambda words: words[-1],
+)
+def test_what_other_loads_read_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,prompt,output\n0,100,10\n1,200,20\n")
+    config = compose(["chip=h100", "workload=serving", *(word.format(trace=trace) for word in words)])
+    with pytest.raises(DesignError, match=said):
+        question(config, tmp_path)
+
+
+def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
+    config = compose(["workload.prompt=100", "workload.output=10", "workload.sequence=[20]"])
+    with pytest.raises(DesignError, match="workload.sequence: nothing reads it beside workload.prompt"):
+        question(config, Path())
