@@ -71,6 +71,9 @@ GOES_BEFORE = {
 }
 """Fields of a workload, and those that nothing reads beside them."""
 
+GOES_WITH = {"lengths": ("requests",), "trace": ("shuffle", "ticks")}
+"""The same, and those that nothing reads without them, where a workload has such a field."""
+
 
 def refuse_typed(spec: Mapping[str, Any], words: Sequence[str]) -> None:
     """Refuses overrides that nothing reads beside what the workload says; what its file says by default stays unread.
@@ -87,6 +90,9 @@ def refuse_typed(spec: Mapping[str, Any], words: Sequence[str]) -> None:
     for first, others in GOES_BEFORE.items():
         if spec.get(first) is not None and (unread := [name for name in others if name in typed and name in spec]):
             raise DesignError(f"workload.{unread[0]}: nothing reads it beside workload.{first}; leave one of them out")
+    for file, others in GOES_WITH.items():
+        if file in spec and spec[file] is None and (unread := [name for name in others if name in typed]):
+            raise DesignError(f"workload.{unread[0]}: of a file only; say workload.{file}, or leave it out")
     if spec.get("arrivals") == "trace" and "rate" in typed and spec.get("rate") != LARGEST:
         raise DesignError("workload.rate: arrivals=trace has the times of its file; say workload.scale, or other arrivals")
 

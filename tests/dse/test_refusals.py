@@ -159,6 +159,7 @@ def test_one_length_of_a_request_without_the_other_is_refused(words: tuple[str, 
     ("words", "said"),
     [
         (("workload.cv=3",), "workload.cv: arrivals=poisson does not read it; say arrivals=gamma"),
+        (("workload.shuffle=true",), "workload.shuffle: of a file only; say workload.trace"),
         (("workload.scale=2",), "workload.scale: arrivals=poisson does not read it; say arrivals=trace"),
         (("workload.trace={trace}", "workload.prompt=100"), "workload.prompt: nothing reads it beside workload.trace"),
         (("workload.trace={trace}", "workload.arrivals=trace", "workload.rate='3 Hz'"), "workload.rate: arrivals=trace has"),
@@ -175,5 +176,5 @@ def test_what_other_loads_read_is_refused(words: tuple[str, ...], said: str, tmp
 
 def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
     config = compose(["workload.prompt=100", "workload.output=10", "workload.sequence=[20]"])
-    with pytest.raises(DesignError, match="workload.sequence: nothing reads it beside workload.prompt"):
+    with pytest.raises(DesignError, match=r"workload\.sequence: nothing reads it beside workload\.prompt"):
         question(config, Path())
