@@ -30,6 +30,7 @@ from dse.evaluators.serving.loop import UNBOUNDED
 from dse.space.beside import unread as beside
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, matching, replaced
+from dse.space.kinds import asked as kind_of
 from dse.space.knobs import Space
 from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.units import show
@@ -313,13 +314,14 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     config = compose(words, trust=trust)
     if config["fidelity"] != "closed":
         raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
+    if kind_of(config["workload"]) is not Load:
+        raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
     usual = question({**config, "space": {}}, folder_of(config))
     if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
         words.append(f"space={SPACES.get(software_of(usual.base.mapping), 'capacity')}")
         config = compose(words, trust=trust)
     load = usual.workload.cases[0]
-    if not isinstance(load, Load):
-        raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
+    assert isinstance(load, Load)
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
     if not math.isfinite(load.requests.rate):

@@ -65,13 +65,13 @@ def _refuse_unread(spec: dict[str, Any]) -> None:
             )
 
 
-GOES_BEFORE = {
+GOES_BEFORE: dict[str, tuple[str, ...]] = {
     "trace": ("prompt", "output"),
     "prompt": ("sequence", "output_share"),
 }
 """Fields of a workload, and those that nothing reads beside them."""
 
-GOES_WITH = {"lengths": ("requests",), "trace": ("shuffle", "ticks")}
+GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("shuffle", "ticks")}
 """The same, and those that nothing reads without them, where a workload has such a field."""
 
 

@@ -49,7 +49,7 @@ def why(ran: Loaded) -> Why:
 
 LINES = [
     ["chip=npu_dse", "workload.batch=[1,8]"],
-    ["chip=a100", "mapping.both.tp=4", "workload.batch=[2]", "workload.output=[16]"],
+    ["chip=a100", "mapping.both.tp=4", "workload.batch=[2]", "workload.prompt=[300]", "workload.output=[16]"],
     ["chip=npu64", "model=qwen3_1b7", "workload.batch=[4]"],
     ["chip=wse2", "workload=gemm", "workload.shapes=[512x512x512]", "mapping.rows=64"],
     ["chip=tile32", "workload=attention"],

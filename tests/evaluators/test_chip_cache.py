@@ -103,7 +103,8 @@ def test_rows_add_up_to_the_latency(model: str) -> None:
 
 
 def test_a_batch_is_its_designs_one_by_one() -> None:
-    rng, of = np.random.default_rng(6), question("qwen3_1b7", PART, "workload.batch=[8]", "workload.output=4")
+    rng = np.random.default_rng(6)
+    of = question("qwen3_1b7", PART, "workload.batch=[8]", "workload.prompt=300", "workload.output=4")
     designs = [
         replaced(of.base, {"chip.l2.size": 10 ** rng.uniform(7, 10.5), "chip.l2.bandwidth": 10 ** rng.uniform(12, 14)})
         for _ in range(8)
