@@ -249,8 +249,9 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = parts_of(config["choices"]), other_parts(config["choices"])
     what = called(config["workload"])
-    made = Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, what)
-    return replace(made, parts=parts, others=others)
+    return Evaluation(
+        design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, what, parts=parts, others=others
+    )
 
 
 def shown(name: str, value: float) -> str:

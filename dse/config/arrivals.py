@@ -69,10 +69,10 @@ GOES_BEFORE: dict[str, tuple[str, ...]] = {
     "trace": ("prompt", "output"),
     "prompt": ("sequence", "output_share"),
 }
-"""Fields of a workload, and those that nothing reads beside them."""
+"""Fields of a workload, and the fields that nothing reads where they are said."""
 
 GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("shuffle", "ticks")}
-"""The same, and those that nothing reads without them, where a workload has such a field."""
+"""Files of requests, and the fields that nothing reads where no such file is said."""
 
 
 def refuse_typed(spec: Mapping[str, Any], words: Sequence[str]) -> None:

@@ -114,3 +114,16 @@ def test_a_batch_is_its_singles(name: str, placement: str) -> None:
 def test_every_core_of_a_group_is_in_its_place_once(placement: str, cores: int, divided: bool) -> None:
     of = placed(placement, cores, divided=divided)
     assert len(set(zip(of.row.ravel().tolist(), of.col.ravel().tolist(), strict=True))) == cores
+
+
+@pytest.mark.parametrize("cores", [8, 16, 32, 64])
+def test_columns_of_a_grid_on_a_ring_go_no_further_than_by_the_other_numbering(cores: int) -> None:
+    """The second line runs on around the ring or starts below the first, whichever has the shorter longest hop of a column."""
+
+    def longest(row: np.ndarray, col: np.ndarray) -> int:
+        return int(max((abs(row - np.roll(row, -1, 0)) + abs(col - np.roll(col, -1, 0))).flat))
+
+    of = placed("ring", cores, divided=True)
+    flat, line = of.col.reshape(-1), cores // 2
+    other = np.concatenate([flat[:line], flat[line:][::-1]]).reshape(of.col.shape)
+    assert longest(of.row, of.col) <= longest(of.row, other)
