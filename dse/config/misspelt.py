@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
 from dse.config.records import CONSTANT, alike, inner
@@ -17,6 +18,12 @@ ROOTS: dict[str, type] = {"chip": Chip, "mapping": Mapping}
 
 SPLITS = ("pp", "ep", "dp")
 """Ways to divide a model that dies of one box do not have."""
+
+DEVICES = "mapping.both.tp says over how many a model is divided (in boxes pp, ep and dp too); dse capacity takes devices=N"
+"""Where people say how many devices there are."""
+
+NAMED = 4
+"""Addresses at most that a refusal names for one that is too short."""
 
 
 def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], dict[str, Any]]) -> str:
@@ -82,6 +89,12 @@ def _unlike(overrides: Sequence[str], config: dict[str, Any]) -> str:
 def _misspelt(address: str, config: dict[str, Any]) -> str:
     """What to write for an address that a configuration does not have."""
     *path, last = address.split(".")
+    if address == "devices":
+        return f"config: no field 'devices'; {DEVICES}"
+    elsewhere = len(path) == 1 and path[0] in config and not get_close_matches(last, config[path[0]], cutoff=0.75)
+    ends = (address, last) if elsewhere else (address,)
+    if longer := next(filter(None, (_ending(end, config, address) for end in ends)), None):
+        return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
     at: Any = config
     for depth, part in enumerate(path):
         if not isinstance(at, dict) or part not in at:
@@ -98,6 +111,22 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
         pooled = path[:1] == ["mapping"] and last in SPLITS and config["chip"].get("network")
         return f"{'.'.join(path) or 'config'}: no field {address!r}; {BOXES if pooled else nearest(last, at)}"
     return f"no field {address!r}; {'.'.join(path)} is a value"
+
+
+def _ending(end: str, config: dict[str, Any], typed: str) -> list[str]:
+    """A few addresses of a configuration that end so, but for the one that was typed."""
+    return [known for known in _addresses(config) if known.endswith(f".{end}") and known != typed][:NAMED]
+
+
+def _addresses(node: Any, above: str = "") -> list[str]:
+    """All addresses of a configuration, those of groups of fields too; of a mapping's phases, those of both."""
+    if not isinstance(node, dict) or set(node) <= CONSTANT:
+        return []
+    within = {f"{above}{name}": below for name, below in node.items()}
+    both = {
+        name.replace("mapping.prefill", "mapping.both"): below for name, below in within.items() if name != "mapping.decode"
+    }
+    return [name for address, below in both.items() for name in (address, *_addresses(below, f"{address}."))]
 
 
 def _left_out(path: Sequence[str], last: str, config: dict[str, Any]) -> bool:
