@@ -19,8 +19,9 @@ from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.waits import others
 from dse.space.elementwise import Array
 
-DOUBLINGS, HALVINGS = 40, 44
-"""Of the length of an iteration, until it is long enough; and of the bracket between too short and long enough."""
+DOUBLINGS, STEPS, EXACT = 40, 60, 1e-13
+"""Of the length of an iteration, until it is long enough; and steps at most that narrow the bracket between too short and long
+enough, to such a share of it."""
 
 STATION = np.dtype(
     [
@@ -320,9 +321,50 @@ def crowded(price, of, load, prompts, period):
 
 @released
 def longer(price, of, load, prompts, rate, period, found):
-    """Whether iterations take longer than a period; a rate of 0 is that of full lanes."""
+    """By how much longer than a period iterations take; a rate of 0 is that of full lanes. [s]"""
     lane = rate / (of.instances * of.stages) if rate > 0 else crowded(price, of, load, prompts, period)
-    return iterated(price, of, load, prompts, lane, period, rate == 0, found) > period
+    return iterated(price, of, load, prompts, lane, period, rate == 0, found) - period
+
+
+@released
+def met_by(price, of, load, prompts, rate, found):
+    """The least period found that is as long as its iterations; arguments as in `balanced`. [s]
+
+    Doubled until it is long enough; then between too short and long enough by inverse quadratic interpolation through the
+    last three points where these lie on a curve that allows it, else by halving ([chandrupatla1997]).
+    """
+    low = decoded(price, of, load, 1.0, spilled(of, 1.0))
+    over = longer(price, of, load, prompts, rate, low, found)
+    if over <= 0:
+        return low
+    high, under = low, over
+    for _ in range(DOUBLINGS):
+        low, over = high, under
+        high = 2 * low
+        under = longer(price, of, load, prompts, rate, high, found)
+        if under <= 0:
+            break
+    # a is the newest point, b is on the other side, c was a's or b's place before
+    a, fa, b, fb, share = high, under, low, over, 0.5
+    for _ in range(STEPS):
+        middle = a + share * (b - a)
+        fm = longer(price, of, load, prompts, rate, middle, found)
+        if (fm > 0) == (fa > 0):
+            c, fc = a, fa
+        else:
+            c, fc, b, fb = b, fb, a, fa
+        a, fa = middle, fm
+        width = abs(b - a)
+        if fm == 0 or width <= EXACT * max(a, b):
+            break
+        share = 0.5
+        if fb != fc and fa != fb and fa != fc:
+            xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
+            if phi * phi < xi and (1 - phi) * (1 - phi) < 1 - xi:
+                share = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
+        least = EXACT / 2 * max(a, b) / width
+        share = min(max(share, least), 1 - least)
+    return a if fa <= 0 else b
 
 
 @released
@@ -334,17 +376,7 @@ def balanced(price, of, load, prompts, rate, found):
         found.rate = rate if rate > 0 else lanes / (prompts[0] * max(1.0, of.share * of.stages))
         found.held = found.rate / lanes * prompts[0]
         return
-    low = high = decoded(price, of, load, 1.0, spilled(of, 1.0))
-    for _ in range(DOUBLINGS):
-        if not longer(price, of, load, prompts, rate, high, found):
-            break
-        low, high = high, 2 * high
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if longer(price, of, load, prompts, rate, middle, found):
-            low = middle
-        else:
-            high = middle
+    high = met_by(price, of, load, prompts, rate, found)
     longer(price, of, load, prompts, rate, high, found)
     found.period = high
     found.rate = rate if rate > 0 else lanes * crowded(price, of, load, prompts, high)

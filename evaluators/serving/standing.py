@@ -114,11 +114,15 @@ def station(pool: Pool, requests: Requests, *, prefills: bool, decodes: bool) ->
     )  # fmt: skip
 
 
+Tables = tuple[Array, Array]
+"""Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
+
+
 def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf) -> Array:
     """Deployments that serve the same requests, in the steady state.
 
     Args:
-        of: those whose pools have the same prices are solved together.
+        of: any.
         requests: with times.
         bound: of the time to first token. [s]
 
@@ -128,43 +132,35 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
-    known: dict[tuple[Any, ...], int] = {}
-    kinds = list[Array]()
+    one = np.zeros(1, int)
+    return np.concatenate(
+        [stood([some], one, [(pool.price.table[None], one) for pool in some.pools], requests, bound) for some in of]
+    )
 
-    def stood(pools: Sequence[Pool], *, prefills: bool, decodes: bool) -> Array:
-        which = []
-        for pool in pools:
-            kind = pool.memory, pool.policy, pool.instances, pool.shares, pool.batch, prefills, decodes
-            if kind not in known:
-                known[kind] = len(kinds)
-                kinds.append(station(pool, requests, prefills=prefills, decodes=decodes))
-            which.append(known[kind])
-        return np.asarray(np.concatenate(kinds)[which])
 
-    for place, one in enumerate(of):
+def stood(
+    kinds: Sequence[Deployment], which: Array, tables: Sequence[Tables], requests: Requests, bound: float = math.inf
+) -> Array:
+    """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
+
+    Args:
+        kinds: that designs are of; what tables their prices have does not count.
+        which: of them each design is, shape (designs,).
+        tables: of each pool, those of the designs.
+        requests, bound: as in `standing`.
+    """
+    load, apart = mix(requests), len(kinds[0].pools) == 2
+    for one in kinds:
         if why := refused(one.pools, requests):
             raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
-        groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:3]), []).append(place)
-    for places in groups.values():
-        some, apart = [of[place] for place in places], len(of[places[0]].pools) == 2
-        first = stood([one.pools[0] for one in some], prefills=True, decodes=not apart)
-        last = stood([one.pools[-1] for one in some], prefills=False, decodes=True) if apart else first
-        sent = np.array([sending(one.transfer, load) for one in some])
-        here = records(STANDING, len(some))
-        room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
-        tables = tuple(_tables([one.pools[end].price.table for one in some]) for end in (0, -1))
-        solve(some[0].pools[0].price, some[0].pools[-1].price, tables, apart, first, last, sent, load, bound, room, here)
-        found[places] = here
+    first = np.concatenate([station(one.pools[0], requests, prefills=True, decodes=not apart) for one in kinds])[which]
+    last = np.concatenate([station(one.pools[-1], requests, prefills=not apart, decodes=True) for one in kinds])[which]
+    sent = np.array([sending(one.transfer, load) for one in kinds])[which]
+    found = records(STANDING, len(which))
+    room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
+    ends, priced = (tables[0], tables[-1]), kinds[0].pools
+    solve(priced[0].price, priced[-1].price, ends, apart, first, last, sent, load, bound, room, found)
     return found
-
-
-def _tables(several: Sequence[Array]) -> tuple[Array, Array]:
-    """Tables that differ, shape (tables, points), and which of them each one is."""
-    places: dict[int, int] = {}
-    which = np.array([places.setdefault(id(table), len(places)) for table in several])
-    distinct = dict(zip(map(id, several), several, strict=True))
-    return np.stack(list(distinct.values())), which
 
 
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:

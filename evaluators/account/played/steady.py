@@ -15,7 +15,7 @@ from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.played.served import Mean
 from dse.evaluators.serving.loop import Deployment
 from dse.evaluators.serving.measures import Slo
-from dse.evaluators.serving.standing import measured, standing
+from dse.evaluators.serving.standing import measured, mix, standing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
@@ -27,30 +27,39 @@ STEADY = "steady"
 PRICES = "closed"
 """Whose prices it takes."""
 
-POINTS = 7
-"""Of each axis of a table of prices: ends, one, and others evenly between them in the order of the loop's."""
+TURNS = (64.0, 1024.0)
+"""Tokens between which iterations of prompts turn from waiting for weights to waiting for engines: there points are closer."""
+
+RATIO = 4.0
+"""Of a point of a table to the one before it."""
 
 
-def coarse(axes: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
-    """Fewer points of the same axes: between them prices are multilinear."""
+def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[Array]]:
+    """Points of a table of prices for the steady state of a load, of the largest counts as in `price.spread`.
 
-    def found(*largest: int) -> list[Array]:
-        return [thinned(values) for values in axes(*largest)]
+    Fewer than the loop's, between which prices are multilinear, and of what decodes read the one that they read in the mean.
+    What the largest counts are moves no point, so that designs which differ in them come to the same.
+    """
+    context = max(1.0, mix(load.requests).context)
+
+    def found(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
+        spilled = axes(prefill_tokens, prefill_context, decode_requests, decode_context)[-1]
+        tokens = risen(prefill_tokens, 16.0, between=TURNS)
+        return [tokens, risen(prefill_context, 64.0), risen(decode_requests, RATIO), np.array([context]), spilled]
 
     return found
 
 
-def thinned(values: Array) -> Array:
-    """At most `POINTS` values of an axis: the first two, the last, and what lies evenly between.
+def risen(largest: float, start: float, between: tuple[float, float] = (0.0, 0.0)) -> Array:
+    """Nothing, one, and values in equal ratios up to the largest or just beyond it; twice as many in some range.
 
-    >>> thinned(np.arange(20.0)).tolist()
-    [0.0, 1.0, 5.0, 8.0, 12.0, 15.0, 19.0]
+    >>> risen(100, 64.0).tolist(), risen(5, 4.0).tolist(), risen(300, 16.0, between=(64.0, 1024.0)).tolist()
+    ([0.0, 1.0, 64.0, 256.0], [0.0, 1.0, 4.0, 16.0], [0.0, 1.0, 16.0, 64.0, 128.0, 256.0, 512.0])
     """
-    if len(values) <= POINTS:
-        return values
-    return np.asarray(
-        values[np.unique(np.concatenate([[0], np.rint(np.linspace(1, len(values) - 1, POINTS - 1))])).astype(int)]
-    )
+    found = [0.0, 1.0, start]
+    while found[-1] < largest:
+        found.append(found[-1] * (RATIO**0.5 if between[0] <= found[-1] < between[1] else RATIO))
+    return np.array(found)
 
 
 def refuse(load: Load) -> None:

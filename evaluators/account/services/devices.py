@@ -39,7 +39,7 @@ from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
 
-TOGETHER = True
+TOGETHER = ("mapping.serving.instances", "mapping.serving.batch")
 
 
 def limits(design: Design, load: Load) -> list[Limit]:
