@@ -22,7 +22,7 @@ from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, Pricing, points
 from dse.evaluators.serving.price import several as several_prices
 from dse.evaluators.serving.priced import interpolated
-from dse.evaluators.serving.standing import measured, stood
+from dse.evaluators.serving.standing import stood
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
@@ -159,7 +159,7 @@ def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:
 
 def _worth(found: Array, load: Load, die: Any, system: Any) -> dict[str, Array]:
     """Metrics of records of the steady state, shape (designs,)."""
-    values: dict[str, Array] = measured(found, load.requests, Slo(load.ttft, load.tpot))
+    values: dict[str, Array] = steady.measured(found, load.requests, Slo(load.ttft, load.tpot))
     areas = per_area(values["throughput"], np.nan, die, system)
     return values | {name: area for name, area in areas.items() if not np.isnan(area).all()}
 

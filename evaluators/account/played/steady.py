@@ -14,8 +14,8 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.played.served import Mean
 from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.measures import Slo
-from dse.evaluators.serving.standing import measured, mix, standing
+from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
+from dse.evaluators.serving.standing import mix, standing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
@@ -27,8 +27,9 @@ STEADY = "steady"
 PRICES = "closed"
 """Whose prices it takes."""
 
-TURNS = (64.0, 1024.0)
-"""Tokens between which iterations of prompts turn from waiting for weights to waiting for engines: there points are closer."""
+TURNS, FEW_ROWS = (64.0, 1024.0), (1.0, 16.0)
+"""Tokens of prompts between which iterations turn from waiting for weights to waiting for engines, and decodes of which engines
+take as many rows at a time as they have: there points are closer."""
 
 RATIO = 4.0
 """Of a point of a table to the one before it."""
@@ -45,7 +46,13 @@ def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[A
     def found(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
         spilled = axes(prefill_tokens, prefill_context, decode_requests, decode_context)[-1]
         tokens = risen(prefill_tokens, 16.0, between=TURNS)
-        return [tokens, risen(prefill_context, 64.0), risen(decode_requests, RATIO), np.array([context]), spilled]
+        return [
+            tokens,
+            risen(prefill_context, 64.0),
+            risen(decode_requests, 2.0, between=FEW_ROWS),
+            np.array([context]),
+            spilled,
+        ]
 
     return found
 
@@ -108,6 +115,45 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
         for pool in means(found, load.requests, len(of.pools))
     ]
     return Steady(values, made, float(found["span"]))
+
+
+def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, Any]:
+    """Metrics as the loop names them, as far as the steady state says them.
+
+    Args:
+        found: records of `STANDING`, of any shape.
+        requests, slo: what is served, and what must be kept.
+
+    Returns:
+        By metric, in the shape of the records.
+    """
+    load, span, many = requests.rate / found["saturated"], found["span"], len(requests)
+    good = found["within"] * (found["tpot"] <= slo.tpot)
+    latency = found["ttft"] + float(requests.output.mean() - 1) * found["tpot"]
+    values = {
+        "throughput": float(requests.output.sum()) / span,
+        "request_throughput": many / span,
+        "goodput": good * many / span,
+        "slo_attainment": good,
+        **{name: found[name] for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "tbt_p99")},
+        "latency": latency,
+        "queue_delay": found["wait"],
+        "offered_load": load,
+        "load_verdict": _verdict(load, found, requests),
+        "prefill_busy": found["prefill_busy"],
+        "decode_busy": found["decode_busy"],
+    }
+    nobody = dict.fromkeys(("tpot", "tbt_p99"), np.nan + 0 * span)
+    return values if (requests.output > 1).any() else values | nobody
+
+
+def _verdict(load: Any, found: Any, requests: Requests) -> Any:
+    """Place in `VERDICTS`, as `measures.verdict` has it, but for the growth of queues, which is of a run."""
+    quick = found["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * found["period"]
+    brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < SHORT * quick)
+    over, short, backlogged, stable = map(VERDICTS.index, ("overloaded", "too short to say", "backlogged", "stable"))
+    known = [(load > 1) & (len(requests) >= FEW), brief, load > 1, load > NEAR]
+    return np.select(known, [over, short, over, backlogged], stable) * 1.0
 
 
 def far(means: Sequence[Sequence[Mean]]) -> float:
