@@ -304,7 +304,7 @@ class Space:
         for knob in self._order():
             if knob.words:
                 code = code * (len(knob.values) + 1) + columns[knob.address] + 1
-            elif self._apart(knob) or (knob.address.startswith("mapping.") and size >= GROUP_ROWS * len(knob.values)):
+            elif self._apart(knob) or (self._divides(knob) and size >= GROUP_ROWS * len(knob.values)):
                 place = np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), columns[knob.address])
                 code = code * (len(knob.values) + 1) + place
         groups = []
@@ -386,8 +386,11 @@ class Space:
 
     def _shapes(self, knob: Choice) -> bool:
         """Whether shapes may depend on a knob: of the mapping, or a count of things."""
-        counts = "whole" in self.spec(knob.address).metadata
-        return counts or knob.address.startswith("mapping.")
+        return self._divides(knob) or (knob.address.startswith("chip.") and "whole" in self.spec(knob.address).metadata)
+
+    def _divides(self, knob: Choice) -> bool:
+        """Whether a knob says how operators are divided: of the mapping, but not of what instances take requests."""
+        return knob.address.startswith("mapping.") and not knob.address.startswith("mapping.serving.")
 
     def _order(self) -> Sequence[Choice]:
         knobs = [knob for knob in self.knobs if isinstance(knob, Choice)]

@@ -24,7 +24,7 @@ from dse.evaluators.account.services import Done, several
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.measures import OfClass, OfTurns, grouped
-from dse.evaluators.serving.policy import policies
+from dse.evaluators.serving.policy import rules
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
 from dse.space.later import asked, now
@@ -88,8 +88,9 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
     service = service_of(design)
-    if fidelity == STEADY and getattr(service, "TOGETHER", False):
-        return served.judged(design, workload, _limits, partial(balanced.metrics, service), balanced.alike)
+    if fidelity == STEADY and hasattr(service, "TOGETHER"):
+        alike = partial(balanced.alike, together=service.TOGETHER)
+        return served.judged(design, workload, _limits, partial(balanced.metrics, service), alike)
     metrics = getattr(service, "metrics", _metrics)
     return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
 
@@ -177,7 +178,8 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         of, state = _steady(design, load)
         devices = {"devices": float(service.devices(design))}
         made: Done = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
-        fullest = peak.of_means(state.means, of.pools, len(load.requests))
+        shares, instances = zip(*((pool.shares, pool.instances) for pool in of.pools), strict=True)
+        fullest = peak.of_means(state.means, shares, instances, len(load.requests))
         most = partial(_peak, service, design, load, steady.PRICES, fullest)
         spent: dict[str, float] = service.used(design, load, made, state.span, steady.PRICES, most)
         return state.values | spent | devices
@@ -259,7 +261,7 @@ def pools_of(design: Design, load: Load, fidelity: str, *, checked: bool = True)
             rule,
             batch,
             served.longest(load) + 1,
-            spread=steady.coarse(of.axes) if fidelity == STEADY else of.axes,
+            spread=steady.coarse(of.axes, load) if fidelity == STEADY else of.axes,
             checks=of.checks * checked,
             key=of.key,
         )
@@ -296,7 +298,7 @@ def _limits(design: Design, load: Load) -> list[Limit]:
         found = [*found, Limit("mapping.serving.prefix", float(serving.prefix), 0.0, "1")]
         if len(load.requests.hashes):
             found.append(divides("mapping.serving.block", float(serving.block), float(load.requests.block)))
-    if load.guesses and (rule := policies(serving)[-1][0]).chunked:
+    if load.guesses and (rule := rules(serving)[-1]).chunked:
         found = [*found, Limit("mapping.serving.tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
     # pipelines of tiles have neither; what breaks a limit already has no instances
     asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))

@@ -19,8 +19,9 @@ from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.waits import others
 from dse.space.elementwise import Array
 
-DOUBLINGS, HALVINGS = 40, 44
-"""Of the length of an iteration, until it is long enough; and of the bracket between too short and long enough."""
+DOUBLINGS, STEPS, EXACT = 40, 60, 1e-13
+"""Of the length of an iteration, until it is long enough; and steps at most that narrow the bracket between too short and long
+enough, to such a share of it."""
 
 STATION = np.dtype(
     [
@@ -40,15 +41,22 @@ STATION = np.dtype(
 )  # fmt: skip
 """A pool as the balance sees it; policies as `policy.Policy` says."""
 
-BALANCE = np.dtype([(name, "f8") for name in ("period", "decodes", "prefill", "held", "rate")])
+BALANCE = np.dtype([(name, "f8") for name in ("period", "decodes", "prefill", "held", "rate", "drain")])
 """What balances: an iteration of decodes with its share of prompts [s], requests that decode in the lane of one of them, itself
-included; a prompt from its first chunk to its first token, the mean [s]; requests of a lane; and the pool's rate [1/s]."""
+included; a prompt from its first chunk to its first token, the mean [s]; requests of a lane; the pool's rate [1/s]; and an
+iteration after the last arrival, until the last token [s]."""
 
 NINETY_NINE = 2.326
 """Standard deviations above the mean that 99 % of a normal distribution are below."""
 
 MANY = 64.0
 """Requests of an instance from which on it is no matter where in a turn a prompt comes."""
+
+ROUNDS = 4
+"""Times that the length of a round with chunks is worked out from how many it has."""
+
+NONE = 1e-9
+"""Share that is none."""
 
 TINY = 1e-12
 """Of the likeliest term of a sum, what is left out."""
@@ -220,13 +228,60 @@ def iterated(price, of, load, prompts, lane, period, full, found):
     if own > 0:
         chunk = beside(price, of, load, prompts, here, share)
         if of.mixed:
-            # lanes of a pipeline go round together: where any of them has a chunk, all are as long as that
-            step += max(own, 1 - math.exp(-of.stages * own)) * chunk
+            step = step + own * chunk if of.stages == 1 else together(of, lane * count, step, chunk, here)
         else:
             # a lane has its own prompts beside its decodes; those behind another's pass with it, and end when it does
             behind = 1 - math.exp(-(of.stages - 1) * own)
             step += max(crowd * own * chunk, own * chunk + behind * max(0.0, chunk - decode))
     return step
+
+
+@released
+def together(of, chunks, step, chunk, decodes):
+    """The mean round of a pipeline whose lanes go round together: where any of them has chunks, all are as long as it. [s]
+
+    Chunks come at random while rounds have some, which are longer: a round has some for 1 - exp(-L c u) of the time, with c
+    chunks a second in each of L lanes and u such a round. It is as long as the lane that has most of them takes through all
+    stages, and as all lanes take in the slowest stage:
+
+        u = max(step / crowd + E max chunk, step + share L c u chunk)
+
+    Args:
+        of: a record of `STATION`.
+        chunks: that come to a lane. [1/s]
+        step: a round of decodes alone. [s]
+        chunk: what a chunk adds to a lane's iteration. [s]
+        decodes: of a lane beside chunks.
+    """
+    most, crowd = chunks_at_once(of, decodes), max(1.0, of.share * of.stages)
+    some, round_ = 1.0, max(step, step / crowd + chunk)
+    for _ in range(ROUNDS):
+        own = min(chunks * round_, most)
+        some = 1 - math.exp(-of.stages * own)
+        if some <= 0:
+            return step
+        each = deepest(own, of.stages, most) / some
+        round_ = max(step / crowd + each * chunk, step + of.share * of.stages * own * chunk)
+    return 1 / (some / round_ + (1 - some) / step)
+
+
+@released
+def deepest(mean, lanes, most):
+    """Of Poisson variables alike, one a lane, the largest in the mean; none exceeds `most`.
+
+    >>> deepest(0.5, 1.0, 1.0) == 1 - math.exp(-0.5), round(deepest(0.5, 1.0, math.inf), 6), round(deepest(0.5, 16.0, 4.0), 2)
+    (True, 0.5, 1.99)
+    """
+    found, number, term, below = 0.0, 0.0, math.exp(-mean), 0.0
+    while number < most:
+        below += term
+        more = 1 - min(below, 1.0) ** lanes
+        if more < NONE:
+            break
+        found += more
+        number += 1
+        term *= mean / number
+    return found
 
 
 @released
@@ -320,9 +375,50 @@ def crowded(price, of, load, prompts, period):
 
 @released
 def longer(price, of, load, prompts, rate, period, found):
-    """Whether iterations take longer than a period; a rate of 0 is that of full lanes."""
+    """By how much longer than a period iterations take; a rate of 0 is that of full lanes. [s]"""
     lane = rate / (of.instances * of.stages) if rate > 0 else crowded(price, of, load, prompts, period)
-    return iterated(price, of, load, prompts, lane, period, rate == 0, found) > period
+    return iterated(price, of, load, prompts, lane, period, rate == 0, found) - period
+
+
+@released
+def met_by(price, of, load, prompts, rate, found):
+    """The least period found that is as long as its iterations; arguments as in `balanced`. [s]
+
+    Doubled until it is long enough; then between too short and long enough by inverse quadratic interpolation through the
+    last three points where these lie on a curve that allows it, else by halving ([chandrupatla1997]).
+    """
+    low = decoded(price, of, load, 1.0, spilled(of, 1.0))
+    over = longer(price, of, load, prompts, rate, low, found)
+    if over <= 0:
+        return low
+    high, under = low, over
+    for _ in range(DOUBLINGS):
+        low, over = high, under
+        high = 2 * low
+        under = longer(price, of, load, prompts, rate, high, found)
+        if under <= 0:
+            break
+    # a is the newest point, b is on the other side, c was a's or b's place before
+    a, fa, b, fb, share = high, under, low, over, 0.5
+    for _ in range(STEPS):
+        middle = a + share * (b - a)
+        fm = longer(price, of, load, prompts, rate, middle, found)
+        if (fm > 0) == (fa > 0):
+            c, fc = a, fa
+        else:
+            c, fc, b, fb = b, fb, a, fa
+        a, fa = middle, fm
+        width = abs(b - a)
+        if fm == 0 or width <= EXACT * max(a, b):
+            break
+        share = 0.5
+        if fb != fc and fa != fb and fa != fc:
+            xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
+            if phi * phi < xi and (1 - phi) * (1 - phi) < 1 - xi:
+                share = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
+        least = EXACT / 2 * max(a, b) / width
+        share = min(max(share, least), 1 - least)
+    return a if fa <= 0 else b
 
 
 @released
@@ -330,21 +426,15 @@ def balanced(price, of, load, prompts, rate, found):
     """The balance of a pool in `found`: at a rate below saturation, or, for a rate of 0, where some always wait."""
     lanes = of.instances * of.stages
     if not of.decodes:
-        found.period, found.decodes, found.prefill = 0.0, 0.0, prompts[0]
+        found.period, found.decodes, found.prefill, found.drain = 0.0, 0.0, prompts[0], 0.0
         found.rate = rate if rate > 0 else lanes / (prompts[0] * max(1.0, of.share * of.stages))
         found.held = found.rate / lanes * prompts[0]
         return
-    low = high = decoded(price, of, load, 1.0, spilled(of, 1.0))
-    for _ in range(DOUBLINGS):
-        if not longer(price, of, load, prompts, rate, high, found):
-            break
-        low, high = high, 2 * high
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if longer(price, of, load, prompts, rate, middle, found):
-            low = middle
-        else:
-            high = middle
+    high = met_by(price, of, load, prompts, rate, found)
     longer(price, of, load, prompts, rate, high, found)
     found.period = high
+    # nobody prefills any more, and half of those that were there still decode, in the mean over the time that the last one takes
+    left, held = max(1.0, found.decodes / 2), found.held / 2
+    crowd = max(1.0, of.share * min(of.stages, held * of.stages))
+    found.drain = min(high, crowd * decoded(price, of, load, left, spilled(of, max(held, left))))
     found.rate = rate if rate > 0 else lanes * crowded(price, of, load, prompts, high)

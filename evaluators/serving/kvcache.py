@@ -45,6 +45,11 @@ class Room(NamedTuple):
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
 
     @property
+    def each(self) -> tuple[Any, ...]:
+        """Bytes of all kinds."""
+        return self.growing, self.fixed, *(nbytes for _, nbytes in self.windows)
+
+    @property
     def position(self) -> Any:
         """Of a position, in all layers that keep some. [B]"""
         return self.growing + sum(nbytes for _, nbytes in self.windows)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.serving.loop import Deployment, Served
+from dse.evaluators.serving.standing import refused, standing
 from dse.evaluators.serving.steady import steady
 from dse.space.elementwise import Array
 from dse.space.requests import Requests
@@ -36,7 +37,7 @@ NEAR = 0.95
 """Load above which waiting grows with every further request."""
 
 CLEAR = 0.5
-"""Load by the steady state's estimate up to which no closed loop is played: the loop's is 0.9 to 1.4 times it."""
+"""Load by the steady state's estimate up to which no closed loop is played."""
 
 SHORT = 3.0
 """Times that requests must come as long as one takes, for anything to be said of a load that goes on."""
@@ -263,10 +264,17 @@ def offered_load(served: Served) -> float:
     if served.never or not np.isfinite(requests.rate):
         return float("inf")
     of = served.deployment
-    estimate = steady(of, requests, tpot=float("inf")).rate
+    estimate = _estimated(of, requests)
     if estimate and requests.rate < CLEAR * estimate:
         return requests.rate / estimate
     return requests.rate / saturated(of, requests)
+
+
+def _estimated(of: Deployment, requests: Requests) -> float:
+    """What instances serve where some always wait, by their steady state; where it has none, with no regard to queues. [1/s]"""
+    if refused(of.pools, requests):
+        return steady(of, requests, tpot=float("inf")).rate
+    return float(standing([of], requests)[0]["saturated"])
 
 
 def saturated(of: Deployment, requests: Requests) -> float:

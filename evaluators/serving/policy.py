@@ -85,13 +85,19 @@ def policy(name: str, **changes: object) -> Policy:
 
 def policies(serving: Serving) -> tuple[tuple[Policy, int], ...]:
     """Of each pool of instances, with the most requests of an iteration: those that only prefill, if any, have their own."""
+    batches = int(serving.prefill_batch or serving.batch), int(serving.batch)
+    found = rules(serving)
+    return tuple(zip(found, batches[-len(found) :], strict=True))
+
+
+def rules(serving: Serving) -> tuple[Policy, ...]:
+    """Of each pool of instances."""
     changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
-    every = _admitting(policy(serving.policy, **changes), serving), int(serving.batch)
+    every = _admitting(policy(serving.policy, **changes), serving)
     if not serving.prefill_instances:
         return (every,)
     budget = {"tokens": int(serving.prefill_tokens)} if serving.prefill_tokens else {}
-    rule = _admitting(policy(serving.prefill_policy, **budget), serving)
-    return (rule, int(serving.prefill_batch or serving.batch)), every
+    return _admitting(policy(serving.prefill_policy, **budget), serving), every
 
 
 def _admitting(rule: Policy, serving: Serving) -> Policy:

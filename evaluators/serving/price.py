@@ -114,12 +114,12 @@ def stored(values: Array, axes: Sequence[Array], *, least: float = np.finfo(floa
     Raises:
         DesignError: a composition below it.
     """
-    (found,) = several(np.asarray(values, float)[..., None], axes, least=least)
+    found, _ = several(np.asarray(values, float)[..., None], axes, least=least)
     return found
 
 
-def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> list[Price]:
-    """As `stored`, of several prices with the same axes, the last dimension; they share all but their tables."""
+def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> tuple[Price, Array]:
+    """As `stored`, of several prices with the same axes, the last dimension: the first one, and the tables of all."""
     sizes = np.array([len(some) for some in axes])
     idle = np.zeros(sizes, bool)
     idle[np.asarray(axes[0]) == 0, :, np.asarray(axes[2]) == 0] = True
@@ -139,8 +139,7 @@ def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(flo
     grid = np.zeros((len(AXES), sizes.max()))
     for row, some in zip(grid, axes, strict=True):
         row[: len(some)] = some
-    one = _price(np.zeros(6), grid, sizes, tables[0])
-    return [one._replace(table=table) for table in tables]
+    return _price(np.zeros(6), grid, sizes, tables[0]), tables
 
 
 COUNTS, CONTEXTS = 2**0.5, 2.0

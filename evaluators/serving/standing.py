@@ -9,14 +9,12 @@ prompts alone. Approximate where the loop is exact; it costs some hundred prices
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, released
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, gapped, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer, records
 from dse.evaluators.serving.waits import delayed, kept, quantile, wait
@@ -63,32 +61,33 @@ def mix(requests: Requests) -> Mix:
     >>> found.rate, found.gaps, found.further, found.context, found.prompts.tolist()
     (1.0, 0.0, 1.0, 21.5, [10.0, 30.0])
     """
-    prompt, further = requests.prompt.astype(float), requests.output - 1.0
+    prompt, further = requests.prompt, requests.output - 1
     gaps = np.diff(requests.arrival)
+    spread = float(gaps.var() / gaps.mean() ** 2)
+    del gaps  # of a million requests some megabytes
     lengths, counts = np.unique(prompt, return_counts=True)
     if len(lengths) > KINDS:
         bins = np.array_split(np.sort(prompt), KINDS)
         lengths, counts = np.array([some.mean() for some in bins]), np.array([len(some) for some in bins])
-    tokens, few = further.sum(), max(float(further.mean()), 1e-9)
-    read = (further * (prompt + requests.output / 2)).sum() / tokens if tokens else prompt.mean()
-    several = further[further > 0]
-    arrival = requests.arrival - requests.arrival[0]
-    last = _last(arrival, prompt, further)
+    tokens, few = float(further.sum(dtype=float)), max(float(further.mean()), 1e-9)
+    read = float(further @ (prompt + requests.output / 2)) / tokens if tokens else float(prompt.mean())
+    each = np.bincount(further)[1:]
+    several = each.sum()
+    last = _last(prompt, further)
     return Mix(
-        float(requests.rate), float(gaps.var() / gaps.mean() ** 2), float(len(requests)), float(further.mean()),
-        float(further.var() / few**2), float((1 / several).mean()) if len(several) else 0.0, float(read),
-        lengths.astype(float), counts / counts.sum(), arrival[last], prompt[last], further[last],
+        float(requests.rate), spread, float(len(requests)), float(further.mean()), float(further.var() / few**2),
+        float((each / np.arange(1, len(each) + 1)).sum() / several) if several else 0.0, read, lengths.astype(float),
+        counts / counts.sum(), requests.arrival[last] - requests.arrival[0], prompt[last].astype(float),
+        further[last].astype(float),
     )  # fmt: skip
 
 
-def _last(arrival: Array, prompt: Array, further: Array) -> Array:
-    """Requests that may be the last to end: no other one comes later and is as long in both."""
-    found, most, longest = list[int](), -1.0, -1.0
-    for place in range(len(arrival) - 1, -1, -1):
-        if further[place] > longest or prompt[place] > most:
-            found.append(place)
-        longest, most = max(longest, further[place]), max(most, prompt[place])
-    return np.array(found)
+def _last(prompt: Array, further: Array) -> Array:
+    """Requests that may be the last to end, the last one first: no other one comes later and is as long in both."""
+    kept = np.zeros(len(prompt), bool)
+    for lengths in (prompt[::-1], further[::-1]):
+        kept |= np.concatenate([[True], lengths[1:] > np.maximum.accumulate(lengths)[:-1]])
+    return np.flatnonzero(kept[::-1])[::-1]
 
 
 @lru_cache(maxsize=8)
@@ -114,11 +113,15 @@ def station(pool: Pool, requests: Requests, *, prefills: bool, decodes: bool) ->
     )  # fmt: skip
 
 
+Tables = tuple[Array, Array]
+"""Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
+
+
 def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf) -> Array:
     """Deployments that serve the same requests, in the steady state.
 
     Args:
-        of: those whose pools have the same prices are solved together.
+        of: any.
         requests: with times.
         bound: of the time to first token. [s]
 
@@ -128,43 +131,35 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
-    known: dict[tuple[Any, ...], int] = {}
-    kinds = list[Array]()
+    one = np.zeros(1, int)
+    return np.concatenate(
+        [stood([some], one, [(pool.price.table[None], one) for pool in some.pools], requests, bound) for some in of]
+    )
 
-    def stood(pools: Sequence[Pool], *, prefills: bool, decodes: bool) -> Array:
-        which = []
-        for pool in pools:
-            kind = pool.memory, pool.policy, pool.instances, pool.shares, pool.batch, prefills, decodes
-            if kind not in known:
-                known[kind] = len(kinds)
-                kinds.append(station(pool, requests, prefills=prefills, decodes=decodes))
-            which.append(known[kind])
-        return np.asarray(np.concatenate(kinds)[which])
 
-    for place, one in enumerate(of):
+def stood(
+    kinds: Sequence[Deployment], which: Array, tables: Sequence[Tables], requests: Requests, bound: float = math.inf
+) -> Array:
+    """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
+
+    Args:
+        kinds: that designs are of; what tables their prices have does not count.
+        which: of them each design is, shape (designs,).
+        tables: of each pool, those of the designs.
+        requests, bound: as in `standing`.
+    """
+    load, apart = mix(requests), len(kinds[0].pools) == 2
+    for one in kinds:
         if why := refused(one.pools, requests):
             raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
-        groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:3]), []).append(place)
-    for places in groups.values():
-        some, apart = [of[place] for place in places], len(of[places[0]].pools) == 2
-        first = stood([one.pools[0] for one in some], prefills=True, decodes=not apart)
-        last = stood([one.pools[-1] for one in some], prefills=False, decodes=True) if apart else first
-        sent = np.array([sending(one.transfer, load) for one in some])
-        here = records(STANDING, len(some))
-        room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
-        tables = tuple(_tables([one.pools[end].price.table for one in some]) for end in (0, -1))
-        solve(some[0].pools[0].price, some[0].pools[-1].price, tables, apart, first, last, sent, load, bound, room, here)
-        found[places] = here
+    first = np.concatenate([station(one.pools[0], requests, prefills=True, decodes=not apart) for one in kinds])[which]
+    last = np.concatenate([station(one.pools[-1], requests, prefills=not apart, decodes=True) for one in kinds])[which]
+    sent = np.array([sending(one.transfer, load) for one in kinds])[which]
+    found = records(STANDING, len(which))
+    room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
+    ends, priced = (tables[0], tables[-1]), kinds[0].pools
+    solve(priced[0].price, priced[-1].price, ends, apart, first, last, sent, load, bound, room, found)
     return found
-
-
-def _tables(several: Sequence[Array]) -> tuple[Array, Array]:
-    """Tables that differ, shape (tables, points), and which of them each one is."""
-    places: dict[int, int] = {}
-    which = np.array([places.setdefault(id(table), len(places)) for table in several])
-    distinct = dict(zip(map(id, several), several, strict=True))
-    return np.stack(list(distinct.values())), which
 
 
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:
@@ -277,10 +272,10 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     for place in range(len(load.arrival)):
         own = taken[0] + slope * (load.prompt[place] - load.prompts[0])
         further = load.left[place]
-        whole = (
-            own + more + waiting * mean * (0.0 if late > 0 else 1.0) + further * end.period + (moved if further > 0 else 0.0)
-        )
-        span = max(span, load.arrival[place] + whole)
+        begun = load.arrival[place] + own + more + waiting * mean * (0.0 if late > 0 else 1.0) + (moved if further > 0 else 0.0)
+        # while others come, and after the last of them
+        before = min(further, max(0.0, load.arrival[0] - begun) / end.period) if end.period > 0 else 0.0
+        span = max(span, begun + before * end.period + (further - before) * end.drain)
     found.span = span + late
 
 
@@ -325,42 +320,3 @@ def _waits(apart, of, load, prompts, taken, most, balance):
     chance = math.sqrt(load.requests * (load.gaps + spread)) / most
     longer = min(longer, chance)
     return share, longer / share if share > 0 else 0.0
-
-
-def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, Any]:
-    """Metrics as the loop names them, as far as the steady state says them.
-
-    Args:
-        found: records of `STANDING`, of any shape.
-        requests, slo: what is served, and what must be kept.
-
-    Returns:
-        By metric, in the shape of the records.
-    """
-    load, span, many = requests.rate / found["saturated"], found["span"], len(requests)
-    good = found["within"] * (found["tpot"] <= slo.tpot)
-    latency = found["ttft"] + float(requests.output.mean() - 1) * found["tpot"]
-    values = {
-        "throughput": float(requests.output.sum()) / span,
-        "request_throughput": many / span,
-        "goodput": good * many / span,
-        "slo_attainment": good,
-        **{name: found[name] for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "tbt_p99")},
-        "latency": latency,
-        "queue_delay": found["wait"],
-        "offered_load": load,
-        "load_verdict": _verdict(load, found, requests),
-        "prefill_busy": found["prefill_busy"],
-        "decode_busy": found["decode_busy"],
-    }
-    nobody = dict.fromkeys(("tpot", "tbt_p99"), np.nan + 0 * span)
-    return values if (requests.output > 1).any() else values | nobody
-
-
-def _verdict(load: Any, found: Any, requests: Requests) -> Any:
-    """Place in `VERDICTS`, as `measures.verdict` has it, but for the growth of queues, which is of a run."""
-    quick = found["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * found["period"]
-    brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < SHORT * quick)
-    over, short, backlogged, stable = map(VERDICTS.index, ("overloaded", "too short to say", "backlogged", "stable"))
-    known = [(load > 1) & (len(requests) >= FEW), brief, load > 1, load > NEAR]
-    return np.select(known, [over, short, over, backlogged], stable) * 1.0

@@ -9,8 +9,8 @@ import numpy as np
 from dse.space.elementwise import Array, minimum
 
 
-def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
-    kinds = ((whole, np.int64), (real, np.float64), (flags, np.bool_))
+def _fields(whole: str = "", real: str = "", flags: str = "", counts: type[np.integer[Any]] = np.int64) -> np.dtype[Any]:
+    kinds = ((real, np.float64), (whole, counts), (flags, np.bool_))
     return np.dtype([(name, kind) for names, kind in kinds for name in names.split()], align=True)
 
 
@@ -19,6 +19,7 @@ REQUEST = _fields(
     "queued first_hash hashed span matched spared shared entered rank then fetch",
     "arrival last scheduled first completed ready sending think gone",
     "parked remote turn",
+    counts=np.int32,  # millions of requests are records of 192 bytes, not of 304
 )
 """Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the
 iteration that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a

@@ -7,6 +7,7 @@ which some always wait.
 """
 
 from collections.abc import Sequence
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ def paces(pools: Sequence[Pool], requests: Requests) -> Paces:
         _decode(last, count, context) if len(pools) == 2 else _mixed(last, count, prompt, further, context, together)
         for count in decodes
     ]
-    return Paces(alone, together, full, np.array(decodes), np.array(each), further)
+    return Paces(alone, together, full, np.array(decodes), _crowd(last) * np.array(each), further)
 
 
 def steady(of: Deployment, requests: Requests, *, tpot: float) -> Steady:
@@ -100,11 +101,25 @@ def fastest(pools: Sequence[Pool], paces: Paces, *, tpot: float) -> Steady:
     first, last = pools[0], pools[-1]
     token = paces.each / last.expected
     rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)
-    rates = np.minimum(rates, first.instances * first.stages / paces.together)
+    rates = np.minimum(rates, first.instances * first.stages / (paces.together * _crowd(first)))
     best = int(np.argmax(rates))
     if not rates[best] > 0:
         return Steady(0.0, paces.prompt, np.inf, 0.0)
     return Steady(float(rates[best]), paces.prompt, float(token[best]), float(paces.decodes[best]))
+
+
+def _crowd(pool: Pool) -> float:
+    """By how much longer an iteration takes where every stage has one: the slowest holds up the others."""
+    return max(1.0, max(pool.shares) * pool.stages)
+
+
+def _far(pool: Pool, decodes: float, context: float) -> float:
+    """Share of what is read that has no room in SRAM, with so many requests in each lane."""
+    memory = pool.memory
+    if not (memory.pages or memory.buffers):
+        return 0.0
+    near = memory.blocks / max(1, memory.needed(ceil(max(context, 1.0))))
+    return max(0.0, 1 - near / max(decodes * pool.stages, 1.0))
 
 
 def _full(pool: Pool, asked: Requests) -> float:
@@ -148,7 +163,8 @@ def _fewer(pool: Pool, prompt: float, further: float) -> list[float]:
 def _decode(pool: Pool, decodes: float, context: float) -> float:
     """Of an iteration without prompts, in which one request decodes at least. [s]"""
     decodes = max(decodes, 1.0)
-    return float(seconds(pool.price, 0.0, 0.0, decodes, decodes * context, 0.0, 0.0))
+    read = decodes * context
+    return float(seconds(pool.price, 0.0, 0.0, decodes, read, 0.0, _far(pool, decodes, context) * read))
 
 
 def _prompt(pool: Pool, prompt: float) -> float:
@@ -193,7 +209,8 @@ def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: f
     chunk = min(budget, prompt)
     past = max(0.0, (prompt - chunk) / 2)
     pairs = budget * (past + chunk / 2)
-    with_prompts = float(seconds(pool.price, budget, pairs, decodes, decodes * context, past, 0.0))
+    far = _far(pool, decodes, context) * (past + decodes * context)
+    with_prompts = float(seconds(pool.price, budget, pairs, decodes, decodes * context, past, far))
     return full * with_prompts + (1 - full) * _decode(pool, decodes, context)
 
 
@@ -201,6 +218,7 @@ def _whole(pool: Pool, prompts: float, decodes: float, prompt: float, further: f
     """Time of an iteration in the mean, where some have so many whole prompts, one at least, beside the decodes. [s]"""
     prompts = max(1.0, prompts)
     pairs = prompts * prompt * (prompt + 1) / 2
-    with_prompts = float(seconds(pool.price, prompts * prompt, pairs, decodes, decodes * context, 0.0, 0.0))
+    far = _far(pool, decodes, context) * decodes * context
+    with_prompts = float(seconds(pool.price, prompts * prompt, pairs, decodes, decodes * context, 0.0, far))
     share = min(1.0, decodes / further / prompts)
     return share * with_prompts + (1 - share) * _decode(pool, decodes, context)

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from dse.config.build import Question
 from dse.evaluators import evaluate
+from dse.evaluators.account.played.steady import measured
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import measured, standing
+from dse.evaluators.serving.standing import standing
 from dse.evaluators.serving.state import Transfer
 from dse.measured.validate import asked_of
 from dse.space.design import stacked

@@ -1,10 +1,9 @@
 """Designs of one structure at fidelity=steady, all at once: prices broadcast over them, and the pools of each are balanced.
 
-Leaves have the shape (designs,), but for those of `mapping.serving`, on which all designs that come together agree.
+Leaves have the shape (designs,), but for those of `mapping.serving` on which all designs that come together have to agree.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -17,81 +16,118 @@ from dse.evaluators.account.played.served import longest, picked
 from dse.evaluators.account.services import HERE, several
 from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.kvcache import picked as number
-from dse.evaluators.serving.loop import Pool
+from dse.evaluators.serving.loop import Deployment
 from dse.evaluators.serving.measures import Slo
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, Pricing, points
-from dse.evaluators.serving.price import several as several_of
+from dse.evaluators.serving.price import several as several_prices
 from dse.evaluators.serving.priced import interpolated
-from dse.evaluators.serving.standing import measured, standing
+from dse.evaluators.serving.standing import stood
 from dse.space.design import Design
 from dse.space.elementwise import Array
-from dse.space.fields import leaves
+from dse.space.fields import leaves, replaced
+from dse.space.mapping import Serving
 from dse.space.workload import Load
 
-Tables = tuple[Price, ...]
-"""Of seconds, and of what else compositions spend."""
+Tables = tuple[tuple[Price, ...], Array, Array]
+"""Prices of seconds, and of what else compositions spend; their tables, shape (what, tables, points); and which of the tables
+each design has."""
 
 MOST_TABLES = 256
 TABLES: dict[tuple[Any, ...], Tables] = {}
 """Of designs that came by themselves, by the key of their prices and the points; those used last at the end."""
 
 
-def alike(design: Design) -> Iterator[tuple[Array, Design]]:
-    """Rows of a design that are served in the same way, and the design that these are."""
+def alike(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Array, Design]]:
+    """Rows of a design that are served in the same way but for some leaves, and the design that these are."""
     columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    apart = [column for address, column in columns.items() if address.startswith(HERE)]
+    apart = tuple(address for address in columns if address.startswith(HERE) and address not in together)
     size = max((len(column) for column in columns.values()), default=1)
-    said = np.array([np.broadcast_to(column, size) for column in apart] or [np.zeros(size)])
+    said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)])
     kinds, which = np.unique(said, axis=1, return_inverse=True)
     for kind in range(kinds.shape[1]):
         rows = np.flatnonzero(np.ravel(which) == kind)
-        yield rows, picked(design, rows, HERE)
+        yield rows, picked(design, rows, apart)
 
 
 def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
     """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
     steady.refuse(load)
-    serving, size = design.mapping.serving, max(several(design), 1)
-    parts = groups(serving, service.instances(design, load, steady.PRICES))
-    tables = [_tables(of, load, size) for of in parts]
-    way = service.transfer(design, load) if len(parts) == 2 else None
-    deployments, alike_pools = [], dict[tuple[int, float, Room], Pool]()
-    for row in range(size):
-        pools = []
-        for place, (part, table) in enumerate(zip(parts, tables, strict=True)):
-            key = (place, number(part.of.free, row), part.of.room.at(row))
-            if key not in alike_pools:
-                alike_pools[key] = pool(serving, part, load, table[row][0], *key[1:])
-            pools.append(replace(alike_pools[key], price=table[row][0]))
-        deployments.append(deployment(serving, guessing(pools, load), load, way and (way[0].at(row), number(way[1], row))))
-    found = standing(deployments, load.requests, load.ttft)
+    size = max(several(design), 1)
+    servings, which = _servings(design.mapping.serving, size)
+    made = service.instances(design, load, steady.PRICES)
+    parts = [groups(serving, made) for serving in servings]
+    tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
+    way = service.transfer(design, load) if len(made) == 2 else None
+    kinds, each = _kinds(servings, which, parts, tables, way, load)
+    found = stood(kinds, each, [(values[0], place) for _, values, place in tables], load.requests, load.ttft)
     worth = _worth(found, load, *service.areas(design))
-    made = steady.means(found, load.requests, len(parts))
-    done = [[(mean.times, mean.composition) for mean in some] for some in made]
-    beside = {"spent": _spent(done, tables)} if parts[0].of.more else {}
+    means = steady.means(found, load.requests, len(made))
+    done = [[(mean.times, mean.composition) for mean in some] for some in means]
+    beside = {"spent": _spent(done, tables)} if made[0].more else {}
 
     def watts(number: int, made_of: tuple[Any, ...]) -> Any:
-        if parts[0].of.more:
+        if made[0].more:
             seconds, joules, *_ = _each(tables[number], made_of)
             return (joules / seconds)[None]
         return service.watts(design, load, number, made_of, steady.PRICES)
 
-    fullest = peak.of_means(made, deployments[0].pools, len(load.requests))
+    instances = [np.array([kind.pools[number].instances for kind in kinds])[each] for number in range(len(made))]
+    fullest = peak.of_means(means, [of.shares for of in made], instances, len(load.requests))
     used: dict[str, Any] = service.used(
         design, load, done, found["span"], steady.PRICES, lambda: peak.peak(fullest, watts), **beside
     )
     return worth | used | {"devices": service.devices(design)}
 
 
-def _tables(group: Group, load: Load, size: int) -> list[Tables]:
-    """Design by design, few points of the axes that the loop has."""
-    of, most = group.of, longest(load) + 1
-    axes = steady.coarse(of.axes)(most_prompts(group.rule, group.batch, most), most, group.batch, most)
+def _servings(serving: Serving, size: int) -> tuple[list[Serving], Array]:
+    """Ways to serve that some designs have, each once, and which of them each design has."""
+    differ = {address: value for address, value, _ in leaves(serving) if isinstance(value, np.ndarray)}
+    if not differ:
+        return [serving], np.zeros(size, int)
+    said = np.array([np.broadcast_to(value, size) for value in differ.values()])
+    rows, which = np.unique(said, axis=1, return_inverse=True)
+    return [replaced(serving, dict(zip(differ, row.tolist(), strict=True))) for row in rows.T], np.ravel(which)
+
+
+def _kinds(
+    servings: Sequence[Serving], which: Array, parts: Sequence[Sequence[Group]], tables: Sequence[Tables],
+    way: tuple[Room, Any] | None, load: Load,
+) -> tuple[list[Deployment], Array]:  # fmt: skip
+    """Deployments that differ in more than their prices, and which of them each design is.
+
+    Args:
+        servings, which: of `_servings`.
+        parts: of each of them, the pools.
+        tables: of each pool.
+        way: of caches between two pools.
+        load: that is served.
+    """
+    apart = [value for part in parts[0] for value in (part.of.free, *part.of.room.each)]
+    apart += [*way[0].each, way[1]] if way else []
+    columns = np.array([which, *(np.broadcast_to(np.squeeze(value), len(which)) for value in apart)], float)
+    _, first, each = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    found = []
+    for row in first:
+        serving, here = servings[which[row]], parts[which[row]]
+        pools = [
+            pool(serving, part, load, prices[0], number(part.of.free, row), part.of.room.at(row))
+            for part, (prices, _, _) in zip(here, tables, strict=True)
+        ]
+        found.append(deployment(serving, guessing(pools, load), load, way and (way[0].at(row), number(way[1], row))))
+    return found, np.ravel(each)
+
+
+def _tables(several_of: Sequence[Group], load: Load, size: int) -> Tables:
+    """Prices of instances at few points: as many as the largest needs of groups that differ in their batch."""
+    of, most = several_of[0].of, longest(load) + 1
+    batch = max(group.batch for group in several_of)
+    tokens = max(most_prompts(group.rule, group.batch, most) for group in several_of)
+    axes = steady.coarse(of.axes, load)(tokens, most, batch, most)
     place = (of.key, *(values.tobytes() for values in axes))
     if of.key and place in TABLES:
         TABLES[place] = TABLES.pop(place)
-        return [TABLES[place]]
+        return TABLES[place]
     shape = [len(values) for values in axes]
     if of.more:
         found = np.asarray(of.more(*points(axes)), float)
@@ -99,10 +135,10 @@ def _tables(group: Group, load: Load, size: int) -> list[Tables]:
         values = np.broadcast_to(values, (*shape, *values.shape[5:]))
     else:
         values = _read(of.pricing, axes, size)
-    made = [several_of(values[..., what, :], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2])]
-    tables = list(zip(*made, strict=True))
+    made = [several_prices(values[..., what, :], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2])]
+    tables = tuple(one for one, _ in made), np.array([of for _, of in made]), np.arange(size)
     if of.key:
-        TABLES[place] = tables[0]
+        TABLES[place] = tables
         while len(TABLES) > MOST_TABLES:
             TABLES.pop(next(iter(TABLES)))
     return tables
@@ -123,22 +159,26 @@ def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:
 
 def _worth(found: Array, load: Load, die: Any, system: Any) -> dict[str, Array]:
     """Metrics of records of the steady state, shape (designs,)."""
-    values: dict[str, Array] = measured(found, load.requests, Slo(load.ttft, load.tpot))
+    values: dict[str, Array] = steady.measured(found, load.requests, Slo(load.ttft, load.tpot))
     areas = per_area(values["throughput"], np.nan, die, system)
     return values | {name: area for name, area in areas.items() if not np.isnan(area).all()}
 
 
-def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequence[list[Tables]]) -> Array:
+def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequence[Tables]) -> Array:
     """What iterations spend beside their time, shape (what, designs)."""
-    found = np.zeros((len(tables[0][0]) - 1, len(tables[0])))
+    found: Any = 0.0
     for some, of in zip(done, tables, strict=True):
         for times, made_of in some:
-            found += np.where(times > 0, times * _each(of, made_of)[1:], 0.0)
-    return found
+            found = found + np.where(times > 0, times * _each(of, made_of)[1:], 0.0)
+    return np.asarray(found)
 
 
-def _each(tables: Sequence[Tables], made_of: tuple[Any, ...]) -> Array:
+def _each(of: Tables, made_of: tuple[Any, ...]) -> Array:
     """What an iteration of each design takes and spends, shape (what, designs)."""
-    size = len(tables)
-    at = np.array([np.broadcast_to(np.squeeze(count), size) for count in made_of], float).T.tolist()
-    return np.array([[interpolated(price, tuple(here)) for price in of] for of, here in zip(tables, at, strict=True)]).T
+    prices, tables, which = of
+    at = np.array([np.broadcast_to(np.squeeze(count), len(which)) for count in made_of], float).T.tolist()
+    found = [
+        [interpolated(price._replace(table=rows[row]), tuple(here)) for row, here in zip(which, at, strict=True)]
+        for price, rows in zip(prices, tables, strict=True)
+    ]
+    return np.array(found)

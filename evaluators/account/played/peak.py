@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.account.played.served import Mean
-from dse.evaluators.serving.loop import Pool, Served
+from dse.evaluators.serving.loop import Served
 from dse.space.elementwise import Array, minimum, where
 
 Counts = tuple[Any, ...]
@@ -57,11 +57,21 @@ def of_run(run: Served) -> list[Fullest]:
     return found
 
 
-def of_means(means: Sequence[Sequence[Mean]], pools: Sequence[Pool], requests: int) -> list[Fullest]:
-    """Of each pool in the steady state, its mean iterations on all instances, or of all requests where these are fewer."""
+def of_means(
+    means: Sequence[Sequence[Mean]], shares: Sequence[Sequence[float]], instances: Sequence[Any], requests: int
+) -> list[Fullest]:
+    """Of each pool in the steady state, its mean iterations on all instances, or of all requests where these are fewer.
+
+    Args:
+        means: of each pool.
+        shares: of an iteration's time, by stage; those of a pool.
+        instances: of a pool; numbers, or of shape (designs,).
+        requests: of the load.
+    """
     found = []
-    for some, pool in zip(means, pools, strict=True):
-        most = min(_room(pool), float(requests))
+    for some, stages, many in zip(means, shares, instances, strict=True):
+        # an instance has as many at a time as it does at its own pace: fewer than stages where the slowest holds up the others
+        most = minimum(many / max(stages), float(requests))
         kinds = {
             of.prompts: Kind(tuple(np.atleast_2d(one) for one in of.composition), where(of.times > 0, most, 0.0)) for of in some
         }
@@ -100,8 +110,3 @@ def _together(of: Fullest, prompts: Any, decodes: Any) -> Any:
     """Power of the iterations of a pool, as many as there may be of the kind that takes more, and of the other for the rest."""
     first = where(prompts >= decodes, minimum(of.prompts.most, of.most), of.most - minimum(of.decodes.most, of.most))
     return first * prompts + (of.most - first) * decodes
-
-
-def _room(pool: Pool) -> float:
-    """Iterations at a time that instances do at their own pace: fewer than stages where the slowest holds up the others."""
-    return pool.instances / max(pool.shares)

@@ -14,8 +14,8 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.played.served import Mean
 from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.measures import Slo
-from dse.evaluators.serving.standing import measured, standing
+from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
+from dse.evaluators.serving.standing import mix, standing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
@@ -27,30 +27,46 @@ STEADY = "steady"
 PRICES = "closed"
 """Whose prices it takes."""
 
-POINTS = 7
-"""Of each axis of a table of prices: ends, one, and others evenly between them in the order of the loop's."""
+TURNS, FEW_ROWS = (64.0, 1024.0), (1.0, 16.0)
+"""Tokens of prompts between which iterations turn from waiting for weights to waiting for engines, and decodes of which engines
+take as many rows at a time as they have: there points are closer."""
+
+RATIO = 4.0
+"""Of a point of a table to the one before it."""
 
 
-def coarse(axes: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
-    """Fewer points of the same axes: between them prices are multilinear."""
+def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[Array]]:
+    """Points of a table of prices for the steady state of a load, of the largest counts as in `price.spread`.
 
-    def found(*largest: int) -> list[Array]:
-        return [thinned(values) for values in axes(*largest)]
+    Fewer than the loop's, between which prices are multilinear, and of what decodes read the one that they read in the mean.
+    What the largest counts are moves no point, so that designs which differ in them come to the same.
+    """
+    context = max(1.0, mix(load.requests).context)
+
+    def found(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
+        spilled = axes(prefill_tokens, prefill_context, decode_requests, decode_context)[-1]
+        tokens = risen(prefill_tokens, 16.0, between=TURNS)
+        return [
+            tokens,
+            risen(prefill_context, 64.0),
+            risen(decode_requests, 2.0, between=FEW_ROWS),
+            np.array([context]),
+            spilled,
+        ]
 
     return found
 
 
-def thinned(values: Array) -> Array:
-    """At most `POINTS` values of an axis: the first two, the last, and what lies evenly between.
+def risen(largest: float, start: float, between: tuple[float, float] = (0.0, 0.0)) -> Array:
+    """Nothing, one, and values in equal ratios up to the largest or just beyond it; twice as many in some range.
 
-    >>> thinned(np.arange(20.0)).tolist()
-    [0.0, 1.0, 5.0, 8.0, 12.0, 15.0, 19.0]
+    >>> risen(100, 64.0).tolist(), risen(5, 4.0).tolist(), risen(300, 16.0, between=(64.0, 1024.0)).tolist()
+    ([0.0, 1.0, 64.0, 256.0], [0.0, 1.0, 4.0, 16.0], [0.0, 1.0, 16.0, 64.0, 128.0, 256.0, 512.0])
     """
-    if len(values) <= POINTS:
-        return values
-    return np.asarray(
-        values[np.unique(np.concatenate([[0], np.rint(np.linspace(1, len(values) - 1, POINTS - 1))])).astype(int)]
-    )
+    found = [0.0, 1.0, start]
+    while found[-1] < largest:
+        found.append(found[-1] * (RATIO**0.5 if between[0] <= found[-1] < between[1] else RATIO))
+    return np.array(found)
 
 
 def refuse(load: Load) -> None:
@@ -99,6 +115,45 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
         for pool in means(found, load.requests, len(of.pools))
     ]
     return Steady(values, made, float(found["span"]))
+
+
+def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, Any]:
+    """Metrics as the loop names them, as far as the steady state says them.
+
+    Args:
+        found: records of `STANDING`, of any shape.
+        requests, slo: what is served, and what must be kept.
+
+    Returns:
+        By metric, in the shape of the records.
+    """
+    load, span, many = requests.rate / found["saturated"], found["span"], len(requests)
+    good = found["within"] * (found["tpot"] <= slo.tpot)
+    latency = found["ttft"] + float(requests.output.mean() - 1) * found["tpot"]
+    values = {
+        "throughput": float(requests.output.sum()) / span,
+        "request_throughput": many / span,
+        "goodput": good * many / span,
+        "slo_attainment": good,
+        **{name: found[name] for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "tbt_p99")},
+        "latency": latency,
+        "queue_delay": found["wait"],
+        "offered_load": load,
+        "load_verdict": _verdict(load, found, requests),
+        "prefill_busy": found["prefill_busy"],
+        "decode_busy": found["decode_busy"],
+    }
+    nobody = dict.fromkeys(("tpot", "tbt_p99"), np.nan + 0 * span)
+    return values if (requests.output > 1).any() else values | nobody
+
+
+def _verdict(load: Any, found: Any, requests: Requests) -> Any:
+    """Place in `VERDICTS`, as `measures.verdict` has it, but for the growth of queues, which is of a run."""
+    quick = found["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * found["period"]
+    brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < SHORT * quick)
+    over, short, backlogged, stable = map(VERDICTS.index, ("overloaded", "too short to say", "backlogged", "stable"))
+    known = [(load > 1) & (len(requests) >= FEW), brief, load > 1, load > NEAR]
+    return np.select(known, [over, short, over, backlogged], stable) * 1.0
 
 
 def far(means: Sequence[Sequence[Mean]]) -> float:

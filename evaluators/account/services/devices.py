@@ -34,12 +34,14 @@ from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.fields import replaced
 from dse.space.layers import Reach, by_reach
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import Mapping, Plan
+from dse.space.mapping import Mapping, Plan, Precision
+from dse.space.model import Model
+from dse.space.remember import remembered
 from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
 
-TOGETHER = True
+TOGETHER = ("mapping.serving.instances", "mapping.serving.batch")
 
 
 def limits(design: Design, load: Load) -> list[Limit]:
@@ -257,11 +259,17 @@ def _room(design: Design, load: Load, tp: Any) -> Room:
 
 
 def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float) -> Footprint:
-    one = Step("decode", 1.0, 1.0, 1.0, 1.0, load.guesses)
-    tokens, precision = float(load.requests.prompt.max()), _of(design)[1].precision
-    heads = _of(design)[1].prefill.kv_heads
-    parts = transformer(load.model, one)
-    return footprint(parts, load.model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads)
+    mapping, tokens = _of(design)[1], float(load.requests.prompt.max())
+    return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
+
+
+@remembered
+def _on_die(
+    model: Model, guesses: int, tp: Any, precision: Precision, heads: str | None, tokens: float, cached: Any, sequences: float
+) -> Footprint:
+    """The same, of designs that differ in how they are used."""
+    parts = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0, guesses))
+    return footprint(parts, model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

@@ -97,7 +97,8 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         state = steady.solved(found, load, *made)
         gone = load.requests.output > 1
         values = state.values | {"kv_spilled": steady.far(state.means)}
-        fullest = peak.of_means(state.means, found.pools, len(load.requests))
+        shares, instances = zip(*((pool.shares, pool.instances) for pool in found.pools), strict=True)
+        fullest = peak.of_means(state.means, shares, instances, len(load.requests))
         values |= _worked(design, load, fleet, READERS[steady.PRICES], state.means, fullest, between, gone, state.span)
     else:
         run, off, between = _served(design, load, fleet, fidelity, 0)
@@ -373,7 +374,7 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
             return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
 
         price, here = served.table(
-            pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=steady.coarse(axes) if standing else axes,
+            pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=steady.coarse(axes, load) if standing else axes,
             checks=0 if standing else COMPOSITIONS, key=priced_by(design, load, place, crowding, fidelity, without=()),
         )  # fmt: skip
         off = max(off, here)

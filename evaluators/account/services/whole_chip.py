@@ -57,7 +57,7 @@ FIDELITIES = ("closed",)
 
 ONE_BY_ONE = True
 
-TOGETHER = True
+TOGETHER: tuple[str, ...] = ()
 
 CHECKS = 20
 """Compositions at which a table's error is measured: each takes a search for slices of every operator."""
