@@ -59,6 +59,9 @@ CUTS = ("rows", "columns", "block")
 ROWS, HEADS = DIVISIONS.index("mn"), DIVISIONS.index("k")
 """Partitions whose attention is of a core's rows, or of its heads."""
 
+ROTATIONS = ("rope", "heads_norm")
+"""Operators on elements that leave all that they take, whatever of it they change."""
+
 Name = tuple[str, str]
 """A part and its operator."""
 
@@ -140,7 +143,7 @@ def alone(parts: Sequence[Part], word: str, plan: TilePlan) -> Chosen:
 
         for of in part.operators:
             there = [left[need] for need in takes[of.name]] or [stream]
-            needs, leaves = _one(of, word, by, there)
+            needs, leaves = divided(of, word, by, there)
             free = by.apart and isinstance(of, Attention)
             for need in takes[of.name]:
                 if not free and left[need] not in FOUND[needs]:
@@ -153,8 +156,8 @@ def alone(parts: Sequence[Part], word: str, plan: TilePlan) -> Chosen:
     return Chosen(dict.fromkeys(gathered, DIVISIONS.index(word)), gathered, cuts)
 
 
-def _one(of: Operator, word: str, by: Rules, there: Sequence[str]) -> tuple[str, str]:
-    """What an operator needs with one partition for all, and what it leaves, from the layouts of what it takes."""
+def divided(of: Operator, word: str, by: Rules, there: Sequence[str]) -> tuple[str, str]:
+    """What an operator needs by a partition, and what it leaves, from the layouts of what it takes."""
     if isinstance(of, Elementwise):
         state = next((one for one in there if all(other in FOUND[one] for other in there)), there[0])
         return state, state
@@ -225,6 +228,9 @@ def _size(part: Part, of: Operator) -> tuple[Any, Any]:
         return of.tokens, of.heads.units * of.value_dim
     if isinstance(of, Index):
         return of.tokens, of.top // of.block
+    if of.name in ROTATIONS:
+        operators = {one.name: one for one in part.operators}
+        return of.rows, sum(_size(part, operators[need])[1] for need in of.needs)
     return of.rows, width(of.dim)
 
 
