@@ -14,7 +14,7 @@ import numpy as np
 from dse.evaluators.account.partitions import with_partition
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.played import served
-from dse.evaluators.account.services.words import Work, laid_out, refuse_forms, words_of
+from dse.evaluators.account.services.words import Work, laid_out, words_of
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition.onward import Way
@@ -156,8 +156,6 @@ def _with_words(
     of: Pipelines, load: Load, plan: PoolPlan, mapping: Mapping, prompts: float, held_by: Callable[..., Pipelines]
 ) -> tuple[Pipelines, Any]:
     """Pipelines with the partition of each operator, and of weights those of which each core has all. [B]"""
-    if of.name == "decode" and prompts:
-        refuse_forms(load.model, of.name)
     found: dict[int, Pipelines] = {}
 
     def held(plan: PoolPlan, everywhere: Any) -> Resident:

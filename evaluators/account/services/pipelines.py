@@ -33,6 +33,7 @@ from dse.evaluators.account.services.fleet import (
     least,
     paces,
 )
+from dse.evaluators.account.services.words import forms
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.layouts.residency import cached_here
@@ -72,12 +73,19 @@ REMEDIES = {
 }
 """By limit, where parallelism does not help."""
 
+OTHER_OPERATORS = (
+    "auto chooses for operators that prompts and tokens share, and here they differ; say a partition, or set cores apart by "
+    "mapping.serving.prefill_cores"
+)
+
 
 def limits(design: Design, load: Load) -> list[Limit]:
     """Cores for both phases, and what those of each hold."""
     mapping, found = _mapping(design), _divided(design)
     if any(limit.need > limit.have for limit in found):
         return found  # nothing can be said of pipelines on cores that there are not
+    if _two_sets(design, load):
+        return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
     fleet = fleet_of(design, load)
     for of in fleet:
         found += plan_limits(of.chip, of.name, of.plan, of.held, least(of, load, mapping), _most_stages(of, load), of.groups)
@@ -241,6 +249,8 @@ def _standing(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Break
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     """In words, what would do: fewer cores set apart, or the smallest parallelism."""
+    if any(_two_sets(design, load) for load in loads):
+        return OTHER_OPERATORS
     if worst.limit in REMEDIES:
         return REMEDIES[worst.limit]
 
@@ -259,6 +269,11 @@ def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     levers = [text for text in (_other_share(design, all_limits), parallelism(design, all_limits)) if text]
     done = ", or ".join(levers) or f"no share of the {all_cores(design):.0f} cores and no TP x PP would do"
     return "; ".join((*_crowded(worst, design), done))
+
+
+def _two_sets(design: Design, load: Load) -> bool:
+    """Whether partitions that are left open are of operators that prompts and tokens do not share, on the same cores."""
+    return _mapping(design).decode.partition == AUTO and not _mapping(design).serving.prefill_cores and forms(load.model) > 1
 
 
 def _open(design: Design) -> bool:

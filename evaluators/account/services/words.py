@@ -22,8 +22,7 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.readers import READERS
 from dse.space.chip import Chip
-from dse.space.errors import DesignError
-from dse.space.mapping import BYTES, DIVISIONS, PARTITIONS, PoolPlan, Precision
+from dse.space.mapping import BYTES, DIVISIONS, PoolPlan, Precision
 from dse.space.model import Model
 
 
@@ -81,18 +80,14 @@ def words_of(
     return best, with_partition(plan, best.counted)
 
 
-def refuse_forms(model: Model, name: str) -> None:
-    """Refuses pipelines that do both phases of a model whose phases have other operators."""
+def forms(model: Model) -> int:
+    """How many sets of operators the phases of a model have."""
 
     def names(phase: str) -> list[tuple[str, str]]:
         parts: tuple[Part, ...] = transformer(model, Step(phase, 1.0, 1.0, 1.0, 1.0))
         return [(part.name, of.name) for part in parts for of in part.operators]
 
-    if names("prefill") != names("decode"):
-        raise DesignError(
-            f"mapping.{name}.partition: auto is one set of words, but prompts of this model are other operators than tokens; "
-            f"set cores apart by mapping.serving.prefill_cores, or say one of {', '.join(PARTITIONS)}"
-        )
+    return 1 if names("prefill") == names("decode") else 2
 
 
 def _blocks(
