@@ -363,6 +363,12 @@ PARTITIONS = ("input_only", "mn", "k", "mn_k")
 """What of a product is divided between the cores of a group: rows of the input only; rows of the input and columns of the
 weights; the inner dimension; or both ([zhu2025] section 4.1)."""
 
+ON_MESH = ("meshgemm", "cannon", "summa")
+"""Products of a wafer's mesh: rows and columns of a group divide those of the input, of the weights and of the output."""
+
+DIVISIONS = (*PARTITIONS, *ON_MESH)
+"""All ways to divide a product over a group."""
+
 PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 """Where the cores of a group are ([zhu2025] section 4.1, figure 4)."""
 
@@ -389,8 +395,9 @@ class TilePlan:
     tp: Number = whole("tensor parallelism: cores that share every layer")
     pp: Number = whole("pipeline parallelism: groups of cores that share the layers")
     partition: str = word(
-        "what of a product is divided between the cores of a group; auto for what is quickest for each product by itself",
-        (*PARTITIONS, AUTO),
+        "what of a product is divided between the cores of a group, or a product of a mesh (meshgemm, cannon, summa); auto for "
+        "what is quickest for each product by itself",
+        (*DIVISIONS, AUTO),
     )
     placement: str = word("where the cores of a group are", PLACEMENTS)
     experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
@@ -411,7 +418,6 @@ STAGES = ("layers", "parts")
 class PoolPlan(TilePlan):
     """The mapping of one phase on a mesh of tiles that serves requests as they come."""
 
-    partition: str = word("what of a product is divided between the cores of a group, alike for all products", PARTITIONS)
     stages: str = word(
         "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGES
     )

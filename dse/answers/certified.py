@@ -24,7 +24,7 @@ from dse.evaluators.readers.closed_summa import DEPTHS, SLICES
 from dse.space.design import Design, Designs
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, replaced
-from dse.space.mapping import ALONE, AUTO, GROUP_SUMS, PARTITIONS
+from dse.space.mapping import ALONE, AUTO, DIVISIONS, GROUP_SUMS
 from dse.space.units import show
 from dse.space.workload import Asked, Load, Workload
 
@@ -34,7 +34,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "gemm_ffn": PRODUCTS,
     "gemv": SUMS,
     "sums": GROUP_SUMS,
-    "partition": PARTITIONS,
+    "partition": DIVISIONS,
 }
 """What stands for `auto`, by the last word of an address."""
 

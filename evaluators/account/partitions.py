@@ -10,7 +10,7 @@ them; weights of a phase are where its words want them, as where two phases have
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,18 +19,17 @@ from dse.evaluators.account.stretches import reduced, spread
 from dse.evaluators.choices.assigned import least
 from dse.evaluators.graph.operators import MatMul, Part
 from dse.evaluators.layouts.partition_costs import chosen, factors
-from dse.evaluators.layouts.partitioned import Chosen, Name, alone, gathering, merged
+from dse.evaluators.layouts.partitioned import CUTS, Chosen, Name, alone, gathering, merged, rules
 from dse.evaluators.layouts.residency import Resident, nbytes
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.rivals import picked
 from dse.evaluators.readers.price import Reader
 from dse.space.elementwise import Array, ceil_div
-from dse.space.mapping import BYTES, PARTITIONS, Precision, TilePlan
+from dse.space.mapping import BYTES, DIVISIONS, Precision, TilePlan
 from dse.space.model import Model
 
-SHARED = ("mn", "k", "mn_k")
-"""Partitions of which each core has its share of weights."""
+P = TypeVar("P", bound=TilePlan)
 
 
 class Frame(NamedTuple):
@@ -50,14 +49,15 @@ class Frame(NamedTuple):
         return self.counted == "k"
 
 
-FRAMES = (
-    Frame("k", SHARED),
-    Frame("mn_k", SHARED),
-    Frame("k", PARTITIONS),
-    Frame("mn_k", PARTITIONS),
-    Frame("mn", ("mn", "input_only")),
-)
-"""Plans with several partitions: with rows alone, a core has rows of activations alone, else a block of tokens may be whole."""
+def frames(words: tuple[str, ...]) -> tuple[Frame, ...]:
+    """Plans with several of some partitions.
+
+    Attention divides heads or rows, and each core has its share of weights or may have all of some; with rows alone, a core has
+    rows of activations alone, else a block of tokens may be whole.
+    """
+    shared = tuple(word for word in words if word != "input_only")
+    several = (Frame(counted, some) for some in (shared, words) for counted in ("k", "mn_k"))
+    return (*several, Frame("mn", ("mn", "input_only")))
 
 
 class Phase(NamedTuple):
@@ -66,10 +66,10 @@ class Phase(NamedTuple):
     Attributes:
         model, plan, precision: what is divided, and how.
         parts, order: of a step, and their names from the embedding to the head.
-        by_word: blocks of a step by partition.
+        by_word: blocks of a step by partition that is offered, but for what goes to all.
         held: what a core holds, by partition of all, and by weights of which each core has all [B].
         passed: a pass by the closed form, and seconds of the phase of each case, by blocks and what a core holds.
-        fits: whether what a core holds has room.
+        fits: whether what a core holds, counted as of a partition, has room.
         runs, starts, entries: steps of each entry, where cases begin, and how many there are.
         machine, closed: the group's machine, and the closed reader.
     """
@@ -82,7 +82,7 @@ class Phase(NamedTuple):
     by_word: dict[str, tuple[Block, ...]]
     held: Callable[[str, Any], Resident]
     passed: Callable[[tuple[Block, ...], Resident], tuple[Staged, Any]]
-    fits: Callable[[Resident], Any]
+    fits: Callable[[str, Resident], Any]
     runs: Any
     starts: Array
     entries: int
@@ -91,11 +91,19 @@ class Phase(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """Words, whether attention divides heads, what a core holds, and seconds of each case, infinite where it has no room."""
+    """A plan and what it takes.
+
+    Attributes:
+        of: words.
+        counted: the partition as which what a core holds is counted.
+        held, everywhere: what it holds, and weights of which each core has all [B].
+        seconds: of each case, infinite where it has no room.
+    """
 
     of: Chosen
-    heads: bool
+    counted: str
     held: Resident
+    everywhere: Any
     seconds: Any
 
 
@@ -114,35 +122,44 @@ def settled(phases: Sequence[Phase]) -> list[tuple[tuple[Block, ...], Resident]]
     return found
 
 
-def with_partition(plan: TilePlan, word: str) -> TilePlan:
+def quickest(phase: Phase) -> Tried:
+    """The plan of least time of one case and design; the first one where none has room."""
+    best = min(_tried(phase), key=lambda one: float(np.squeeze(one.seconds)))
+    return best._replace(of=Chosen(*({name: _plain(value) for name, value in kind.items()} for kind in best.of)))
+
+
+def with_partition(plan: P, word: str) -> P:
     """A plan with one partition for all; sums in ways of their own where there are sums."""
     return replace(plan, partition=word, sums=plan.sums if word == "k" else None)
 
 
 def _tried(phase: Phase) -> Iterator[Tried]:
     """One partition for all, that of sums first, which stands for all where none has room; then several."""
-    for word in sorted(PARTITIONS, key=lambda word: word != "k"):
-        yield _with(phase, alone(phase.parts, word), phase.by_word[word], phase.held(word, 0.0), heads=word == "k")
+    words = tuple(phase.by_word)
+    for word in sorted(words, key=lambda word: word != "k"):
+        of = alone(phase.parts, word, phase.plan)
+        yield _with(phase, of, _blocks(phase, of), phase.held(word, 0.0), word)
     priced: dict[str, dict[Name, dict[int, Any]]] = {}
-    for frame in FRAMES:
+    for frame in frames(words):
         if frame.counted not in priced:
-            priced[frame.counted] = _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS)
+            priced[frame.counted] = _seconds(phase, phase.held(frame.counted, 0.0), words)
         seconds = priced[frame.counted]
         for _ in range(2 if "input_only" in frame.words else 1):
             of = _words(phase, frame, seconds)
-            held = phase.held(frame.counted, _everywhere(phase, of))
-            yield _with(phase, of, _blocks(phase, of), held, heads=frame.heads)
+            everywhere = _everywhere(phase, of)
+            held = phase.held(frame.counted, everywhere)
+            yield _with(phase, of, _blocks(phase, of), held, frame.counted, everywhere)
             seconds = _seconds(phase, held, frame.words) if "input_only" in frame.words else seconds
 
 
-def _with(phase: Phase, of: Chosen, blocks: tuple[Block, ...], held: Resident, *, heads: bool) -> Tried:
-    fits = phase.fits(held)
-    return Tried(of, heads, held, np.where(fits, phase.passed(blocks, held)[1], np.inf))
+def _with(phase: Phase, of: Chosen, blocks: tuple[Block, ...], held: Resident, counted: str, everywhere: Any = 0.0) -> Tried:
+    fits = phase.fits(counted, held)
+    return Tried(of, counted, held, everywhere, np.where(fits, phase.passed(blocks, held)[1], np.inf))
 
 
 def _least(some: Sequence[Tried], *, heads: bool) -> tuple[Any, Any]:
     """The least seconds of those that divide attention in one way, and the place of the first that has them."""
-    places = np.array([place for place, one in enumerate(some) if one.heads == heads])
+    places = np.array([place for place, one in enumerate(some) if (one.counted == "k") == heads])
     seconds = np.stack(np.broadcast_arrays(*(some[place].seconds for place in places)))
     return seconds.min(axis=0), places[seconds.argmin(axis=0)]
 
@@ -153,8 +170,8 @@ def _seconds(phase: Phase, held: Resident, words: Sequence[str]) -> dict[Name, d
     for word in words:
         for of in phase.passed(phase.by_word[word], held)[0].timed:
             for call, seconds in zip(of.block.calls, of.durations, strict=True):
-                by = found.setdefault((call.part, call.operators[-1]), {})
-                place = PARTITIONS.index(word)
+                by = found.setdefault((call.part, call.name), {})
+                place = DIVISIONS.index(word)
                 by[place] = by.get(place, 0.0) + _of_cases(phase, seconds * of.block.times)
     return found
 
@@ -163,19 +180,16 @@ def _words(phase: Phase, frame: Frame, seconds: dict[Name, dict[int, Any]]) -> C
     """The words of least time, of a frame."""
     size = float(BYTES[phase.precision.activations])
     gather = {
-        (part.name, of.name): {
-            columns: _of_cases(
-                phase, part.times * phase.closed.exchange(gathering(part, of, phase.plan, size, columns), phase.machine)
-            )
-            for columns in (False, True)
-        }
+        (part.name, of.name): [
+            _of_cases(phase, part.times * phase.closed.exchange(gathering(part, of, phase.plan, size, which), phase.machine))
+            for which in range(len(CUTS))
+        ]
         for part in phase.parts
         for of in part.operators
     }
-    rules = factors(
-        phase.parts, phase.order, frame.words, seconds, gather, heads=frame.heads, apart=phase.plan.attention is not None
-    )
-    return chosen(phase.parts, frame.words, least(list(rules)), heads=frame.heads)
+    by = rules(phase.plan, heads=frame.heads)
+    costs = factors(phase.parts, phase.order, frame.words, seconds, gather, by)
+    return chosen(phase.parts, frame.words, least(list(costs)), by)
 
 
 def _everywhere(phase: Phase, of: Chosen) -> Any:
@@ -187,7 +201,7 @@ def _everywhere(phase: Phase, of: Chosen) -> Any:
         for one in part.operators:
             if isinstance(one, MatMul):
                 weights = nbytes(replace(part, operators=(one,)), phase.precision)
-                total = total + (of.words[part.name, one.name] == PARTITIONS.index("input_only")) * (weights * share)
+                total = total + (of.words[part.name, one.name] == DIVISIONS.index("input_only")) * (weights * share)
     return total
 
 

@@ -25,6 +25,7 @@ from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.kernels.partition.placement import sides_of
 from dse.evaluators.layouts import on_groups
 from dse.evaluators.layouts.on_groups import OnGroup, on_group
+from dse.evaluators.layouts.partitioned import offered
 from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, resident
 from dse.evaluators.machine.machine import Machine, of_tiles
@@ -45,7 +46,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import AUTO, BYTES, PARTITIONS, Mapping, Precision, TilePlan
+from dse.space.mapping import AUTO, BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.remember import remembered
 
@@ -121,26 +122,17 @@ def _laid(design: Design, job: Stretches) -> dict[str, tuple[tuple[Block, ...], 
 
 
 def _left_open(design: Design, job: Stretches, phase: str) -> Partitions:
-    """A phase as it depends on partitions of its operators.
-
-    Raises:
-        DesignError: experts that are whole on a core, whose products have one partition.
-    """
+    """A phase as it depends on partitions of its operators."""
     plan, starts, entries = _entries(design, job, phase)
-    if plan.experts == "whole":
-        raise DesignError(
-            f"mapping.{phase}.experts: whole ones are not left open with mapping.{phase}.partition=auto; say experts=divided, "
-            f"or a partition ({', '.join(PARTITIONS)})"
-        )
     chip, precision, instances = design.chip, design.mapping.precision, _instances(design.chip, plan)
     at, group = _step(job, phase, plan, instances), _group(design, plan)
     runs = job.copies if phase == "prefill" else job.steps
     return Partitions(
         job.model, plan, precision, transformer(job.model, at), line(job.model, at),
-        {word: _blocks(job, phase, with_partition(plan, word), precision, instances, group) for word in PARTITIONS},
+        {word: _blocks(job, phase, with_partition(plan, word), precision, instances, group, True) for word in offered(plan)},
         lambda word, everywhere: _held(design, job, phase, with_partition(plan, word), everywhere),
         lambda laid, held: _passed(design, job, phase, laid, held, READERS["closed"]),
-        lambda held: _has_room(chip, held),
+        lambda _, held: _has_room(chip, held),
         runs, starts, entries, of_tiles(chip), READERS["closed"],
     )  # fmt: skip
 
@@ -313,7 +305,7 @@ def _held(design: Design, job: Stretches, phase: str, plan: TilePlan | None = No
     chip, mapping = _of(design)
     plan = plan or (mapping.prefill if phase == "prefill" else mapping.decode)
     if plan.partition == AUTO:
-        some = [_held(design, job, phase, with_partition(plan, word)) for word in PARTITIONS]
+        some = [_held(design, job, phase, with_partition(plan, word)) for word in offered(plan)]
         found: Resident = picked(some, np.stack(np.broadcast_arrays(*(_has_room(chip, one) for one in some))).argmax(axis=0))
         return found
     instances = _instances(chip, plan)
@@ -368,10 +360,11 @@ def _parts(model: Model, phase: str) -> tuple[Part, ...]:
 
 @remembered
 def _blocks(
-    job: Stretches, phase: str, plan: TilePlan, precision: Precision, instances: Any, on: OnGroup | None = None
-) -> tuple[Block, ...]:
+    job: Stretches, phase: str, plan: TilePlan, precision: Precision, instances: Any, on: OnGroup | None = None,
+    apart: bool = False,
+) -> tuple[Block, ...]:  # fmt: skip
     """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch."""
-    return blocks(job.model, _step(job, phase, plan, instances), plan, precision, on=on)
+    return blocks(job.model, _step(job, phase, plan, instances), plan, precision, on=on, apart=apart)
 
 
 def _step(job: Stretches, phase: str, plan: TilePlan, instances: Any) -> Step:

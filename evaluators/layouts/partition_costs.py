@@ -8,23 +8,22 @@ import numpy as np
 
 from dse.evaluators.choices.assigned import Factor
 from dse.evaluators.graph.operators import Attention, Part
-from dse.evaluators.layouts.partitioned import FOUND, STATES, STREAM, Chosen, Name, ways
+from dse.evaluators.layouts.partitioned import FOUND, STATES, STREAM, Chosen, Name, Rules, cut, taken, ways
 from dse.space.elementwise import Array
 
 
 def factors(
     parts: Sequence[Part], order: Sequence[str], allowed: Sequence[str], seconds: Mapping[Name, Mapping[int, Any]],
-    gather: Mapping[Name, Mapping[bool, Any]], *, heads: bool, apart: bool,
+    gather: Mapping[Name, Sequence[Any]], by: Rules,
 ) -> Iterator[Factor]:  # fmt: skip
     """What operators cost, and what they cost each other by their layouts.
 
     Args:
         parts, order: of a step, and their names from the embedding to the head.
         allowed: partitions of products.
-        seconds: of each operator, by place in `PARTITIONS`, times how often it runs.
-        gather: of what it leaves to all cores, by whether it is columns, times how often.
-        heads: whether attention divides heads, not rows.
-        apart: whether attention has all cores and memory between them, so that it finds and leaves what it may.
+        seconds: of each operator, by place in `DIVISIONS`, times how often it runs.
+        gather: of what it leaves to all cores, by place in `CUTS`, times how often.
+        by: how else operators may be divided.
     """
     kinds = {part.name: part.kind or part.name for part in parts}
     follows: dict[str, set[str]] = {}
@@ -33,51 +32,50 @@ def factors(
     streams = {kind: _stream(kind) for kind in dict.fromkeys(kinds.values())}
     yield from (Factor((name,), np.zeros(len(STREAM))) for name in streams.values())
     for part in parts:
-        inside = {of.name for of in part.operators}
-        needed = {need for of in part.operators for need in of.needs}
+        takes = taken(part)
+        needed = {need for needs in takes.values() for need in needs}
         for of in part.operators:
-            some = ways(of, allowed, heads=heads)
-            free = apart and isinstance(of, Attention)
+            some = ways(of, allowed, by)
+            free = by.apart and isinstance(of, Attention)
             here, left = _variable(part.name, of.name), _left(part.name, of.name)
             yield Factor((here,), _column([seconds[part.name, of.name][word] for word, _, _ in some]))
             yield Factor((here, left), _leaving(some, gather[part.name, of.name], free=free))
             if not free:
-                for need in of.needs:
-                    if need in inside:
-                        yield Factor((_left(part.name, need), here), _finding(STATES, [needs for _, needs, _ in some]))
-                if not inside & set(of.needs):
+                for need in takes[of.name]:
+                    yield Factor((_left(part.name, need), here), _finding(STATES, [needs for _, needs, _ in some]))
+                if not takes[of.name]:
                     yield Factor((streams[kinds[part.name]], here), _finding(STREAM, [needs for _, needs, _ in some]))
             if of.name not in needed:
                 for kind in sorted(follows.get(part.name, ())):
                     yield Factor((left, streams[kind]), _finding(STATES, STREAM))
 
 
-def chosen(parts: Sequence[Part], allowed: Sequence[str], found: Mapping[str, Array], *, heads: bool) -> Chosen:
+def chosen(parts: Sequence[Part], allowed: Sequence[str], found: Mapping[str, Array], by: Rules) -> Chosen:
     """What an assignment of the variables of `factors` says."""
-    words, gathered, columns = {}, {}, {}
+    words, gathered, cuts = {}, {}, {}
     for part in parts:
         for of in part.operators:
-            some = ways(of, allowed, heads=heads)
+            some = ways(of, allowed, by)
             which, left = found[_variable(part.name, of.name)], found[_left(part.name, of.name)]
             leaves = np.array([STATES.index(state) for _, _, state in some])[which]
             name = part.name, of.name
             words[name] = np.array([word for word, _, _ in some])[which]
             gathered[name] = (left == STATES.index("all")) & (leaves != STATES.index("all"))
-            columns[name] = leaves == STATES.index("columns")
-    return Chosen(words, gathered, columns)
+            cuts[name] = np.array([cut(state) for state in STATES])[leaves]
+    return Chosen(words, gathered, cuts)
 
 
 def _column(values: Sequence[Any]) -> Array:
     return np.stack(np.broadcast_arrays(*(np.asarray(value, float) for value in values)))
 
 
-def _leaving(some: Sequence[tuple[int, str, str]], gather: Mapping[bool, Any], *, free: bool) -> Array:
+def _leaving(some: Sequence[tuple[int, str, str]], gather: Sequence[Any], *, free: bool) -> Array:
     """By how an operator is divided and what others find of it: nothing, the way to all, or what cannot be."""
-    nothing = np.zeros(np.broadcast_shapes(*(np.shape(value) for value in gather.values())))
+    nothing = np.zeros(np.broadcast_shapes(*(np.shape(value) for value in gather)))
     rows = []
     for _, _, leaves in some:
         row = dict.fromkeys(STATES, nothing + np.inf)
-        row["all"] = nothing if free else nothing + gather[leaves == "columns"]
+        row["all"] = nothing if free else nothing + (np.inf if leaves == "dealt" else gather[cut(leaves)])
         row[leaves] = nothing
         rows.append(np.stack([row[state] for state in STATES]))
     return np.stack(rows)

@@ -14,12 +14,13 @@ from dse.evaluators.kernels.partition.placement import grid, sides_of
 from dse.evaluators.layouts.devices import CAP, CHOICE, RECTIFIED, SOFTMAX
 from dse.evaluators.layouts.formats import expanded, expanding, index_of, weight_bytes, weights_of
 from dse.evaluators.layouts.on_groups import OnGroup, asked
+from dse.evaluators.layouts.partitioned import PRODUCTS, alone, brought, gathering, offered
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike, one_after_another
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
-from dse.space.mapping import AUTO, BYTES, Precision, TilePlan
+from dse.space.mapping import AUTO, BYTES, PARTITIONS, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES
 
@@ -40,6 +41,8 @@ def blocks(
     precision: Precision,
     attending: tuple[Step, ...] = (),
     on: OnGroup | None = None,
+    *,
+    apart: bool = False,
 ) -> tuple[Block, ...]:
     """The parts of a step on a group of cores.
 
@@ -48,15 +51,31 @@ def blocks(
         plan, precision: how it is divided.
         attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
         on: the group, where attention is of all its cores at a time.
+        apart: whether what operators bring to all cores for one another is left out.
+
+    Raises:
+        DesignError: sums that nothing adds up so, or a product of a mesh on a group that is none.
     """
     if plan.sums is not None:
         _refuse_sums(plan)
-    found = []
-    for part in transformer(model, at):
-        near = tuple(one.at(part.reach) for one in attending or (at,))
-        calls = tuple(
-            call for operator in part.operators for call in _calls(part.of or model, part, operator, plan, precision, near, on)
+    if plan.partition not in offered(plan):
+        raise DesignError(
+            f"mapping.both.partition: {plan.partition} divides a group that is a mesh; say mapping.both.placement=mesh, or one "
+            f"of {', '.join(PARTITIONS)}"
         )
+    parts, size = transformer(model, at), float(BYTES[precision.activations])
+    # where products need no blocks, what one partition leaves it finds
+    left = None if apart or PRODUCTS[plan.partition][0] != "block" else alone(parts, plan.partition, plan)
+    found = []
+    for part in parts:
+        near = tuple(one.at(part.reach) for one in attending or (at,))
+        made: list[Call] = []
+        for operator in part.operators:
+            made += _calls(part.of or model, part, operator, plan, precision, near, on)
+            name = part.name, operator.name
+            if left is not None and left.gathered[name]:
+                made.append(brought(made[-1], gathering(part, operator, plan, size, left.cuts[name])))
+        calls = tuple(made)
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
     return tuple(found) if plan.prefetch is None else one_after_another(found, line(model, at), plan.pp)
 

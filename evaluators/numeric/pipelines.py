@@ -11,29 +11,48 @@ import numpy as np
 
 from dse.evaluators.graph.experts import dealt
 from dse.evaluators.graph.operators import MatMul, Part
-from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.kernels.gemm.tiling import Shape, joined
+from dse.evaluators.kernels.gemm.tiling import blocks as blocks_of
 from dse.evaluators.kernels.partition import partition
 from dse.evaluators.kernels.partition.input_only import gathered as of_cores
 from dse.evaluators.kernels.partition.input_only import spread
-from dse.evaluators.kernels.partition.placement import placed, sides
+from dse.evaluators.kernels.partition.placement import grid, placed, sides
 from dse.evaluators.kernels.partition.ring import gathered, summed
+from dse.evaluators.layouts.partitioned import ROTATIONS, brings
 from dse.evaluators.numeric import tiles
 from dse.evaluators.numeric.layer import Layer, attended, combined, summed_up, whole
+from dse.evaluators.numeric.lying import find
 from dse.evaluators.numeric.walk import Attends, Kernels, Worker, by_numpy
 from dse.evaluators.passes.call import Block, Call, Exchange
 from dse.evaluators.program.rounds import Program, Slot
 from dse.evaluators.readers.numeric import in_double, play
 from dse.space.elementwise import Array, ceil_div
 
+ITEMSIZE = 2.0
+"""Bytes of a value that goes to all cores."""
 
-def computed(blocks: Sequence[Block], layer: Layer) -> Array:
-    """The residual stream behind the layer, shape (tokens, hidden), calls of its parts one after the other."""
+
+def computed(blocks: Sequence[Block], layer: Layer, *, heads: bool | None = None) -> Array:
+    """The residual stream behind the layer, shape (tokens, hidden), calls of its parts one after the other.
+
+    Args:
+        blocks: its calls, each with a partition.
+        layer: what is computed.
+        heads: whether attention divides heads, not rows; None where one partition is for all, which says so.
+
+    Raises:
+        ValueError: something is not there, or not on the core that needs it.
+    """
+    if heads is None:
+        first = next(call.group for block in blocks for call in block.calls if call.group is not None)
+        heads = first.partition == "k"
+    find(blocks, layer, heads=heads)
     x = layer.x
     for block in blocks:
         part = layer.part(block.calls[0].part)
         if part is None:
             continue
-        worker = _Cores(layer, part, block.calls, x)
+        worker = _Cores(layer, part, block.calls, x, heads=heads)
         for position in block.order:
             worker.run(block.calls[position])
         x = x + worker.left() if summed_up(part) else x
@@ -43,8 +62,9 @@ def computed(blocks: Sequence[Block], layer: Layer) -> Array:
 class _Cores(Worker):
     """A group of cores, where experts may be whole on one of them each."""
 
-    def __init__(self, layer: Layer, part: Part, calls: tuple[Call, ...], x: Array) -> None:
+    def __init__(self, layer: Layer, part: Part, calls: tuple[Call, ...], x: Array, *, heads: bool) -> None:
         super().__init__(layer, part, calls, 0, BY_GROUPS, x)
+        self.rows_divided = not heads
         self.group = next(call.group for call in calls if call.group is not None)
         self.everywhere: Array | None = None
         self.summed = False
@@ -57,7 +77,7 @@ class _Cores(Worker):
         if "experts_activation" not in of.needs:
             (x,) = self.inputs(self.operators["router"])
             if call.exchange.times or self.everywhere is None:
-                self.everywhere = exchanged(call.exchange, _own(x, cores, self.rows_divided))
+                self.everywhere = exchanged(call.exchange, _own(x, cores, divided=bool(call.exchange.times)))
             rows = self.everywhere[owner, self.chosen.token]
             return by_expert(rows, weights, self.chosen.expert)
         rows = by_expert(self.get("experts_activation"), weights, self.chosen.expert)
@@ -69,10 +89,18 @@ class _Cores(Worker):
     def _back(self, name: str) -> Array:
         return self.get(name) if name == "experts_down" and self.summed else super()._back(name)
 
-    @property
-    def rows_divided(self) -> bool:
-        """Whether a core has its own tokens, not a part of all of them."""
-        return self.group.partition != "k"
+    def run(self, call: Call) -> None:
+        """Its operators; or what one of them has left goes around the rings to all cores."""
+        super().run(call)
+        if brings(call):
+            name = call.needs[0]
+            of = self.operators[name]
+            names = of.needs if name in ROTATIONS else (name,)
+            values = [self._back(one) for one in names]  # experts' results summed up by token
+            self.summed = self.summed or name == "experts_down"
+            found = everywhere(call, np.concatenate(values, axis=1))
+            self.done |= zip(names, np.split(found, np.cumsum([value.shape[1] for value in values])[:-1], axis=1), strict=True)
+            self.done[name] = self.done[names[0]]
 
     def _attended(self, call: Call, of: Attends) -> Array:
         """Each core its own heads, or its own rows: those of prompts see keys that came around the group."""
@@ -136,6 +164,29 @@ def exchanged(of: Exchange, own: Array, *, sums: bool = False) -> Array:
     slots = (Slot("x", own.shape[1:], "float64", depth=2),)
     program = Program(*sides(of.placement, cores), slots, (rounds,))
     return of_cores(play(program, {"x": spread(own, on, of.placement)})["x"], on)
+
+
+def everywhere(call: Call, x: Array) -> Array:
+    """What every core has of a result of which each had a slice.
+
+    Raises:
+        ValueError: a slice of the call's exchange is none of the result's rows, columns or blocks.
+    """
+    of = call.exchange
+    assert of is not None
+    cores, said = whole(of.cores), whole(of.nbytes / ITEMSIZE)
+    rings, members = (whole(side) for side in grid(of.placement, cores, divided=True))
+    for high, wide in ((cores, 1), (1, cores), (rings, members)):
+        cut = blocks_of(x, high, wide)
+        if cut.shape[2] * cut.shape[3] == said:
+            break
+    else:
+        raise ValueError(f"call {call.name!r}: sends {said} values of a core, of {x.shape} on {cores} cores")
+    slices = cut.reshape(cores, said)
+    found = exchanged(of, _own(slices.reshape(-1, 1), cores, divided=True))
+    if not np.array_equal(found, np.broadcast_to(found[:1], found.shape)):
+        raise ValueError(f"call {call.name!r}: cores differ in what came to all")
+    return joined(found[0].reshape(cut.shape), *x.shape)
 
 
 def by_expert(rows: Array, weights: Array, expert: Array) -> Array:

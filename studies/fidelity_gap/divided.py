@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.partition import PARTITION
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Group, Product
 from dse.evaluators.readers import READERS
-from dse.space.mapping import PLACEMENTS
+from dse.space.mapping import PARTITIONS, PLACEMENTS
 from dse.studies.fidelity_gap.kernels import preset
 
 NEAR = 0.1
@@ -18,7 +17,7 @@ NEAR = 0.1
 LARGEST = 16384
 """Side of a matrix; sides are spread evenly by their logarithms."""
 
-MOVING = tuple(name for name in PARTITION if name != "input_only")
+MOVING = tuple(name for name in PARTITIONS if name != "input_only")
 """Partitions that send something."""
 
 

@@ -28,7 +28,7 @@ from dse.evaluators.machine.played_channels import chip_channels
 from dse.evaluators.program.rounds import Loop, Program, Round
 from dse.evaluators.readers import cycles, events
 from dse.evaluators.readers.closed_attention import Job, machine
-from dse.space.mapping import PLACEMENTS
+from dse.space.mapping import PARTITIONS, PLACEMENTS
 from dse.space.workload import ALONG, PATTERNS
 from dse.space.workload import EXCHANGES as EXCHANGED
 
@@ -98,7 +98,8 @@ def divided(rng: Random) -> Iterator[Played]:
     npu = preset("npu64")
     for routing, locked in (("", 1.0), (", wormhole", 0.0)):
         on = tile_fabric(npu)._replace(locked=locked)
-        for name, of in PARTITION.items():
+        for name in PARTITIONS:
+            of = PARTITION[name]
             for placement in PLACEMENTS:
                 cores = int(rng.integers(2, 17))
                 m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(DIVIDED), 3)))

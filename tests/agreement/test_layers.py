@@ -13,10 +13,10 @@ from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.partition import PARTITION
-from dse.space.mapping import AUTO, KV_HEADS, PLACEMENTS
+from dse.space.mapping import AUTO, KV_HEADS, PARTITIONS, PLACEMENTS
 from dse.space.model import Experts
 from tests.agreement.layers import DENSE, EVEN, SPARSE, Drawn, balanced, drawn
-from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_tiles, right
+from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_mixed_cores, on_tiles, right
 
 EXAMPLES = settings(max_examples=int(os.environ.get("LAYERS", "4")), deadline=None)
 
@@ -51,7 +51,17 @@ WAYS = st.sampled_from(sorted(PARTITION)), st.sampled_from(PLACEMENTS), st.sampl
 def test_groups_of_a_pipeline_compute_the_layer(
     of: Drawn, partition: str, placement: str, tp: int, experts: str, flat: bool
 ) -> None:
+    assume(placement == "mesh" or partition in PARTITIONS)
     assert right(on_cores(of, partition, placement, tp, experts, flat=flat), of)
+
+
+@given(DENSE | SPARSE, WAYS[1], WAYS[2], st.sampled_from(["divided", "whole"]), st.integers(0, 99))
+@EXAMPLES
+def test_groups_whose_operators_have_a_partition_each_compute_the_layer(
+    of: Drawn, placement: str, tp: int, experts: str, seed: int
+) -> None:
+    """With what goes to all cores between them, of which what the calls say is sent."""
+    assert right(on_mixed_cores(of, seed, placement, tp, experts), of)
 
 
 @given(
@@ -107,6 +117,7 @@ def test_heads_that_straddle_are_refused() -> None:
 
 SIZES = {
     "devices": (4, 1, 1, 2), "tiles": (2, 2, 2, 1), "cores by heads": (4, 1, 1, 2), "cores by rows": (2, 1, 2, 3),
+    "cores by blocks": (2, 1, 2, 2), "cores by words": (4, 1, 4, 1),
     "dies": (4, 2, 4, 2), "region": (3, 1, 1, 4),
 }  # fmt: skip
 """KV heads, heads of queries of each, sequences and tokens; heads lie evenly on three columns of a region."""
@@ -116,14 +127,17 @@ LAYOUTS: dict[str, Any] = {
     "tiles": on_tiles,
     "cores by heads": on_cores,
     "cores by rows": lambda of: on_cores(of, "mn", "mesh", 4),
+    "cores by blocks": lambda of: on_cores(of, "mn_k", "mesh", 4),
+    "cores by words": lambda of: on_mixed_cores(of, 1),
     "dies": on_dies,
     "region": lambda of: in_region(of, 3 if of.phase == "prefill" else 2, 3),
 }
 
 
 CELLS = [
-    ("devices", "prefill"), ("tiles", "decode"), ("cores by heads", "decode"), ("cores by rows", "prefill"), ("dies", "decode"),
-    ("region", "prefill"), ("region", "decode"),
+    ("devices", "prefill"), ("tiles", "decode"), ("cores by heads", "decode"), ("cores by rows", "prefill"),
+    ("cores by blocks", "prefill"), ("cores by words", "decode"), ("dies", "decode"), ("region", "prefill"),
+    ("region", "decode"),
 ]  # fmt: skip
 """Where faults are looked for: calls of both phases differ in regions alone, and rows exchange keys of prompts."""
 

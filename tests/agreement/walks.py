@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.account.partitions import with_partition
+from dse.evaluators.choices.assigned import least
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.transformer import line, transformer
@@ -17,6 +19,9 @@ from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import Crossing, On, Split, passes, plain
 from dse.evaluators.layouts.on_groups import on_group
+from dse.evaluators.layouts.partition_costs import chosen, factors
+from dse.evaluators.layouts.partitioned import Chosen, merged, rules
+from dse.evaluators.layouts.partitioned import offered as offered_words
 from dse.evaluators.layouts.region_rivals import rivals
 from dse.evaluators.layouts.turns import Batch
 from dse.evaluators.machine.machine import Machine, of_mesh
@@ -28,6 +33,7 @@ from dse.evaluators.readers import closed
 from dse.evaluators.readers.rivals import settled
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
+from dse.space.mapping import DIVISIONS
 from tests.agreement.layers import Drawn
 from tests.evaluators.test_transformer import BF16
 from tests.samples import asked
@@ -84,6 +90,22 @@ def on_cores(
     plan = replace(getattr(base.mapping, of.phase), **said)
     on = on_group(base.chip, plan, BF16) if flat else None
     return Walk(by_pipelines.blocks(of.model, of.at, plan, BF16, on=on), of.layer, pipelines.computed)
+
+
+def on_mixed_cores(of: Drawn, seed: int, placement: str = "mesh", tp: int = 4, experts: str = "divided") -> Walk:
+    """A group of a pipeline whose operators have a partition each, those of least time by prices that are drawn."""
+    base, rng = asked("chip=npu64", "mapping=npu").base, np.random.default_rng(seed)
+    plan = replace(getattr(base.mapping, of.phase), placement=placement, tp=tp, pp=1, experts=experts)
+    model, words, heads = replace(of.model, layers=2), offered_words(plan), bool(rng.integers(2))
+    parts = transformer(model, of.at)
+    by, names = rules(plan, heads=heads), [(part.name, one.name) for part in parts for one in part.operators]
+    seconds = {name: dict(enumerate(rng.random(len(DIVISIONS)))) for name in names}
+    gather = {name: list(rng.random(3)) for name in names}
+    found = least(list(factors(parts, line(model, of.at), words, seconds, gather, by)))
+    chosen_ = Chosen(*({name: int(value) for name, value in kind.items()} for kind in chosen(parts, words, found, by)))
+    by_word = {word: by_pipelines.blocks(model, of.at, with_partition(plan, word), BF16, apart=True) for word in words}
+    blocks = merged(parts, by_word, chosen_, plan, ITEMSIZE)
+    return Walk(blocks, of.layer, lambda some, layer: pipelines.computed(some, layer, heads=heads))
 
 
 def on_dies(of: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Walk:

@@ -17,7 +17,7 @@ from dse.evaluators.program.rounds import Program, Round, Send
 from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as by_numbers
 from dse.space.chip import MatrixEngine, VectorEngine
-from dse.space.mapping import PLACEMENTS
+from dse.space.mapping import PARTITIONS, PLACEMENTS
 from tests.agreement.test_events import CYCLES
 
 ENGINES = Engines(
@@ -28,7 +28,7 @@ ENGINES = Engines(
 )
 WORMHOLE = CYCLES._replace(post=3.0)
 LOCKED = WORMHOLE._replace(locked=1.0)
-ALL = list(combinations(sorted(PARTITION), PLACEMENTS))
+ALL = list(combinations(sorted(PARTITIONS), PLACEMENTS))
 CORES = (1, 2, 3, 4, 6, 7, 8, 16)
 places = st.sampled_from(ALL)
 
@@ -98,7 +98,7 @@ def test_the_closed_form_is_the_program_played(name: str, placement: str, cores:
         assert played.seconds == pytest.approx(closed, rel=1e-9 if placement == "ring" and cores != 2 else 0.01)
 
 
-@pytest.mark.parametrize("name", sorted(PARTITION))
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_a_batch_is_its_singles(name: str, placement: str) -> None:
     rng = np.random.default_rng(1)

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from dse.config.build import Question
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.account.partitions import FRAMES, Phase, _seconds, _words
+from dse.evaluators.account.partitions import Phase, _seconds, _words, frames
 from dse.evaluators.account.pipelines import _laid, _left_open, _passed
 from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.choices.assigned import Factor, least
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts.partitioned import FOUND, PRODUCTS, STATES, STREAM, Chosen, gathering, merged
+from dse.evaluators.layouts.partitioned import CUTS, FOUND, PRODUCTS, STATES, STREAM, Chosen, cut, gathering, merged, offered
 from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked
-from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.mapping import AUTO, PARTITIONS, PLACEMENTS
+from dse.space.mapping import AUTO, DIVISIONS, PLACEMENTS
 from tests.samples import asked
 
 MODELS = ("qwen3_1b7", "mixtral_8x7b", "deepseek_v2_lite", "gemma3_12b", "qwen3_next_80b_a3b")
@@ -68,7 +67,7 @@ def test_no_partition_for_all_is_quicker_and_what_one_has_room_for_has_room(seed
     for case in of.workload.cases:
         asked_ = replace(of.workload, cases=(case,))
         found = {}
-        for word in (*PARTITIONS, AUTO):
+        for word in (*offered(design.mapping.prefill), AUTO):
             if word in ("k", AUTO) or design.mapping.decode.sums is None:  # no other has sums of its own
                 one = with_word(design, word)
                 found[word] = infeasible(one, asked_) is None, float(evaluate(stacked([one]), asked_).columns["latency"][0])
@@ -124,14 +123,14 @@ def drawn_phase(seed: int, *, free: bool, name: str) -> Phase:
 def test_where_layouts_are_free_each_operator_has_its_own_quickest(name: str, seed: int) -> None:
     """A sum of the least of each, with attention of heads or of rows."""
     phase = drawn_phase(seed, free=True, name=name)
-    for frame in FRAMES[:2]:
-        seconds = _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS)
+    for frame in frames(tuple(phase.by_word))[:2]:
+        seconds = _seconds(phase, phase.held(frame.counted, 0.0), tuple(phase.by_word))
         found = cost_of(phase, _words(phase, frame, seconds), frame.counted)
-        attention = PARTITIONS.index("k" if frame.heads else "mn")
+        attention = DIVISIONS.index("k" if frame.heads else "mn")
         each = [
             by[attention]
             if where == ("attention", "attention")
-            else min(float(by[PARTITIONS.index(word)]) for word in frame.words)
+            else min(float(by[DIVISIONS.index(word)]) for word in frame.words)
             for where, by in seconds.items()
         ]
         assert found == pytest.approx(float(np.sum(each)), rel=1e-9)
@@ -149,32 +148,33 @@ def cost_of(phase: Phase, of: Chosen, counted: str) -> float:
 def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: int) -> None:
     """Every word of every product of an FFN and every layout of the stream, by rules that are written down here."""
     phase = drawn_phase(seed, free=False, name=name)
-    frame = FRAMES[int(np.random.default_rng(seed).integers(2))]
-    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS))
+    words = tuple(phase.by_word)
+    frame = frames(words)[int(np.random.default_rng(seed).integers(2))]
+    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), words))
     found = cost_of(phase, chosen, frame.counted)
     (ffn,) = (part for part in phase.parts if part.name == "ffn")
     operators = {one.name: one for one in ffn.operators}
     attention = next(part for part in phase.parts if part.name == "attention")
 
-    seconds, best = _seconds(phase, phase.held(frame.counted, 0.0), PARTITIONS), np.inf
+    seconds, best = _seconds(phase, phase.held(frame.counted, 0.0), words), np.inf
     enter, leave = entering(phase, chosen, "ffn", attention), entering(phase, chosen, "attention", ffn)
     both_ways = {
-        (of, columns): ffn.times
+        (of, which): ffn.times
         * float(
             np.sum(
-                READERS["closed"].exchange(gathering(ffn, operators[of], phase.plan, 2.0, columns), phase.machine) * phase.runs
+                READERS["closed"].exchange(gathering(ffn, operators[of], phase.plan, 2.0, which), phase.machine) * phase.runs
             )
         )
         for of in operators
-        for columns in (False, True)
+        for which in range(len(CUTS))
     }
     rest = found - sum(
         float(seconds["ffn", of][int(chosen.words["ffn", of])])
-        + bool(chosen.gathered["ffn", of]) * both_ways[of, bool(chosen.columns["ffn", of])]
+        + bool(chosen.gathered["ffn", of]) * both_ways[of, int(chosen.cuts["ffn", of])]
         for of in operators
     )
     for gate, up, down in product(frame.words, repeat=3):
-        for norm, activation in product(STATES, repeat=2):
+        for norm, activation in product([state for state in STATES if state != "dealt"], repeat=2):
             if enter not in FOUND[norm]:
                 continue
             leaves = {of: PRODUCTS[word][1] for of, word in (("gate", gate), ("up", up), ("down", down))}
@@ -183,11 +183,11 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
                 "ffn_norm": [PRODUCTS[gate][0], PRODUCTS[up][0]], "gate": [activation], "up": [activation],
                 "activation": [PRODUCTS[down][0]], "down": [leave],
             }  # fmt: skip
-            words = {"gate": gate, "up": up, "down": down, "ffn_norm": "mn", "activation": "mn"}
-            cost = sum(float(seconds["ffn", of][PARTITIONS.index(word)]) for of, word in words.items())
+            said = {"gate": gate, "up": up, "down": down, "ffn_norm": "mn", "activation": "mn"}
+            cost = sum(float(seconds["ffn", of][DIVISIONS.index(word)]) for of, word in said.items())
             for of, some in wanted.items():
                 if not all(leaves[of] in FOUND[need] for need in some):
-                    cost += both_ways[of, leaves[of] == "columns"]
+                    cost += both_ways[of, cut(leaves[of])]
             best = min(best, cost)
     assert found == pytest.approx(rest + best, rel=1e-9)
 
@@ -197,7 +197,7 @@ def entering(phase: Phase, of: Chosen, kind: str, before: Any) -> str:
     last = before.operators[-1].name
     if bool(np.any(of.gathered[before.name, last])):
         return "all"
-    return PRODUCTS[PARTITIONS[int(of.words[before.name, last])]][1]
+    return PRODUCTS[DIVISIONS[int(of.words[before.name, last])]][1]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -259,17 +259,35 @@ def test_the_breakdown_says_what_was_chosen_and_adds_up(model: str, fidelity: st
     assert sum(row.seconds for row in shown.rows) == pytest.approx(latency)
     products = [row for row in shown.rows if row.operator in ("q_proj", "o_proj", "q_up", "head")]
     assert products
-    assert all(row.shape.rpartition(" by ")[2] in PARTITIONS for row in products)
+    assert all(row.shape.rpartition(" by ")[2] in DIVISIONS for row in products)
     assert {row.bound for row in shown.rows if row.operator.endswith(" to all")} <= {"network"}
 
 
-def test_what_cannot_be_left_open_is_refused() -> None:
-    words = ("chip=npu64", "model=qwen3_30b_a3b", "mapping.both.partition=auto")
-    of = asked(*words, "mapping.both.experts=whole")
-    with pytest.raises(DesignError, match=r"mapping.prefill.experts: whole ones .*; say experts=divided, or a partition"):
-        evaluate(stacked([of.base]), of.workload)
-    with pytest.raises(DesignError, match=r"mapping.prefill.partition: no option 'auto'; valid: input_only, k, mn, mn_k"):
-        asked(*words, "workload=serving")
+def test_a_two_dimensional_product_behind_attention_waits_for_blocks() -> None:
+    """Attention of rows leaves rows; its columns come from others. One exchange, which events play too."""
+    of = asked(
+        "chip=npu64", "model=qwen3_1b7", "workload.batch=[4]", "workload.prompt=64", "workload.output=4", "mapping.both.tp=4"
+    )
+    for word, bring in (("mn_k", {"attention to all"}), ("mn", set()), ("k", set())):
+        shown = explain(with_word(of.base, word), of.workload.cases[0], fidelity="events")
+        brought = [row for row in shown.rows if row.operator.endswith(" to all")]
+        assert {row.operator for row in brought} == bring
+        assert all(row.seconds > 0 for row in brought)
+
+
+@pytest.mark.parametrize("placement", ["ring", "mesh"])
+def test_experts_that_are_whole_are_left_open_too(placement: str) -> None:
+    words = ("chip=npu64", "model=qwen3_30b_a3b", "workload.batch=[8]", "workload.prompt=100", "workload.output=8")
+    of = asked(*words, "mapping.both.experts=whole", "mapping.both.tp=8", "mapping.both.pp=8")
+    design, found = replaced(of.base, both(placement=placement)), {}
+    for word in (*offered(design.mapping.prefill), AUTO):
+        one = with_word(design, word)
+        if infeasible(one, of.workload) is None:
+            found[word] = float(evaluate(stacked([one]), of.workload).columns["latency"][0])
+    auto = found.pop(AUTO)
+    assert auto <= min(found.values()) * (1 + 1e-12)
+    shown = explain(with_word(design, AUTO), of.workload.cases[0])
+    assert sum(row.seconds for row in shown.rows) == pytest.approx(auto)
 
 
 def test_layouts_of_the_stream_are_layouts() -> None:

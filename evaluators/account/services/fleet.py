@@ -4,29 +4,37 @@ An iteration is one micro-batch's pass through all stages, prompts and decodes t
 each kind by itself.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from dse.evaluators.account.partitions import with_partition
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.played import served
+from dse.evaluators.account.services.words import Work, laid_out, words_of
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition.onward import Way
-from dse.evaluators.layouts.pipelines import blocks, room
+from dse.evaluators.layouts.partitioned import Chosen, brings
+from dse.evaluators.layouts.pipelines import room
 from dse.evaluators.layouts.residency import Resident, Share, resident
 from dse.evaluators.layouts.stages import Line, Stages, line_of, parts_of_layers, whole_layers
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.machine.shared import shared
+from dse.evaluators.passes.call import Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import Reader
 from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import Policy, policy
 from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import Array, maximum, where
 from dse.space.layers import Reach, by_reach
-from dse.space.mapping import BYTES, Mapping, PoolPlan, Precision
+from dse.space.mapping import AUTO, BYTES, Mapping, PoolPlan, Precision
+from dse.space.model import Model
 from dse.space.workload import Load
 
 
@@ -45,6 +53,8 @@ class Pipelines(NamedTuple):
         room: what a request has on it, of all its layers.
         stages: of each pipeline.
         precision: formats.
+        words: partitions of operators, where the plan leaves them open.
+        holds: the plan, with the partition as which what a core holds is counted.
     """
 
     name: str
@@ -58,6 +68,13 @@ class Pipelines(NamedTuple):
     room: Room
     stages: Stages
     precision: Precision
+    words: Chosen | None
+    holds: PoolPlan
+
+    @property
+    def near(self) -> float:
+        """Of a core's local memory, what caches have. [B]"""
+        return float(self.held.kv_here * self.held.kv)
 
     @property
     def free(self) -> float:
@@ -105,25 +122,80 @@ def _pipelines(
     parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
     alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), shared(chip)
 
-    def with_share(share: Share | None) -> tuple[Resident, Room]:
+    def with_share(share: Share | None, plan: PoolPlan, everywhere: Any) -> tuple[Resident, Room]:
         def held(cached: Any, sequences: float) -> Resident:
             return resident(
                 parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=sequences, share=share,
-                near=near and near.size,
+                near=near and near.size, everywhere=everywhere,
             )  # fmt: skip
 
         whole = held(by_reach(load.model, lambda reach: float(batch * reach.kept(longest))), float(batch))
         return whole, room_of(load.model, lambda cached, sequences: held(cached, sequences).kv)
 
-    stages = whole_layers(line_of(load.model, parts, mapping.precision), int(plan.pp))
-    whole = Pipelines(name, chip, plan, rule, groups, dp, batch, *with_share(None), stages, mapping.precision)
+    stages, first = whole_layers(line_of(load.model, parts, mapping.precision), int(plan.pp)), plan
+    if plan.partition == AUTO:  # which what a core holds decides on
+        first = with_partition(plan, "k")
+
+    def held_by(plan: PoolPlan, everywhere: Any = 0.0) -> Pipelines:
+        holds = with_share(None, plan, everywhere)
+        return Pipelines(name, chip, plan, rule, groups, dp, batch, *holds, stages, mapping.precision, None, plan)
+
+    whole, everywhere = held_by(first), 0.0
+    if plan.partition == AUTO:
+        whole, everywhere = _with_words(whole, load, plan, mapping, prompts, held_by)
     if plan.stages == "layers":
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
     line, value = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
     stages = parts_of_layers(line, int(plan.pp), value)
-    held, taken = with_share(stages.share)
+    held, taken = with_share(stages.share, whole.holds, everywhere)
     return whole._replace(held=held, room=taken, stages=stages)
+
+
+def _with_words(
+    of: Pipelines, load: Load, plan: PoolPlan, mapping: Mapping, prompts: float, held_by: Callable[..., Pipelines]
+) -> tuple[Pipelines, Any]:
+    """Pipelines with the partition of each operator, and of weights those of which each core has all. [B]"""
+    found: dict[int, Pipelines] = {}
+
+    def held(plan: PoolPlan, everywhere: Any) -> Resident:
+        one = held_by(plan, float(np.squeeze(everywhere)))
+        found[id(one.held)] = one
+        return one.held
+
+    def fits(plan: PoolPlan, here: Resident) -> bool:
+        one = found[id(here)]
+        return least(one, load, mapping) <= one.free and float(here.activations + here.slices) <= float(of.chip.tile.sram)
+
+    at, attending, runs = _asked(of, load, prompts)
+    crossing = at.tokens * of.stages.carried * BYTES[of.precision.activations]
+
+    def passed(laid: tuple[Block, ...], here: Resident) -> Staged:
+        way = Way(plan.placement, plan.tp, plan.pp, of.dp, of.chip.mesh.rows)
+        return through_stages(load.model, laid, crossing, of_tiles(of.chip), way, plan, here, READERS["closed"])
+
+    best, holds = words_of(load.model, of.chip, plan, of.precision, Work(at, attending, runs), held, passed, fits)
+    everywhere = float(np.squeeze(best.everywhere))
+    return held_by(holds, everywhere)._replace(plan=plan, words=best.of), everywhere
+
+
+def least(of: Pipelines, load: Load, mapping: Mapping) -> float:
+    """Of a core's share of HBM, what the longest request takes by itself. [B]"""
+    whole = float(of.room.of(served.longest(load)))
+    return whole if mapping.serving.overflow == "ring" else max(0.0, whole - of.near)
+
+
+def _asked(of: Pipelines, load: Load, prompts: float) -> tuple[Step, tuple[Step, ...], Array]:
+    """Iterations that a mean request asks of pipelines, and how often, shape (iterations, 1)."""
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    batch, turn = float(of.plan.microbatch), min(prompt, prompts or prompt)
+    rows = []
+    if of.name == "prefill" or prompts:
+        rows.append((prompt / turn, (turn, prompt / 2, 0.0, 0.0)))
+    if of.name == "decode":
+        rows.append((output / batch, (0.0, 0.0, batch, prompt + output / 2)))
+    runs, counts = np.array([[times] for times, _ in rows]), np.array([some for _, some in rows]).T[..., None]
+    return *_steps(load.model, "prefill" if prompts or of.name == "prefill" else "decode", *counts), runs
 
 
 def iteration(
@@ -131,7 +203,18 @@ def iteration(
     context: Any, spilled: Any, crowding: float = 1.0,
 ) -> Staged:  # fmt: skip
     """An iteration, counts as in `price.AXES`; leaves broadcast."""
-    model = load.model
+    at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
+    laid = laid_out(load.model, at, of.plan, of.precision, attending, of.words)
+    crossing = (prompt + decodes) * of.stages.carried * BYTES[of.precision.activations]
+    held = of.held._replace(kv_here=1 - spilled)
+    way = Way(of.plan.placement, of.plan.tp, of.plan.pp, of.dp, of.chip.mesh.rows)
+    return through_stages(load.model, laid, crossing, of_tiles(of.chip), way, of.plan, held, reader, crowding)
+
+
+def _steps(
+    model: Model, phase: str, prompt: Any, prompt_context: Any, decodes: Any, context: Any
+) -> tuple[Step, tuple[Step, ...]]:
+    """An iteration, and the steps that share it: prompts and decodes."""
 
     def looked(reach: Reach) -> tuple[Any, Any, Any]:
         """Pairs of prompts, positions that they attend to before themselves, which are read once a chunk, and decodes' own."""
@@ -144,11 +227,7 @@ def iteration(
     tokens, requests = prompt + decodes, decodes + prompts.requests
     resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
     at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions, resumed=resumed)
-    laid = blocks(model, at, of.plan, of.precision, (prompts, generating))
-    crossing = tokens * of.stages.carried * BYTES[of.precision.activations]
-    held = of.held._replace(kv_here=1 - spilled)
-    way = Way(of.plan.placement, of.plan.tp, of.plan.pp, of.dp, of.chip.mesh.rows)
-    return through_stages(model, laid, crossing, of_tiles(of.chip), way, of.plan, held, reader, crowding)
+    return at, (prompts, generating)
 
 
 def paces(load: Load, of: Pipelines, reader: Reader) -> tuple[tuple[float, ...], float]:
@@ -170,7 +249,8 @@ def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, float]:
     seconds: dict[tuple[str, str], float] = {}
     for of_part in at.timed:
         for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
-            seconds[call.part, call.name] = seconds.get((call.part, call.name), 0.0) + float(taken)
+            name = call.needs[0] if brings(call) else call.name
+            seconds[call.part, name] = seconds.get((call.part, name), 0.0) + float(taken)
     parts = transformer(load.model, Step(phase, tokens, 1.0 if phase == "prefill" else tokens, tokens, tokens))
     return line_of(load.model, parts, of.precision, seconds), float(
         at.hop.mean

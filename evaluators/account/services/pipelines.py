@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.partitions import with_partition
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.played import drawn, peak, served, steady
@@ -22,7 +23,17 @@ from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import COMPOSITIONS, priced_by
-from dse.evaluators.account.services.fleet import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
+from dse.evaluators.account.services.fleet import (
+    Pipelines,
+    all_cores,
+    cores_of,
+    decode_cores,
+    fleet_of,
+    iteration,
+    least,
+    paces,
+)
+from dse.evaluators.account.services.words import forms
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.layouts.residency import cached_here
@@ -44,7 +55,7 @@ from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.layers import two_forms
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, Mapping, PoolPlan
+from dse.space.mapping import AUTO, BYTES, Mapping, PoolPlan
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
@@ -62,15 +73,22 @@ REMEDIES = {
 }
 """By limit, where parallelism does not help."""
 
+OTHER_OPERATORS = (
+    "auto chooses for operators that prompts and tokens share, and here they differ; say a partition, or set cores apart by "
+    "mapping.serving.prefill_cores"
+)
+
 
 def limits(design: Design, load: Load) -> list[Limit]:
     """Cores for both phases, and what those of each hold."""
     mapping, found = _mapping(design), _divided(design)
     if any(limit.need > limit.have for limit in found):
         return found  # nothing can be said of pipelines on cores that there are not
+    if _two_sets(design, load):
+        return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
     fleet = fleet_of(design, load)
     for of in fleet:
-        found += plan_limits(of.chip, of.name, of.plan, of.held, _least(of, load, mapping), _most_stages(of, load), of.groups)
+        found += plan_limits(of.chip, of.name, of.plan, of.held, least(of, load, mapping), _most_stages(of, load), of.groups)
         found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
     if len(fleet) == 1:
         # the same cores serve both phases
@@ -152,7 +170,7 @@ def _worked(
 
 def _moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], between: Ways, gone: Array) -> Activity:
     """Caches of some requests, shape (requests,), on their way."""
-    plan = fleet[-1].plan
+    plan = fleet[-1].holds
     sent = float((_room(design, load, plan).of(load.requests.prompt[gone]) * plan.tp).sum())
     return Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
 
@@ -232,17 +250,44 @@ def _standing(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Break
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     """In words, what would do: fewer cores set apart, or the smallest parallelism."""
+    if any(_two_sets(design, load) for load in loads):
+        return OTHER_OPERATORS
     if worst.limit in REMEDIES:
         return REMEDIES[worst.limit]
 
     def all_limits(one: Design) -> list[Limit]:
-        return [limit for load in loads for limit in limits(one, load)]
+        """Where partitions are left open, of one for all operators that keeps them, the first one else."""
+        each = (
+            [limit for load in loads for limit in limits(trial, load)]
+            for trial in ([one] if not _open(one) else map(partial(_divided_by, one), ("k", "mn_k", "mn", "input_only")))
+        )
+        first = next(each)
+        kept = (some for some in (first, *each) if all(limit.need <= limit.have for limit in some))
+        return next(kept, first)
 
     if not _mapping(design).serving.prefill_cores:
         return smallest(worst, design, all_limits).remedy
     levers = [text for text in (_other_share(design, all_limits), parallelism(design, all_limits)) if text]
     done = ", or ".join(levers) or f"no share of the {all_cores(design):.0f} cores and no TP x PP would do"
     return "; ".join((*_crowded(worst, design), done))
+
+
+def _two_sets(design: Design, load: Load) -> bool:
+    """Whether partitions that are left open are of operators that prompts and tokens do not share, on the same cores."""
+    return _mapping(design).decode.partition == AUTO and not _mapping(design).serving.prefill_cores and forms(load.model) > 1
+
+
+def _open(design: Design) -> bool:
+    """Whether a plan leaves partitions open."""
+    return AUTO in (_mapping(design).prefill.partition, _mapping(design).decode.partition)
+
+
+def _divided_by(design: Design, word: str) -> Design:
+    """A design with one partition for all in the place of what is left open."""
+    mapping = _mapping(design)
+    plans = {"prefill": mapping.prefill, "decode": mapping.decode}
+    said = {name: with_partition(plan, word) if plan.partition == AUTO else plan for name, plan in plans.items()}
+    return replace(design, mapping=replace(mapping, **said))
 
 
 def _crowded(worst: Infeasible, design: Design) -> list[str]:
@@ -367,15 +412,18 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
             of: Pipelines = of, crowding: float = crowding,
         ) -> Any:  # fmt: skip
             counts = (prompt, prompt_context, decodes, context, spilled, crowding)
+            if of.words is not None and of.name == "decode" and between is not None:  # whose words are those of tokens alone
+                return iteration(load, of, reader, "decode", *counts).seconds
             mixed = iteration(load, of, reader, "prefill", *counts).seconds
-            if not two_forms(load.model):
+            if not two_forms(load.model) or (of.words is not None and of.name == "prefill"):
                 return mixed
             # latent attention and states are computed otherwise where nothing is prefilled
             return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
 
         price, here = served.table(
             pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=steady.coarse(axes, load) if standing else axes,
-            checks=0 if standing else COMPOSITIONS, key=priced_by(design, load, place, crowding, fidelity, without=()),
+            checks=0 if standing else COMPOSITIONS,
+            key=priced_by(design, load, place, crowding, fidelity, of.words, without=()),
         )  # fmt: skip
         off = max(off, here)
         memory, known = _memory(of, load, mapping)
@@ -384,7 +432,7 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
     transfer = None
     if between is not None:
         # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
-        room, prompt = _room(design, load, fleet[-1].plan), float(load.requests.prompt.mean())
+        room, prompt = _room(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
         way = room.times(between.per_token * prompt / float(room.of(prompt)))
         transfer = Transfer(
             way.growing,
@@ -402,22 +450,11 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
 def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, Prefixes]:
     """Blocks in local memories and in HBM, or buffers there, one a request; and what of prefixes is kept there."""
     longest, block, kept = served.longest(load), int(mapping.serving.block), float(mapping.serving.prefix)
-    near, form = _near(of), two_paged if mapping.serving.overflow == "pages" else two_level
+    near, form = of.near, two_paged if mapping.serving.overflow == "pages" else two_level
     # the longest request must fit, which is a limit
-    hbm = max(of.free * (1 - kept), _least(of, load, mapping))
+    hbm = max(of.free * (1 - kept), least(of, load, mapping))
     memory = form(near, hbm, of.room, longest=longest, block=block)
     return memory, prefixes(of.free * kept, of.room, load.requests.block, int(mapping.serving.snapshot or 0))
-
-
-def _least(of: Pipelines, load: Load, mapping: Mapping) -> float:
-    """Of a core's share of HBM, what the longest request takes by itself. [B]"""
-    whole = float(of.room.of(served.longest(load)))
-    return whole if mapping.serving.overflow == "ring" else max(0.0, whole - _near(of))
-
-
-def _near(of: Pipelines) -> float:
-    """Of a core's local memory, what caches have. [B]"""
-    return float(of.held.kv_here * of.held.kv)
 
 
 def _room(design: Design, load: Load, plan: PoolPlan) -> Room:
@@ -435,7 +472,7 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Read
     chip, mapping, asked = _chip(design), _mapping(design), load.requests
     fleets, prompt = [], float(load.requests.prompt.mean())
     for of in fleet:
-        position = float(_room(design, load, of.plan).of(prompt)) / (prompt * load.model.layers)
+        position = float(_room(design, load, of.holds).of(prompt)) / (prompt * load.model.layers)
         stages = of.stages
         nbytes = (stages.carried or load.model.hidden) * float(BYTES[mapping.precision.activations])
         fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, stages.of_layer, position, nbytes))

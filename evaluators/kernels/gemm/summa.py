@@ -38,7 +38,8 @@ def at_once(mesh: Mesh) -> int:
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     """Time of the program.
 
-    Each chunk: a multicast of A, then of B by the core that roots both, to the farthest core, then the product:
+    Each chunk: a multicast of A, then of B by the core that roots both, to the farthest core, then the product; on one line of
+    cores one operand stays where it is:
 
         t = chunks (product + 2 (launch + post) + words A copy + words B pace + 2 ramp) + hop * sum over chunks of the farthest
         core
@@ -54,14 +55,16 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     a_words, b_words = words_of(m_ * k_, fabric), words_of(k_ * n_, fabric)
     macs = m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
+    across, down = where(mesh.cols > 1, 1.0, 0.0), where(mesh.rows > 1, 1.0, 0.0)
+    a_words, b_words, both = a_words * across, b_words * down, across + down
     start = fabric.launch + fabric.post
-    sending = maximum(2 * start + a_words * fabric.copy + b_words * fabric.pace, start + (a_words + b_words) * fabric.pace)
+    sending = maximum(both * start + a_words * fabric.copy + b_words * fabric.pace, start + (a_words + b_words) * fabric.pace)
+    sending = where(both > 0, sending + 2 * fabric.ramp, 0.0)
     far = _farthest(mesh.rows, mesh.cols)
     a_bytes, b_bytes = 2.0 * m_ * k_ * chunks * mesh.rows, 2.0 * k_ * n_ * chunks * mesh.cols
-    across, down = where(mesh.cols > 1, 1.0, 0.0), where(mesh.rows > 1, 1.0, 0.0)
     sent = a_bytes * across + b_bytes * down
     hops = a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1)
-    seconds = chunks * (product + sending + 2 * fabric.ramp) + far * fabric.hop
+    seconds = chunks * (product + sending) + far * fabric.hop
     return Cost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops))
 
 

@@ -1,4 +1,5 @@
-"""Ways to divide a product of matrices over the cores of a group, by name ([zhu2025] section 4.1, figure 3, table 2).
+"""Ways to divide a product of matrices over the cores of a group, by name: those of [zhu2025] section 4.1, figure 3, table 2,
+and those of a wafer's mesh (`on_mesh`), for groups that are one.
 
 Each module has
 
@@ -11,14 +12,24 @@ Each module has
 and `DIVIDED`: whether it makes use of a grid of rows and columns.
 """
 
-from types import ModuleType
+from typing import Any
 
+from dse.evaluators.kernels.gemm import cannon, meshgemm, summa
 from dse.evaluators.kernels.partition import input_only, k, mn, mn_k
+from dse.evaluators.kernels.partition.on_mesh import OnMesh
 from dse.space.errors import chosen
 
-PARTITION: dict[str, ModuleType] = {"input_only": input_only, "mn": mn, "k": k, "mn_k": mn_k}
+PARTITION: dict[str, Any] = {
+    "input_only": input_only,
+    "mn": mn,
+    "k": k,
+    "mn_k": mn_k,
+    "meshgemm": OnMesh(meshgemm, shifts=True),
+    "cannon": OnMesh(cannon, shifts=True),
+    "summa": OnMesh(summa, shifts=False),
+}
 
 
-def partition(name: str) -> ModuleType:
+def partition(name: str) -> Any:
     """The way of a name."""
     return chosen(PARTITION, name, "mapping.both.partition")
