@@ -159,7 +159,7 @@ def test_messages_on_sixteen_dies_take_as_long_flit_by_flit(exchange: str, topol
 
 @pytest.mark.parametrize("trips", [0.5, 2.0, 4.0])
 def test_room_of_routers_idles_links_as_buffers_do(trips: float) -> None:
-    """Credits of few round trips: who waits for room makes others wait, on routers too; where memory takes it, both are near."""
+    """Credits of few round trips: who waits for room holds others, on routers too; where memory takes it, both are near."""
     on = Level(4, 4, "mesh", 4, 1e12, 500e-9, trips * 1e-6 * 1e12)
     at, how = placed("blocks", 4, 4, 1, 16), {"barrier": 0.0}
     free, held = (events.all_to_all(on, at, 16e6, held=word, **how).seconds for word in (False, True))

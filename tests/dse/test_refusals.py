@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from dse.config.build import Question, question
 from dse.config.compose import compose
 from dse.config.records import CONSTANT, NOTES
 from dse.evaluators import FIDELITIES, evaluate, fidelities
-from dse.space.chip import Cache
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -22,26 +20,12 @@ from dse.space.kinds import CASES, KINDS, PLURALS
 from tests.samples import asked
 
 
-def cached() -> tuple[Question, Design]:
-    here = asked("chip=tile_gh200", "mapping=flat_prefetch")
-    chip = replace(here.base.chip, l2=Cache(size=1e8, bandwidth=1e13))
-    return replace(here, base=replaced(here.base, {"chip": chip, **UNREAD})), replaced(here.base, UNREAD)
-
-
-def ahead() -> tuple[Question, Design]:
-    here = asked("chip=tile_gh200", "mapping=flat_prefetch")
-    return here, replaced(here.base, UNREAD)
-
-
 def edged() -> tuple[Question, Design]:
     here = asked("chip=wse2_hbm")
     return here, replaced(here.base, {"chip.hbm": None})
 
 
-UNREAD = {"mapping.prefill.prefetch": None, "mapping.decode.prefetch": None}
 IN_THE_WAY: dict[str, Callable[[], tuple[Question, Design]]] = {
-    "chip.l2": cached,
-    "mapping.prefill.prefetch.policy=partial and mapping.decode.prefetch.policy=partial": ahead,
     "chip.hbm": edged,
 }
 """Designs with what only the closed form prices, by its address, and the same without it."""
