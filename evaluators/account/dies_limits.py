@@ -6,7 +6,7 @@ from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.layouts.dies import Split, physical, split_of
 from dse.evaluators.layouts.legal_splits import advice, bounds, stages
 from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
-from dse.evaluators.readers.crossings import node, together
+from dse.evaluators.readers.crossings import levelled, together
 from dse.space.chip import Chip, box_sides
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div
@@ -89,11 +89,11 @@ RECTANGLES = ("blocks", "entwine")
 
 
 def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) -> list[Limit]:
-    """That sums of two levels have nodes of as many dies each, where somebody asks for them."""
+    """That sums of two levels have several nodes of as many dies each, where somebody asks for them: else they are one ring."""
     if plan.sums != "two_level" or of.tp == 1 or of.attention:
         return []
-    alike = uncut or of.ranks > count(chip) or of.group % of.tp or node(chip, _at(chip, plan, of), of.tp)
-    return [Limit(where, 1.0 if alike else 2.0, 1.0, "layout")]
+    divided = uncut or of.ranks > count(chip) or of.group % of.tp or levelled(chip, _at(chip, plan, of), of.tp)
+    return [Limit(where, 1.0 if divided else 2.0, 1.0, "layout")]
 
 
 def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
@@ -187,7 +187,10 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
         return _not_by_boxes(chip, _plan(design, phase), split(design, case, phase))
     if field == "sums":
         whose = "row of dies" if chip.boxes is None else "box"
-        return f"copies of attention have not as many dies in each {whose}: another tp or placement, or sums=ring or ktree"
+        return (
+            f"two levels need copies of attention with two dies or more, as many, in each {whose}, and several of these: "
+            + ("another tp or placement, or sums=ring or ktree")
+        )
     if field == "ep":
         return _uneven(case.model, split(design, case, phase), _nearest(design, case, phase))
     if field == "experts.redundant":

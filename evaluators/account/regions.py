@@ -51,7 +51,7 @@ FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
 
 FORMULAS = ("closed",)
-"""Of models whose weights come from the edge of the mesh."""
+"""On a part of a mesh, of models whose weights come from the edge of all of it."""
 
 IN_PART = tuple(READERS)
 """Of models whose kernels are played on a part of their mesh each."""
@@ -116,13 +116,10 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     return first, token, Phase("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
 
 
-def closed_only(design: Design) -> str:
-    """What a design has that only closed forms exist for, by its address, and what to say instead; "" where there is none."""
-    return (
-        "chip.hbm, main memory that only the closed form prices; leave it out, as chip=wse2"
-        if _chip(design).hbm is not None
-        else ""
-    )
+def whole_only(design: Design) -> str:
+    """What a design has that no part of its mesh has a share of, by its address, and what to say; "" where there is none."""
+    said = "chip.hbm, main memory at an edge, which no part of the mesh has a share of; leave it out, as chip=wse2, or play all"
+    return f"{said}, fidelity=events" if _chip(design).hbm is not None else ""
 
 
 def _by_entry(job: Stretches, phase: str, values: Any) -> Any:

@@ -39,9 +39,6 @@ FIDELITIES = ("closed", "events")
 IN_PART = tuple(READERS)
 """Of models whose operators are played on a part of their mesh each."""
 
-FORMULAS = ("closed",)
-"""With a cache in front of main memory, or where that reads ahead: no program says how."""
-
 SMALLER = (
     f"each operator on a part of its mesh, at most {WAVES} turns of it, which stand for all; memory channels as many fewer"
 )
@@ -108,16 +105,6 @@ def _timed(turns: list[list[Block]], machine: Machine, reader: Reader, chip: Chi
     free = maximum(chip.tile.sram - most(nbytes for _, nbytes in filled(parts)), 0.0) * chip.mesh.rows * chip.mesh.cols
     ahead = Ahead(of.policy, of.cap * free if chip.l2 is None else _aside(chip, plan))
     return [one for blocks in turns for one in timed_ahead(blocks, machine, reader, chip, ahead)]
-
-
-def closed_only(design: Design) -> str:
-    """What a design has that only closed forms exist for, by its address, and what to say instead; "" where there is none."""
-    chip, mapping = _chip(design), _mapping(design)
-    if chip.l2 is not None:
-        return "chip.l2, a cache that only the closed form prices; leave it out"
-    ahead = [phase for phase in ("prefill", "decode") if reads_ahead(getattr(mapping, phase))]
-    found = [f"mapping.{phase}.prefetch.policy={getattr(mapping, phase).prefetch.policy}" for phase in ahead]
-    return f"{' and '.join(found)}, which only the closed form prices; say none, or mapping=flat" if found else ""
 
 
 def areas(design: Design) -> tuple[Any, Any]:

@@ -38,7 +38,7 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Readers that a layout's calls have programs for; on a part of the mesh, or of all of it."""
     layout = layout_of(design)
     found: tuple[str, ...] = layout.IN_PART if part else layout.FIDELITIES
-    if hasattr(layout, "closed_only") and layout.closed_only(design):
+    if part and hasattr(layout, "whole_only") and layout.whole_only(design):
         found = layout.FORMULAS
     return found
 
@@ -46,7 +46,7 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 def in_the_way(design: Design, fidelity: str) -> str:
     """The part or policy that keeps a reader from a layout's programs, and what to say instead; "" where there is none."""
     layout = layout_of(design)
-    said: str = layout.closed_only(design) if hasattr(layout, "closed_only") and fidelity in layout.IN_PART else ""
+    said: str = layout.whole_only(design) if hasattr(layout, "whole_only") and fidelity in layout.IN_PART else ""
     return said
 
 

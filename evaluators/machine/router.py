@@ -22,27 +22,13 @@ a credit, a flit or a free channel costs nothing until it comes. Ports, and chan
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import following, index, lowest, part, piece
+from dse.evaluators.machine.due import channel_at, give_back, later, number_of, port_at, slot_at
 from dse.evaluators.machine.net import ARRIVED, BITS, CORE, CROSSED, HAS, HERE, MASK, SENT, TAIL, WAITS
-
-
-@piece
-def _port(net, at):
-    return net.port[index(at)]
-
-
-@piece
-def _channel(net, at):
-    return net.channel[index(at)]
 
 
 @piece
 def _out(net, at):
     return net.out[index(at)]
-
-
-@piece
-def _slot(net, at):
-    return net.slot[index(at)]
 
 
 @piece
@@ -58,12 +44,6 @@ def _set(words, place):
 @piece
 def _clear(words, place):
     words[index(place >> 6)] &= ~(np.int64(1) << (place & 63))
-
-
-@piece
-def _number(net, at):
-    """Of a port, in its router."""
-    return np.int64(net.number[index(at)])
 
 
 @piece
@@ -86,22 +66,22 @@ def towards(net, r, packet):
 @piece
 def _branch(net, channel, port):
     """What a packet's branch to a port has."""
-    return np.int64(_channel(net, channel).branches >> port * BITS & MASK)
+    return np.int64(channel_at(net, channel).branches >> port * BITS & MASK)
 
 
 @piece
 def _mark(net, channel, at):
     """A branch that has a channel wants the switch, if it could use it: flits, their addends and room for them are there."""
-    port = _number(net, at)
+    port = number_of(net, at)
     branch = _branch(net, channel, port)
-    if branch < HAS or _port(net, at).room >> (branch - HAS) & 1 == 0:
+    if branch < HAS or port_at(net, at).room >> (branch - HAS) & 1 == 0:
         return
-    if _channel(net, channel).count == 0 or _channel(net, channel).done >> port & 1:
+    if channel_at(net, channel).count == 0 or channel_at(net, channel).done >> port & 1:
         return
     if len(net.chain):
         other = np.int64(_chain(net, channel).member)
         while other >= 0:
-            if _channel(net, other).count == 0:
+            if channel_at(net, other).count == 0:
                 return
             other = np.int64(_chain(net, other).member)
     _want(net, channel, at)
@@ -110,21 +90,21 @@ def _mark(net, channel, at):
 @piece
 def _want(net, channel, at):
     """A channel wants the switch to a port."""
-    i = _number(net, channel >> net.shift)
-    _port(net, at).wants[index(i)] |= 1 << (channel & net.within)
-    _port(net, at).wanted |= 1 << i
+    i = number_of(net, channel >> net.shift)
+    port_at(net, at).wants[index(i)] |= 1 << (channel & net.within)
+    port_at(net, at).wanted |= 1 << i
     _set(net.turning, at)
 
 
 @piece
 def _rest(net, channel, at):
     """It does no longer."""
-    i = _number(net, channel >> net.shift)
-    left = _port(net, at).wants[index(i)] & ~(1 << (channel & net.within))
-    _port(net, at).wants[index(i)] = left
+    i = number_of(net, channel >> net.shift)
+    left = port_at(net, at).wants[index(i)] & ~(1 << (channel & net.within))
+    port_at(net, at).wants[index(i)] = left
     if left == 0:
-        inputs = _port(net, at).wanted & ~(1 << i)
-        _port(net, at).wanted = inputs
+        inputs = port_at(net, at).wanted & ~(1 << i)
+        port_at(net, at).wanted = inputs
         if inputs == 0:
             _clear(net.turning, at)
 
@@ -132,25 +112,25 @@ def _rest(net, channel, at):
 @piece
 def _ask(net, first, channel, ports):
     """The packet in front of an input channel asks for channels of the links that it takes."""
-    _channel(net, channel).mask = ports
-    i, vc = _number(net, channel >> net.shift), channel & net.within
+    channel_at(net, channel).mask = ports
+    i, vc = number_of(net, channel >> net.shift), channel & net.within
     branches = 0
     while ports:
         port = lowest(ports)
         ports &= ports - 1
         branches |= WAITS << port * BITS
         at = first + port
-        _port(net, at).asks[index(i)] |= 1 << vc
-        _port(net, at).askers |= 1 << i
-        if _port(net, at).unused:
+        port_at(net, at).asks[index(i)] |= 1 << vc
+        port_at(net, at).askers |= 1 << i
+        if port_at(net, at).unused:
             _set(net.asking, at)
-    _channel(net, channel).branches = branches
+    channel_at(net, channel).branches = branches
 
 
 @part
 def _add(net, r, channel, packet, tree):
     """An addend has come to a router; whether all that meet there have, and so the chain of them can go on."""
-    port = _number(net, channel >> net.shift)
+    port = number_of(net, channel >> net.shift)
     needed = net.tree_in[tree, r]
     place = -1
     for at in range(net.adding.shape[1]):
@@ -178,37 +158,31 @@ def _add(net, r, channel, packet, tree):
 def _begin(net, channel):
     """The head in front of an input channel has its route."""
     r = np.int64(net.router_of[index(channel >> net.shift)])
-    packet = np.int64(_channel(net, channel).flit) >> 2
+    packet = np.int64(channel_at(net, channel).flit) >> 2
     to = np.int64(net.target[index(packet)])
     if to >= 0 or net.tree_in[-1 - to, r] == 0 or _add(net, r, channel, packet, -1 - to):
         _ask(net, r * net.ports, channel, towards(net, r, packet))
 
 
 @piece
-def _later(net, channel, cycle):
-    """The packet in front of an input channel has its route at a cycle."""
-    k = _slot(net, cycle & net.slots).routings
-    net.routing[index(k)] = channel
-    _slot(net, cycle & net.slots).routings = k + 1
-
-
-@piece
 def _arrive(net, channel, flit, now):
     """A flit comes to an input channel."""
-    count = np.int64(_channel(net, channel).count)
+    count = np.int64(channel_at(net, channel).count)
     if count:
-        at = _channel(net, channel).front + count
+        at = channel_at(net, channel).front + count
         net.buffer[index(channel * net.depth + (at if at < net.depth else at - net.depth))] = flit
     else:
-        _channel(net, channel).flit = flit
-    _channel(net, channel).count = count + 1
-    if _channel(net, channel).busy == 0:
-        _channel(net, channel).busy = 1
-        _later(net, channel, now + net.route)
+        channel_at(net, channel).flit = flit
+    channel_at(net, channel).count = count + 1
+    if net.stored and number_of(net, channel >> net.shift) < CORE:
+        give_back(net, channel, now)
+    if channel_at(net, channel).busy == 0:
+        channel_at(net, channel).busy = 1
+        later(net, channel, now + net.route)
     elif count == 0:
         chief = np.int64(_chain(net, channel).chief) if len(net.chain) else channel
-        ports = np.int64(_channel(net, chief).mask)
-        first = (chief >> net.shift) - _number(net, chief >> net.shift)
+        ports = np.int64(channel_at(net, chief).mask)
+        first = (chief >> net.shift) - number_of(net, chief >> net.shift)
         while ports:
             _mark(net, chief, first + lowest(ports))
             ports &= ports - 1
@@ -216,57 +190,54 @@ def _arrive(net, channel, flit, now):
 
 @piece
 def _leave(net, channel, flit, now):
-    """The flit in front of an input channel is gone, a credit goes back, and the next packet is routed; how many are left."""
-    count = np.int64(_channel(net, channel).count) - 1
-    _channel(net, channel).count = count
+    """The flit in front of an input channel is gone, a credit may go back, and the next packet is routed; how many are left."""
+    count = np.int64(channel_at(net, channel).count) - 1
+    channel_at(net, channel).count = count
     if count:
-        front = np.int64(_channel(net, channel).front) + 1
+        front = np.int64(channel_at(net, channel).front) + 1
         front = 0 if front == net.depth else front
-        _channel(net, channel).front = front
-        _channel(net, channel).flit = net.buffer[index(channel * net.depth + front)]
-    at = channel >> net.shift
-    slot = now + (net.credit if _number(net, at) < CORE else net.local) & net.slots
-    k = _slot(net, slot).returning
-    net.credits_back[index(k)] = _port(net, at).back + (channel & net.within)
-    _slot(net, slot).returning = k + 1
+        channel_at(net, channel).front = front
+        channel_at(net, channel).flit = net.buffer[index(channel * net.depth + front)]
+    if not net.stored or number_of(net, channel >> net.shift) >= CORE:
+        give_back(net, channel, now)
     if flit & TAIL:
-        _channel(net, channel).mask = 0
+        channel_at(net, channel).mask = 0
         if count:
-            _later(net, channel, now + 1 + net.route)
+            later(net, channel, now + 1 + net.route)
         else:
-            _channel(net, channel).busy = 0
+            channel_at(net, channel).busy = 0
     return count
 
 
 @piece
 def _send(net, channel, at, now):
     """A branch that has won the switch sends its flit, unless it has no channel or no room there after all."""
-    port = _number(net, at)
+    port = number_of(net, at)
     vc = _branch(net, channel, port) - HAS
-    if vc < 0 or _port(net, at).room >> vc & 1 == 0:
+    if vc < 0 or port_at(net, at).room >> vc & 1 == 0:
         return
     out = (at << net.shift) + vc
-    flit, mask = np.int64(_channel(net, channel).flit), np.int64(_channel(net, channel).mask)
+    flit, mask = np.int64(channel_at(net, channel).flit), np.int64(channel_at(net, channel).mask)
     credits = _out(net, out).credits - 1
     _out(net, out).credits = credits
     if credits == 0:
-        _port(net, at).room &= ~(1 << vc)
-    _port(net, at).free = now + _port(net, at).width
+        port_at(net, at).room &= ~(1 << vc)
+    port_at(net, at).free = now + port_at(net, at).width
     net.sums[CROSSED] += 1
     if port < CORE:
         slot = now + net.forward & net.slots
-        k = _slot(net, slot).comings
-        net.coming[index(k)].at, net.coming[index(k)].flit = _port(net, at).onward + vc, flit
-        _slot(net, slot).comings = k + 1
+        k = slot_at(net, slot).comings
+        net.coming[index(k)].at, net.coming[index(k)].flit = port_at(net, at).onward + vc, flit
+        slot_at(net, slot).comings = k + 1
     else:
         slot = now + net.eject & net.slots
-        k = _slot(net, slot).leavings
+        k = slot_at(net, slot).leavings
         net.leaving[index(k)].at, net.leaving[index(k)].flit = out, flit
-        _slot(net, slot).leavings = k + 1
+        slot_at(net, slot).leavings = k + 1
     if flit & TAIL:
-        _port(net, at).unused |= 1 << vc
-        _channel(net, channel).branches &= ~(MASK << port * BITS)
-        if _port(net, at).askers:
+        port_at(net, at).unused |= 1 << vc
+        channel_at(net, channel).branches &= ~(MASK << port * BITS)
+        if port_at(net, at).askers:
             _set(net.asking, at)
     if mask == 1 << port and len(net.chain) == 0:
         left = _leave(net, channel, flit, now)
@@ -274,8 +245,8 @@ def _send(net, channel, at, now):
             _rest(net, channel, at)
         return
     _rest(net, channel, at)
-    done = _channel(net, channel).done | 1 << port
-    _channel(net, channel).done = done if done != mask else 0
+    done = channel_at(net, channel).done | 1 << port
+    channel_at(net, channel).done = done if done != mask else 0
     if done == mask:
         _leave_together(net, channel, flit, now)
         while mask:
@@ -299,22 +270,22 @@ def _leave_together(net, channel, flit, now):
 @piece
 def _accept(net, channel, at, free):
     """Of channels of a port granted to an asker, it takes the first at or after its pointer, and has it."""
-    number, i, mine = _number(net, at), _number(net, channel >> net.shift), channel & net.within
-    here, port, accept = (i << net.shift) + mine, number << net.shift, np.int64(_channel(net, channel).accept)
+    number, i, mine = number_of(net, at), number_of(net, channel >> net.shift), channel & net.within
+    here, port, accept = (i << net.shift) + mine, number << net.shift, np.int64(channel_at(net, channel).accept)
     vc = following(free, (accept - port) * (1 if (accept - 1) >> net.shift == number else 0))
     out = (at << net.shift) + vc
     _out(net, out).grant, _out(net, out).holder = here + 1, here
-    _channel(net, channel).accept = port + vc + 1
-    _channel(net, channel).branches += (HAS + vc - WAITS) << number * BITS
-    unused = _port(net, at).unused & ~(1 << vc)
-    _port(net, at).unused = unused
-    left = _port(net, at).asks[index(i)] & ~(1 << mine)
-    _port(net, at).asks[index(i)] = left
+    channel_at(net, channel).accept = port + vc + 1
+    channel_at(net, channel).branches += (HAS + vc - WAITS) << number * BITS
+    unused = port_at(net, at).unused & ~(1 << vc)
+    port_at(net, at).unused = unused
+    left = port_at(net, at).asks[index(i)] & ~(1 << mine)
+    port_at(net, at).asks[index(i)] = left
     if left == 0:
-        _port(net, at).askers &= ~(1 << i)
-    if unused == 0 or _port(net, at).askers == 0:
+        port_at(net, at).askers &= ~(1 << i)
+    if unused == 0 or port_at(net, at).askers == 0:
         _clear(net.asking, at)
-    if _port(net, at).room >> vc & 1:
+    if port_at(net, at).room >> vc & 1:
         _want(net, channel, at)
 
 
@@ -322,25 +293,25 @@ def _accept(net, channel, at, free):
 def _asker(net, at, first, place):
     """The first that asks for a port, at or after a place of the router's input channels, in a circle."""
     i = place >> net.shift
-    left = np.int64(_port(net, at).asks[index(i)]) >> (place & net.within) << (place & net.within)
+    left = np.int64(port_at(net, at).asks[index(i)]) >> (place & net.within) << (place & net.within)
     if left == 0:
-        i = following(np.int64(_port(net, at).askers), i + 1)
-        left = np.int64(_port(net, at).asks[index(i)])
+        i = following(np.int64(port_at(net, at).askers), i + 1)
+        left = np.int64(port_at(net, at).asks[index(i)])
     return (first + i << net.shift) + lowest(left)
 
 
 @piece
 def _goes_round(net, channel):
     """Whether the packet in front of an input channel goes round what is broken."""
-    to = np.int64(net.target[index(np.int64(_channel(net, channel).flit) >> 2)])
+    to = np.int64(net.target[index(np.int64(channel_at(net, channel).flit) >> 2)])
     return net.tree_around[-1 - to] if to < 0 else net.around[np.int64(net.router_of[channel >> net.shift]), to >> 3]
 
 
 @part
 def _offer_apart(net, at):
     """The same where packets that go round have channels of their own: each channel is for one kind of them."""
-    free, count = np.int64(_port(net, at).unused), net.ports << net.shift
-    first = at - _number(net, at)
+    free, count = np.int64(port_at(net, at).unused), net.ports << net.shift
+    first = at - number_of(net, at)
     while free:
         vc = lowest(free)
         free &= free - 1
@@ -348,7 +319,7 @@ def _offer_apart(net, at):
         for k in range(count):
             here = place + k if place + k < count else place + k - count
             i, mine = here >> net.shift, here & net.within
-            if np.int64(_port(net, at).asks[index(i)]) >> mine & 1:
+            if np.int64(port_at(net, at).asks[index(i)]) >> mine & 1:
                 channel = (first + i << net.shift) + mine
                 if _goes_round(net, channel) == (vc < net.apart):
                     _accept(net, channel, at, np.int64(1) << vc)
@@ -361,9 +332,9 @@ def _offer(net, at):
     if net.apart:
         _offer_apart(net, at)
         return
-    free, askers = np.int64(_port(net, at).unused), np.int64(_port(net, at).askers)
-    first = at - _number(net, at)
-    asks = np.int64(_port(net, at).asks[index(lowest(askers))])
+    free, askers = np.int64(port_at(net, at).unused), np.int64(port_at(net, at).askers)
+    first = at - number_of(net, at)
+    asks = np.int64(port_at(net, at).asks[index(lowest(askers))])
     if askers & (askers - 1) == 0 and asks & (asks - 1) == 0:
         _accept(net, (first + lowest(askers) << net.shift) + lowest(asks), at, free)
         return
@@ -386,13 +357,13 @@ def _offer(net, at):
 @piece
 def _propose(net, at, count, now):
     """A port offers a turn of the switch to one of the inputs that want it, in `proposals`; how many inputs have offers."""
-    wanted = np.int64(_port(net, at).wanted)
-    if net.speculative and _port(net, at).unused & _port(net, at).room:
-        wanted |= np.int64(_port(net, at).askers)
-    if wanted == 0 or _port(net, at).free > now:
+    wanted = np.int64(port_at(net, at).wanted)
+    if net.speculative and port_at(net, at).unused & port_at(net, at).room:
+        wanted |= np.int64(port_at(net, at).askers)
+    if wanted == 0 or port_at(net, at).free > now:
         return count
-    port = _number(net, at)
-    place = at - port + following(wanted, np.int64(_port(net, at).grant))
+    port = number_of(net, at)
+    place = at - port + following(wanted, np.int64(port_at(net, at).grant))
     offers = net.offered[index(place)]
     net.offered[index(place)] = offers | 1 << port
     net.proposals[index(count)] = place
@@ -402,30 +373,30 @@ def _propose(net, at, count, now):
 @piece
 def _candidate(net, at, i, turn):
     """Of the channels of an input that want the switch to a port, the next one; those that have no channel yet come last."""
-    wants = np.int64(_port(net, at).wants[index(i)])
-    return following(wants if wants else np.int64(_port(net, at).asks[index(i)]), turn)
+    wants = np.int64(port_at(net, at).wants[index(i)])
+    return following(wants if wants else np.int64(port_at(net, at).asks[index(i)]), turn)
 
 
 @piece
 def _choose(net, place, count):
     """An input takes one of the turns that it is offered, in `won`; how many have one."""
-    offers, i, turn = np.int64(net.offered[index(place)]), _number(net, place), np.int64(_port(net, place).turn)
+    offers, i, turn = np.int64(net.offered[index(place)]), number_of(net, place), np.int64(port_at(net, place).turn)
     net.offered[index(place)] = 0
-    port, first = following(offers, np.int64(_port(net, place).accept)), place - i
+    port, first = following(offers, np.int64(port_at(net, place).accept)), place - i
     vc = _candidate(net, first + port, i, turn)
-    _port(net, place).accept, _port(net, place).turn, _port(net, first + port).grant = port + 1, vc + 1, i + 1
+    port_at(net, place).accept, port_at(net, place).turn, port_at(net, first + port).grant = port + 1, vc + 1, i + 1
     channel = (place << net.shift) + vc
     net.won[index(count)].channel, net.won[index(count)].at = channel, first + port
     count += 1
     offers &= ~(1 << port)
     if offers == 0:
         return count
-    offers &= np.int64(_channel(net, channel).mask)
+    offers &= np.int64(channel_at(net, channel).mask)
     while offers:  # copies of a flit leave together
         other = first + lowest(offers)
         offers &= offers - 1
         if _candidate(net, other, i, turn) == vc:
-            _port(net, other).grant = i + 1
+            port_at(net, other).grant = i + 1
             net.won[index(count)].channel, net.won[index(count)].at = channel, other
             count += 1
     return count
@@ -438,29 +409,29 @@ def _credit(net, out):
     _out(net, out).credits = credits + 1
     if credits == 0 and out < net.channels:
         at, vc = out >> net.shift, out & net.within
-        _port(net, at).room |= 1 << vc
-        if _port(net, at).unused >> vc & 1 == 0:
-            _mark(net, (at - _number(net, at) << net.shift) + _out(net, out).holder, at)
+        port_at(net, at).room |= 1 << vc
+        if port_at(net, at).unused >> vc & 1 == 0:
+            _mark(net, (at - number_of(net, at) << net.shift) + _out(net, out).holder, at)
 
 
 @piece
 def _come(net, slot, now):
     """Flits come to input channels and to cores, whose credits go back."""
-    k, last = slot * net.at_once, np.int64(_slot(net, slot).comings)
-    _slot(net, slot).comings = k
+    k, last = slot * net.at_once, np.int64(slot_at(net, slot).comings)
+    slot_at(net, slot).comings = k
     while k < last:
         _arrive(net, np.int64(net.coming[index(k)].at), np.int64(net.coming[index(k)].flit), now)
         k += 1
-    k, last = slot * net.at_most, np.int64(_slot(net, slot).leavings)
-    _slot(net, slot).leavings = k
+    k, last = slot * net.at_most, np.int64(slot_at(net, slot).leavings)
+    slot_at(net, slot).leavings = k
     back = now + net.credit & net.slots
-    first, here = np.int64(_slot(net, back).returning), 0
+    first, here = np.int64(slot_at(net, back).returning), 0
     while k < last:
         net.ejected[index(here)].at, net.ejected[index(here)].flit = net.leaving[index(k)].at, net.leaving[index(k)].flit
         net.credits_back[index(first + here)] = net.leaving[index(k)].at
         here += 1
         k += 1
-    _slot(net, back).returning = first + here
+    slot_at(net, back).returning = first + here
     net.sums[HERE] = here
     net.sums[ARRIVED] += here
 
@@ -500,14 +471,14 @@ def _switch(net, now):
 def step(net, now):
     """A cycle of all routers; what comes to cores and channels is in `ejected`."""
     slot = now & net.slots
-    k, last = slot * net.at_once, np.int64(_slot(net, slot).returning)
-    _slot(net, slot).returning = k
+    k, last = slot * net.at_once, np.int64(slot_at(net, slot).returning)
+    slot_at(net, slot).returning = k
     while k < last:
         _credit(net, np.int64(net.credits_back[index(k)]))
         k += 1
     _come(net, slot, now)
-    k, last = slot * net.channels, np.int64(_slot(net, slot).routings)
-    _slot(net, slot).routings = k
+    k, last = slot * net.channels, np.int64(slot_at(net, slot).routings)
+    slot_at(net, slot).routings = k
     while k < last:
         _begin(net, np.int64(net.routing[index(k)]))
         k += 1
@@ -526,10 +497,10 @@ def inject(net, r, port, vc, flit, now):
     _out(net, source).credits -= 1
     _out(net, source).used = 0 if flit & TAIL else 1
     slot = now + (net.inject if port == CORE else 0) & net.slots
-    k = _slot(net, slot).comings
+    k = slot_at(net, slot).comings
     net.coming[index(k)].at = (r * net.ports + port << net.shift) + vc
     net.coming[index(k)].flit = flit
-    _slot(net, slot).comings = k + 1
+    slot_at(net, slot).comings = k + 1
     net.sums[SENT] += 1
 
 

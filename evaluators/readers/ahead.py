@@ -12,8 +12,10 @@ from dse.evaluators.machine.channels import ahead_byte
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.prefetch import Window
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers import jobs
 from dse.evaluators.readers.cached import Cached
-from dse.evaluators.readers.price import Cost, Reader, Timed, timed
+from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.readers.timeline import schedule
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum
@@ -47,18 +49,18 @@ def _timed(of: Timed, reader: Reader, chip: Chip, ahead: Ahead, window: Window) 
             share = here / maximum(call.job.nbytes, 1.0)
             resident[place] = share
             durations[place] = cost.engines - share * (cost.engines - reader.job(call.job.there).seconds)
-        window = window.after(durations[place] - _busy(cost, here, byte, chip), byte, ahead.budget)
+        moved = jobs.price("closed", call.job).activity  # of all of the chip, whatever part of it is played
+        window = window.after(durations[place] - _busy(moved, here, byte, chip), byte, ahead.budget)
     nothing = [None] * len(durations)
     seconds = schedule(0.0, durations, nothing, of.block.order)
     return of._replace(resident=resident, durations=durations, seconds=seconds), window
 
 
-def _busy(cost: Cost, here: Any, byte: Any, chip: Chip) -> Any:
+def _busy(moved: Activity, here: Any, byte: Any, chip: Chip) -> Any:
     """Time in which nothing can be read ahead: that of main memory and, where there is no cache, of links on average. [s]"""
-    assert cost.activity is not None
-    memory = (cost.activity.memory_bytes - here) * byte
+    memory = (moved.memory_bytes - here) * byte
     if chip.l2 is not None:
         return memory
     rows, cols = chip.mesh.rows, chip.mesh.cols
     links = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
-    return memory + cost.activity.hop_bytes / links * (chip.noc.word / (chip.noc.word_bytes * chip.clock))
+    return memory + moved.hop_bytes / links * (chip.noc.word / (chip.noc.word_bytes * chip.clock))

@@ -129,6 +129,11 @@ def node(chip: Chip, at: Array, tp: int) -> int:
     return together(at.reshape(-1, tp), each)
 
 
+def levelled(chip: Chip, at: Array, tp: int) -> bool:
+    """Whether sums of two levels are two: copies of attention on several nodes of two dies or more. Else they are one ring."""
+    return 1 < node(chip, at, tp) < tp
+
+
 def together(at: Array, box: int) -> int:
     """Members of a group that are in one box, one after the other and as many in each; 0 where they are otherwise."""
     boxes = at // box

@@ -1,11 +1,13 @@
 """What dies do together on routers of a mesh, flit by flit: the messages of `events_dies`, one design at a time.
 
-Each die has a router of `VCS` virtual channels, whose links take so many cycles for a flit as its port to the die takes fewer.
+Each die has a router of virtual channels, whose links take so many cycles for a flit as its port to the die takes fewer.
 Routers are a mesh, or one whose ends are joined: a torus, or a ring, which is one row. Half of the channels of such are for
 packets that have yet to cross a joint of the line that they are on, so that none wait for one another in a circle ([dally2004]
 section 14.2.3).
 Packets go in the order in which a die sends; who waits for room holds what is behind it in its channel, as links by themselves
-do not. Buffers are as deep as credits say, or, where those are not said, deeper than anything waits for.
+do not. Channels share a link's credits evenly: where these are few, so are the channels, since a packet that waits for its own
+one's credits leaves those of others unused. A flit's credit goes back as it comes to a die, whose memory takes it, or (`held`)
+as it leaves that again, and buffers are as deep as credits say; where those are not said, deeper than anything waits for.
 """
 
 from functools import lru_cache
@@ -22,7 +24,7 @@ from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 
 VCS = 16
-"""Virtual channels of a port: as many as routers are played with."""
+"""Virtual channels of a port, at most: as many as routers are played with."""
 
 FLITS = 32
 """Of a message of middle length: fewer, and rounding of the others shows; more take longer to play."""
@@ -36,8 +38,8 @@ MOST = 40_000_000
 DEEP = 512
 """Flits of a channel, at least, where credits make nobody wait."""
 
-SHALLOW = 4
-"""Flits of a channel, at least, where credits bound them: whole numbers of fewer would be far from what is said."""
+SHALLOW = 64
+"""Flits of a link's credits, at least: whole numbers of fewer would be far from what is said."""
 
 HOPS = 2, 1024
 """Cycles of a hop: at least its router's one and its link's one; of longer ways flits may be rounded, which they hide."""
@@ -61,7 +63,7 @@ def messages(
     held: bool = False,
     chunk: float = CHUNK,
 ) -> Played:
-    """As `events_dies.messages`; `held` and `chunk` make no difference, as routers hold what waits, in packets of their own.
+    """As `events_dies.messages`; `chunk` makes no difference, as packets are the routers' own.
 
     Raises:
         DesignError: links that routers do not have, more flits than can be played, or packets that wait for one another.
@@ -85,7 +87,8 @@ def messages(
     if int(flits @ far) > MOST:
         raise DesignError(f"fidelity: cycles would play {int(flits @ far):,} flits over links; {MOST:,} at most, or events")
     tasks, packets, targets = _packed(level, source[moves], target[moves], flits, onward, interleave=interleave, pace=ported)
-    net = _routers(level, targets, flit, hop, wide, ported)
+    most = 0 if held or level.credits <= 0 else int(np.bincount(over, np.repeat(flits, far)).max())
+    net = _routers(level, targets, (flit, hop), wide, ported, most)
     if not perform(net, _floor(level, tasks, packets), tasks, packets):
         raise DesignError(f"fidelity: deadlock: {deadlock(net, level.cols)}; give chip.d2d.credits more")
     done[moves] = tasks.done[-len(flits) :] * cycle
@@ -108,7 +111,7 @@ def _flit(level: Level, nbytes: Array, wide: int) -> tuple[float, float, int]:
     bandwidth, latency = float(level.bandwidth), float(level.latency)
     flit = float(np.median(nbytes)) / FLITS
     if level.credits > 0:
-        flit = min(flit, float(level.credits) / VCS / SHALLOW)
+        flit = min(flit, float(level.credits) / SHALLOW)
     hop = min(max(round(latency * bandwidth * wide / flit), HOPS[0]), HOPS[1])
     flit = latency * bandwidth * wide / hop if latency > 0 else flit
     return flit, flit / bandwidth / wide, hop
@@ -147,17 +150,27 @@ def _packed(
     return tasks, packets, (target[message] << 3) + CORE
 
 
-def _routers(level: Level, targets: Array, flit: float, hop: int, wide: int, ported: int) -> Net:
-    """Empty routers, with buffers for as many flits as credits say."""
-    trip, joined = 2 * hop // wide + 2, level.topology != "mesh"
-    own = VCS // 2 if joined else VCS  # channels that a packet may have
+def _routers(level: Level, targets: Array, hop: tuple[float, int], wide: int, ported: int, most: int) -> Net:
+    """Empty routers, with buffers for as many flits as credits say.
+
+    Args:
+        level, targets: the network, and where packets go.
+        hop: bytes of a flit, and cycles of a hop.
+        wide, ported: cycles of a flit on a link, and at a port.
+        most: flits over a link, where memory takes them; 0 where routers hold them.
+    """
+    flit, far = hop
+    trip, joined = 2 * far // wide + 2, level.topology != "mesh"
+    own = VCS // 2 if joined else VCS  # channels that a packet may have: of few credits each has a round trip's
+    if level.credits > 0 and level.latency > 0:  # but two let packets by, where no joint has channels apart
+        own = min(max(round(level.credits / (2 * level.latency * level.bandwidth)), 1 if joined else 2), own)
     depth = max(round(level.credits / flit / own), 1) if level.credits > 0 else max(DEEP, 2 * trip)
     width = np.full((level.dies, CORE + 1), wide)
     width[:, CORE] = ported
     rows, cols = (1, level.dies) if level.topology == "ring" else (level.rows, level.cols)
     net = network(
-        rows, cols, VCS, depth, route=0, forward=hop - 1, credit=hop, eject=1, inject=1, local=1, roomy=True, closed=joined,
-        width=width, packets=len(targets),
+        rows, cols, 2 * own if joined else own, depth, route=0, forward=far - 1, credit=far, eject=1,
+        inject=1, local=1, roomy=True, closed=joined, stored=most, width=width, packets=len(targets),
     )  # fmt: skip
     net.target[:] = targets
     if not joined:

@@ -14,6 +14,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.passes.part import share, sides
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked
+from dse.evaluators.readers.cached import Cached
 from dse.evaluators.readers.in_turn import InTurn
 from dse.space.chip import Chip
 from dse.space.fields import replaced
@@ -21,7 +22,7 @@ from dse.space.fields import replaced
 WAVES = 4
 """Turns that a job keeps at most: those after the first few are like one another."""
 
-Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job | closed_walked.Job | InTurn
+Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job | closed_walked.Job | InTurn | Cached
 
 
 def job_on(job: Job, side: int) -> tuple[Job, float]:
@@ -31,6 +32,9 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
     """
     if not side:
         return job, 1.0
+    if isinstance(job, Cached):  # both ways to memory have as many bytes
+        (here, times), (there, _) = job_on(job.job, side), job_on(job.there, side)
+        return job._replace(job=here, there=there), times
     if isinstance(job, InTurn):
         parts = [job_on(one, side) for one in job.jobs]
         return InTurn(tuple(one for one, _ in parts), tuple(times for _, times in parts)), 1.0

@@ -1,6 +1,5 @@
 """How near the closed form of streams comes to what is played, over random memories: python -m tests.agreement.streams 500"""
 
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from dse.space.fields import replaced
 from dse.space.mapping import Mapping, StreamPlan
 from dse.space.memory import HASHES, ORDERS, Memory, capacity, refuse
 from dse.space.workload import Stream
+from tests.agreement import draws
 from tests.samples import memory
 
 GENERATIONS = ("hbm2", "hbm3", "hbm4", "hbm2_legacy")
@@ -93,4 +93,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    main(draws.count("tests.agreement.streams", __doc__))

@@ -6,7 +6,6 @@ prints the ratio of both times: the mean distance, the median, and what 90 % are
 `kernels/attention/served.py` were chosen by it.
 """
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +14,7 @@ from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.readers import closed_summa
 from dse.evaluators.readers.events_summa import EVENTS
 from dse.space.fields import replaced
+from tests.agreement import draws
 from tests.agreement.test_random_attention import drawn, latency
 from tests.samples import asked
 
@@ -57,7 +57,7 @@ def products(count: int) -> Iterator[tuple[float, float]]:
 
 def main() -> None:
     """Prints a line for each."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    count = draws.count("tests.agreement.survey", __doc__)
     for name, pairs in (("attention", attentions(count)), ("products from memory", products(count))):
         ratios = np.array([closed / events for closed, events in pairs])
         low, middle, high = np.percentile(ratios, [5, 50, 95]) - 1

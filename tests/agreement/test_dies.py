@@ -159,14 +159,14 @@ def test_messages_on_sixteen_dies_take_as_long_flit_by_flit(exchange: str, topol
 
 @pytest.mark.parametrize("trips", [0.5, 2.0, 4.0])
 def test_room_of_routers_idles_links_as_buffers_do(trips: float) -> None:
-    """Credits of few round trips: links by themselves are quickest, routers, whose room is cut into channels, slowest."""
+    """Credits of few round trips: who waits for room holds others, on routers too; where memory takes it, both are near."""
     on = Level(4, 4, "mesh", 4, 1e12, 500e-9, trips * 1e-6 * 1e12)
     at, how = placed("blocks", 4, 4, 1, 16), {"barrier": 0.0}
     free, held = (events.all_to_all(on, at, 16e6, held=word, **how).seconds for word in (False, True))
-    routers = events.all_to_all(on, at, 16e6, play=cycles_dies.messages, **how).seconds
+    routers = [events.all_to_all(on, at, 16e6, held=word, play=cycles_dies.messages, **how).seconds for word in (False, True)]
     assert free <= held * 1.001
-    assert held <= routers * 1.001
-    assert routers / free < (2.0 if trips < 1 else 1.1)
+    assert routers[0] == pytest.approx(free, rel=0.03)
+    assert routers[0] <= routers[1] * 1.03 < 2 * free
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.sampled_from(D2D_TOPOLOGIES), st.floats(0.05, 3.0), st.booleans())

@@ -26,6 +26,26 @@ def test_routers_whose_ends_are_joined_never_wait_in_a_circle(
     assert found >= max(floor.links, floor.hops * on.latency) * 0.97  # flits are whole
 
 
+def test_links_with_few_credits_take_what_routers_with_as_many_take() -> None:
+    """From a third of a round trip's credits to three, whether memory or routers hold what waits.
+
+    Routers are slower where a packet in front of a channel holds those behind it, and where a burst just passes its credits.
+    """
+    rng, apart = np.random.default_rng(3), []
+    for number in range(45):
+        topology, held = cycles_dies.LINES[number % 3], bool(rng.integers(2))
+        rows, cols = int(rng.integers(1, 5)), int(rng.integers(2, 5))
+        dies, trips, each = rows * cols, rng.uniform(0.3, 3.0), 10 ** rng.uniform(3.5, 4.7)
+        on = Level(rows, cols, topology, int(ports_needed(rows, cols, topology)), 1e12, 1e-7, credits=trips * 2e-7 * 1e12)
+        played, routed = (
+            events.all_to_all(on, np.arange(dies)[None], each * dies, barrier=0.0, held=held, play=play).seconds
+            for play in (events.messages, cycles_dies.messages)
+        )
+        apart.append(abs(played / routed - 1))
+    assert np.median(apart) < 0.02
+    assert np.percentile(apart, 95) < 0.1
+
+
 @given(st.integers(1, 7), st.integers(1, 7), st.sampled_from(["torus", "ring"]))
 @settings(max_examples=20, deadline=None)
 def test_routers_send_packets_over_the_links_of_the_ways_of_dies(rows: int, cols: int, topology: str) -> None:

@@ -1,8 +1,7 @@
 """What is refused is named by its address, with what would do: each refusal's advice is followed here, and then it runs."""
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.config.build import Question, question
+from dse.config.build import question
 from dse.config.compose import compose
 from dse.config.records import CONSTANT, NOTES
 from dse.evaluators import FIDELITIES, evaluate, fidelities
-from dse.space.chip import Cache
-from dse.space.design import Design, stacked
+from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.kinds import CASES, KINDS, PLURALS
 from tests.samples import asked
 
 
-def cached() -> tuple[Question, Design]:
-    here = asked("chip=tile_gh200", "mapping=flat_prefetch")
-    chip = replace(here.base.chip, l2=Cache(size=1e8, bandwidth=1e13))
-    return replace(here, base=replaced(here.base, {"chip": chip, **UNREAD})), replaced(here.base, UNREAD)
-
-
-def ahead() -> tuple[Question, Design]:
-    here = asked("chip=tile_gh200", "mapping=flat_prefetch")
-    return here, replaced(here.base, UNREAD)
-
-
-def edged() -> tuple[Question, Design]:
+@pytest.mark.parametrize("fidelity", ["events", "cycles"])
+def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_reader_plays(fidelity: str) -> None:
     here = asked("chip=wse2_hbm")
-    return here, replaced(here.base, {"chip.hbm": None})
-
-
-UNREAD = {"mapping.prefill.prefetch": None, "mapping.decode.prefetch": None}
-IN_THE_WAY: dict[str, Callable[[], tuple[Question, Design]]] = {
-    "chip.l2": cached,
-    "mapping.prefill.prefetch.policy=partial and mapping.decode.prefetch.policy=partial": ahead,
-    "chip.hbm": edged,
-}
-"""Designs with what only the closed form prices, by its address, and the same without it."""
-
-
-@pytest.mark.parametrize("address", IN_THE_WAY)
-def test_what_keeps_a_reader_from_a_design_is_named_and_without_it_the_reader_plays(address: str) -> None:
-    here, without = IN_THE_WAY[address]()
-    for fidelity in {*fidelities(without, here.workload)} - {*fidelities(here.base, here.workload)}:
-        with pytest.raises(DesignError, match=rf"fidelity: {fidelity} .*because of {re.escape(address)}.*; valid: closed$"):
-            evaluate(stacked([here.base]), here.workload, fidelity=fidelity)
-    assert "events" in fidelities(without, here.workload)
+    with pytest.raises(DesignError, match=rf"fidelity: {fidelity}@8 .*because of chip\.hbm.*fidelity=events; valid: closed$"):
+        evaluate(stacked([here.base]), here.workload, fidelity=f"{fidelity}@8")
+    assert "events" in fidelities(here.base, here.workload)
+    assert fidelity in fidelities(replaced(here.base, {"chip.hbm": None}), here.workload, part=True)
 
 
 @pytest.mark.parametrize(

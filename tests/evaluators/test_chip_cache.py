@@ -15,7 +15,6 @@ from dse.evaluators.kernels.gemm.summa_diagonal import Part
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.readers.through_cache import apart
 from dse.space.design import Design, stacked
-from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from tests.samples import asked, metrics
 
@@ -122,8 +121,41 @@ def test_tiles_that_serve_read_less_of_main_memory() -> None:
     assert cached["hbm_utilisation"] < 0.5 * plain["hbm_utilisation"]
 
 
-@pytest.mark.parametrize("fidelity", ["events", "cycles", "events@8"])
-def test_readers_without_programs_for_it_refuse(fidelity: str) -> None:
-    of = question("qwen3_1b7", PART, "workload.batch=[1]")
-    with pytest.raises(DesignError, match="valid: closed"):
-        evaluate(stacked([of.base]), of.workload, fidelity=fidelity)
+SMALL = (
+    *(f"model.qwen3_1b7.{size}" for size in ("layers=2", "vocab=2000", "ffn_intermediate=1000", "hidden=512")),
+    *("workload.batch=[2]", "workload.prompt=60", "workload.output=2"),
+    *("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4"),
+)
+
+
+def played(design: Design, of: Question, fidelity: str) -> dict[str, float]:
+    found = evaluate(stacked([design]), of.workload, fidelity=fidelity).columns
+    return {name: float(found[name][0]) for name in TIMES if name in found}
+
+
+def test_events_play_blocks_that_come_through_a_cache() -> None:
+    """Main memory moves what the closed form says; times are as near as without a cache, and rows add up to them."""
+    rng, of = np.random.default_rng(8), question("qwen3_1b7", PART, *SMALL)
+    for _ in range(2):
+        memory = {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rng.uniform(0.2, 2)}
+        cache = {"chip.l2.size": 10 ** rng.uniform(6, 8), "chip.l2.bandwidth": 10 ** rng.uniform(12, 13)}
+        here = replaced(of.base, memory | cache)
+        closed, events = played(here, of, "closed"), played(here, of, "events")
+        assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
+        assert events["latency"] == pytest.approx(closed["latency"], rel=0.1)
+    found = explain(here, of.workload.cases[0], fidelity="events")
+    assert found.seconds == pytest.approx(events["latency"], rel=1e-9)
+
+
+def test_events_play_a_cache_that_is_left_alone_as_none() -> None:
+    of, plain = question("qwen3_1b7", PART, *SMALL), question("qwen3_1b7", *SMALL)
+    slow = replaced(of.base, {"chip.l2.bandwidth": 1e9})
+    assert played(slow, of, "events") == pytest.approx(played(plain.base, plain, "events"), rel=1e-9)
+
+
+def test_a_part_of_the_tiles_reads_through_its_share_of_the_cache() -> None:
+    """On as many tiles as there are the part is the whole."""
+    of = question("qwen3_1b7", PART, *SMALL)
+    whole, part = (evaluate(stacked([of.base]), of.workload, fidelity=word).columns for word in ("closed", "closed@4"))
+    for name in ("ttft", "tpot"):
+        assert part[name][0] == pytest.approx(whole[name][0], rel=0.1)

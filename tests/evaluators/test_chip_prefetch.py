@@ -13,7 +13,6 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.account.stretches import by_case
 from dse.evaluators.account.whole_chip import phases
 from dse.space.design import Design, stacked
-from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from tests.samples import asked
 
@@ -119,7 +118,20 @@ def test_steps_of_several_lengths_are_read_ahead_alike() -> None:
     assert times[0] < times[2] < times[1]
 
 
-@pytest.mark.parametrize("fidelity", ["events", "events@8"])
-def test_readers_without_programs_for_it_refuse(fidelity: str) -> None:
-    with pytest.raises(DesignError, match="valid: closed"):
-        evaluate(stacked([question().base]), question().workload, fidelity=fidelity)
+@pytest.mark.parametrize("more", [(), (L2,)])
+def test_events_play_operators_and_what_is_read_ahead_of_them(more: tuple[str, ...]) -> None:
+    """Reading ahead makes times what it makes them in closed form, nearly, and rows add up to them."""
+    sizes = (f"model.qwen3_1b7.{size}" for size in ("layers=2", "vocab=2000", "ffn_intermediate=1000", "hidden=512"))
+    mesh = ("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4", "chip.tile.sram='1 MB'")
+    of = question(*more, *sizes, *mesh, "workload.prompt=60", "workload.output=2")
+    none, ahead = said(of.base, policy="none"), said(of.base, policy="partial")
+    ratios = []
+    for fidelity in ("closed", "events"):
+        before, after = (
+            evaluate(stacked([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in (none, ahead)
+        )
+        ratios.append(after / before)
+    assert ratios[1] == pytest.approx(ratios[0], rel=0.01)
+    assert more or ratios[0] < 0.98
+    found = explain(ahead, of.workload.cases[0], fidelity="events")
+    assert found.seconds == pytest.approx(after, rel=1e-9)

@@ -140,8 +140,17 @@ def test_sums_that_nobody_adds_up_are_refused(words: tuple[str, ...], why: str) 
         asked(*BOXES, *DENSE, *words)
 
 
-def test_boxes_that_share_a_copy_unevenly_have_no_levels() -> None:
-    words = (*BOXES, "model=qwen3_1b7", "workload.batch=[60]", "workload.prompt=128", "workload.output=8", "mapping.both.tp=12")
+@pytest.mark.parametrize(("tp", "batch"), [(12, 60), (4, 64), (8, 64)])
+def test_boxes_that_share_a_copy_unevenly_or_have_it_whole_have_no_levels(tp: int, batch: int) -> None:
+    """A copy inside one box would be one ring by another name."""
+    words = (
+        *BOXES,
+        "model=qwen3_1b7",
+        f"workload.batch=[{batch}]",
+        "workload.prompt=128",
+        "workload.output=8",
+        f"mapping.both.tp={tp}",
+    )
     of = asked(*words, "mapping.both.sums=two_level")
     found = infeasible(of.base, of.workload)
     assert found is not None

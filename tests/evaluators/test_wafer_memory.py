@@ -193,9 +193,30 @@ def test_what_nothing_reads_is_refused(words: tuple[str, ...], why: str) -> None
         asked(*words)
 
 
-def test_readers_without_programs_for_it_refuse() -> None:
+def test_events_play_kernels_that_wait_for_what_the_closed_form_says() -> None:
+    """Memory moves as much; kernels are as much quicker as where all weights stay, and rows add up."""
+    sizes = (f"model.qwen3_1b7.{size}" for size in ("layers=2", "vocab=2000", "ffn_intermediate=1000", "hidden=512"))
+    sides = (f"{side}=16" for side in ("chip.mesh.rows", "chip.mesh.cols", "mapping.prefill.rows", "mapping.decode.rows"))
+    of = question("qwen3_1b7", *sizes, *sides, "chip.core.sram='48 KiB'")
+    workload = replace(of.workload, cases=of.workload.cases[:1])
+    roomy = replaced(of.base, {"chip.core.sram": 200e3})
+
+    def found(design: Design, fidelity: str) -> dict[str, float]:
+        return {name: float(of[0]) for name, of in evaluate(stacked([design]), workload, fidelity=fidelity).columns.items()}
+
+    closed, events = (found(of.base, fidelity) for fidelity in ("closed", "events"))
+    assert events["hbm_bytes"] == pytest.approx(closed["hbm_bytes"], rel=1e-9)
+    assert events["hbm_bytes"] > 0
+    news = [found(design, "closed")["ttft"] - found(design, "events")["ttft"] for design in (of.base, roomy)]
+    assert news[0] > 0
+    assert news[0] == pytest.approx(news[1], rel=0.05)
+    rows = explain(of.base, workload.cases[0], fidelity="events")
+    assert rows.seconds == pytest.approx(events["latency"], rel=1e-9)
+
+
+def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
     of = question("qwen3_1b7")
     workload = replace(of.workload, cases=of.workload.cases[:1])
-    for fidelity in ("events", "cycles@8"):
-        with pytest.raises(DesignError, match="valid: closed"):
+    for fidelity in ("events@8", "cycles@8"):
+        with pytest.raises(DesignError, match="fidelity=events; valid: closed"):
             evaluate(stacked([of.base]), workload, fidelity=fidelity)

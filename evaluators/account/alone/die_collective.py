@@ -18,7 +18,7 @@ from dse.evaluators.passes.call import Kernel
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.attribution import spent as attributed
-from dse.evaluators.readers.crossings import Job, between, node, together
+from dse.evaluators.readers.crossings import Job, between, levelled, together
 from dse.evaluators.readers.die_sums import root_of
 from dse.evaluators.readers.jobs import price, split
 from dse.evaluators.silicon.energy import WORD, Pooled, dynamic, of_pool
@@ -162,7 +162,9 @@ def remedy(worst: Infeasible, design: Design, cases: tuple[Collective, ...]) -> 
         return "groups have not as many dies in each box, of several boxes: other mapping.members or placement, or direct"
     if worst.limit == "mapping.collective":
         whose = "row of dies" if chip.boxes is None else "box"
-        return f"groups have not as many dies in each {whose}: other mapping.members or placement, or ring"
+        return f"two levels need groups with two dies or more, as many, in each {whose}, and several of these: " + (
+            "other mapping.members or placement, or ring"
+        )
     if worst.limit == "chip.d2d.ports":
         return f"a {chip.d2d.topology} of so many dies takes {worst.need:.0f} links a die"
     if worst.limit == "chip.boxes.size":
@@ -199,7 +201,7 @@ def _root(case: Collective) -> int:
 def _alike(algorithm: str, chip: Chip, at: Array) -> bool:
     """Whether groups have the nodes that an algorithm needs."""
     if algorithm == "two_level":
-        return node(chip, at, at.shape[1]) > 0
+        return levelled(chip, at, at.shape[1])
     if algorithm == "by_node":
         each = 0 if chip.boxes is None else together(at, int(chip.boxes.size))
         return bool(0 < each < at.shape[1])
