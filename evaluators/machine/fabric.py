@@ -59,6 +59,12 @@ class Fabric(NamedTuple):
         """From one word of a message to the next. [s]"""
         return maximum(self.word, self.copy)
 
+    def served(self, via: str = "shared") -> Any:
+        """What a load from memory of another core costs its owner: a request (none for an ``answer``, which is asked for with
+        what was added), a grant and a release, each a task, and the start of a message. [s]
+        """
+        return (2 if via == "answer" else 3) * self.launch + self.post
+
 
 def mesh_fabric(chip: Chip) -> Fabric:
     """The network of a mesh of cores whose engines move words themselves."""

@@ -202,12 +202,12 @@ def relayed(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, en
 
 
 @_compiled
-def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, ramps, fabric, end, read):
+def shared(sr, sc, tr, tc, words, values, reading, served, torus, ready, free, engine, ramps, fabric, end, read):
     """Values of memory that is shared; arguments as for `carried`.
 
     Args:
         values: of each message, which shared memory loads one by one.
-        reading: whether shared memory is read, its owner being the source, or added to, the target.
+        reading, served: whether its owner, the source, is read from, and what that costs it; else the target is added to. [s]
     """
     shape, pace = engine.shape, max(fabric.word, fabric.copy)
     for i in range(len(sr)):
@@ -217,9 +217,9 @@ def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, r
         if hops == 0:
             end[i] = max(ready[row, col], free[to_row, to_col])
         elif reading:
-            # tasks of the owner one after the other; whoever reads waits for each value
+            # the owner serves one after the other; whoever reads waits for each value
             start = max(ready[row, col], ramps[0, row, col], engine[to_row, to_col], free[to_row, to_col])
-            ramps[0, row, col] = start + 3 * fabric.launch
+            ramps[0, row, col] = start + served
             engine[to_row, to_col] = end[i] = ramps[0, row, col] + values[i] * 2 * trip
         else:
             start = max(ready[row, col], engine[row, col]) + fabric.post

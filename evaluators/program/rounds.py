@@ -14,14 +14,14 @@
     Slot(name, shape, dtype, depth)       a tile that every core holds; depth 2 is double buffered
 
 `via` says who carries: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through; for a
-multicast, whose words the network copies, its route is set by software first),
-``relay`` (the whole slice is stored and forwarded at each core), ``shared`` (memory of another core as if it were one's own: a
-load is a request, a grant and a release, each a task of the owner, and then one value at a time, there and back; sums are
-posted). Networks carry messages across to the target's column first, then along it; a group's tree is the union of its ways.
-`topology` says which cores have links: neighbours of a ``mesh``, also those of a ``torus`` (a ring where it has one row), whose
-lines close and are gone along the shorter way, or every pair where it is ``full``. `wait` says where an algorithm synchronises:
-``slots`` (a step starts when what it reads is there), ``core`` (a round ends on a core before its next one starts there),
-``line`` (for a whole row or column), ``mesh``.
+multicast, whose words the network copies, its route is set by software first), ``relay`` (the whole slice is stored and
+forwarded at each core), ``shared`` (memory of another core as if it were one's own: a load is a request, a grant and a
+release, each a task of its owner, which starts a message, then one value at a time, there and back; sums are posted),
+``answer`` (a load that was asked for with what was added). Networks carry messages across to the target's column first, then
+along it; a group's tree is the union of its ways. `topology` says which cores have links: neighbours of a ``mesh``, also those
+of a ``torus`` (a ring where it has one row), whose lines close and are gone along the shorter way, or every pair where it is
+``full``. `wait` says where an algorithm synchronises: ``slots`` (a step starts when what it reads is there), ``core`` (a round
+ends on a core before its next one starts there), ``line`` (for a whole row or column), ``mesh``.
 
 A new word needs two kernels that want it.
 """
@@ -42,7 +42,7 @@ DTYPES = {1.0: "int8", 2.0: "float16", 4.0: "float32"}
 """Number formats by bytes of a value: what NumPy calls one of that size."""
 
 COMBINE = ("set", "sum", "max")
-VIA = ("router", "core", "relay", "shared")
+VIA = ("router", "core", "relay", "shared", "answer")
 WAIT = ("slots", "core", "line", "mesh")
 
 

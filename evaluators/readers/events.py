@@ -465,8 +465,8 @@ def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Ar
         torus, starts = state.topology == "torus", (ready[step.slot], over, state.dma, state.ramps)
         if step.via == "relay":
             noc.relayed(*ends, torus, *starts, on.fabric, end, read)
-        elif step.via == "shared":
-            noc.shared(*ends, values, step.combine == "set", torus, *starts, on.fabric, end, read)
+        elif step.via in ("shared", "answer"):
+            noc.shared(*ends, values, step.combine == "set", on.fabric.served(step.via), torus, *starts, on.fabric, end, read)
         else:
             send = noc.circuits if on.fabric.locked > 0 else meeting.met if meet else noc.carried
             send(*ends, on.fabric.stage if step.via == "core" else 0.0, torus, *starts, state.links, on.fabric, end, read)

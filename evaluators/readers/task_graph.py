@@ -351,7 +351,7 @@ class Unrolling:
         ends_[here] = graph.moments(int(here.sum()), ready[step.slot][source[here]], over[target[here]])
         self._was_read(step.slot, source[here], ends_[here])
         if there.any():
-            carry = {"relay": self._relayed, "shared": self._shared}.get(step.via, self._carried)
+            carry = {"relay": self._relayed, "shared": self._shared, "answer": self._shared}.get(step.via, self._carried)
             sent = _Sent(*(value[there] for value in (source, target, far, words, values)))
             ends_[there] = carry(step, sent, ready[step.slot], over, tail)
         if step.combine != "set" and fabric.combine:
@@ -406,13 +406,13 @@ class Unrolling:
         return before
 
     def _shared(self, step: Send, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
-        """Memory of another core: three tasks of its owner, and one value after the other, there and back; sums are posted."""
+        """Memory of another core: work of its owner, and one value after the other, there and back; sums are posted."""
         source, target, far, _words, values = sent
         fabric, graph = self.on.fabric, self.graph
         if step.combine != "set":
             return self._added(sent, self._carried(replace(step, via="router"), sent, ready, free, tail), tail)
         tasks, waits = np.empty(len(source), int), values * 2 * (2 * fabric.ramp + far * fabric.hop) / graph.cycle
-        owners = graph.work(source, MESSAGES, np.full(len(source), 3 * fabric.launch))
+        owners = graph.work(source, MESSAGES, np.full(len(source), fabric.served(step.via)))
         last = tail[MESSAGES if graph.engines > 1 else 0]
         graph.needs(owners, ready[source], free[target])
         for wave in _waves(target):  # a core asks when what it asked for before is there, and serves others while it waits

@@ -7,6 +7,11 @@ CORES = ((49, 14), (42, 21), (28, 28), (21, 42))
 APART = [{"mapping.serving.prefill_cores": prefill, "mapping.serving.decode_cores": decode} for prefill, decode in CORES]
 COLUMNS = {"ttft": "TTFT", "tbt_p50": "TBT, median", "tbt": "TBT, mean", "latency": "end to end"}
 
+LOADS = {f"{requests} at once": (f"workload.requests={requests}",) for requests in (100, 250, 500, 1000)} | {
+    f"1000 at {rate} a second": ("workload.requests=1000", "workload.arrivals=poisson", f"workload.rate={rate} Hz")
+    for rate in (20, 24, 28)
+}
+
 
 def finding() -> str:
     """One row a ratio of cores; then one row a load."""
@@ -24,11 +29,11 @@ def finding() -> str:
 
 def _loads() -> str:
     rows = []
-    for requests in (100, 250, 500, 1000):
-        most, best, half, least = metrics("npusim_fig11", APART, f"workload.requests={requests}")
+    for load, overrides in LOADS.items():
+        most, best, half, least = metrics("npusim_fig11", APART, *overrides)
         pairs = [(most, least, "ttft"), (least, most, "latency")]
         pairs += [(best, other, name) for other in (most, half) for name in ("ttft", "tbt")]
-        rows.append([f"{requests}", *(f"{one[name] / other[name]:.2f}" for one, other, name in pairs)])
+        rows.append([load, *(f"{one[name] / other[name]:.2f}" for one, other, name in pairs)])
     extremes = ("TTFT, P49/D14 over P21/D42", "end to end, P21/D42 over P49/D14")
     best_over = (f"{what}, P42/D21 over {other}" for other in ("P49/D14", "P28/D28") for what in ("TTFT", "mean TBT"))
-    return table(["requests at once", *extremes, *best_over], rows)
+    return table(["requests", *extremes, *best_over], rows)

@@ -1,23 +1,42 @@
 """Throughput, that per area and time between tokens by the decode cores' array and HBM, over those of the chip as it is."""
 
+from collections.abc import Sequence
+
 from dse.studies.designs import metrics
 from dse.studies.write import table
 
 KINDS = [(side, bandwidth) for side in (64, 32) for bandwidth in (30, 60, 120, 240, 480)]
+READINGS = {
+    "100 + 100 tokens, 500 requests, micro-batches of 4, as in figure 11": (
+        *("workload.prompt=100", "workload.requests=500", "mapping.prefill.microbatch=4"),
+    ),
+    "arrays only, each weight tile filled and drained": ("chip.tile.products=matrix",),
+    "one 16-bit weight a cycle and row of an array": ("chip.tile.sram_per_row=2 B/cycle",),
+}
+"""What may bind beside HBM: prompts, or how fast weights reach what multiplies."""
 
 
 def finding() -> str:
-    """One row a kind of decode cores."""
+    """One row a kind of decode cores; then one a reading of what binds."""
+    alike, *found = _over(KINDS)
+    shown = ("throughput", "throughput_per_system_mm2", "tbt_p50")
+    rows = [
+        [f"A{side}H{bandwidth}", *(f"{one[metric] / alike[metric]:.2f}" for metric in shown)]
+        for (side, bandwidth), one in zip(KINDS, found, strict=True)
+    ]
+    first = table(["decode cores", "throughput", "throughput / area", "TBT, median"], rows)
+    kinds = [(64, 120), (64, 480), (32, 60)]
+    rows = []
+    for reading, overrides in READINGS.items():
+        alike, *found = _over(kinds, *overrides)
+        rows.append([reading, *(f"{one['throughput'] / alike['throughput']:.2f}" for one in found)])
+    return first + "\n\n" + table(["throughput", *(f"A{side}H{bandwidth}" for side, bandwidth in kinds)], rows)
+
+
+def _over(kinds: Sequence[tuple[int, int]], *overrides: str) -> list[dict[str, float]]:
+    """Metrics of the homogeneous chip, and of each kind of decode cores: side of the array, GB/s."""
     own = [
         {"chip.decode.rows": side, "chip.decode.cols": side, "chip.decode.bandwidth": bandwidth * 1e9}
-        for side, bandwidth in KINDS
+        for side, bandwidth in kinds
     ]
-    alike, *found = metrics("npusim_fig12", [{}, *own])
-    twice = metrics("npusim_fig12", own, "chip.tile.sram_per_row=16 B/cycle")
-    rows = []
-    for (side, bandwidth), one, more in zip(KINDS, found, twice, strict=True):
-        ratios = [one[name] / alike[name] for name in ("throughput", "throughput_per_system_mm2", "tbt_p50")]
-        ratios.append(more["throughput"] / one["throughput"])
-        rows.append([f"A{side}H{bandwidth}", *(f"{ratio:.2f}" for ratio in ratios)])
-    head = ["throughput", "throughput / area", "TBT, median", "throughput with local memories twice as fast, over that"]
-    return table(["decode cores", *head], rows)
+    return metrics("npusim_fig12", [{}, *own], *overrides)

@@ -6,10 +6,23 @@ from dse.studies.write import table
 APART = {"mapping.serving.prefill_cores": 42, "mapping.serving.decode_cores": 21}
 OWN = {**APART, "chip.decode.bandwidth": 480e9}
 RATIOS = ((100, 1000), (100, 200), (100, 100), (500, 100), (1000, 100))
+ONE_CHUNK = {"mapping.serving.tokens": 36, "mapping.both.chunk": 128}
+"""A budget for four decodes and one chunk, of 32 units."""
+
+FEW, LANES = {"mapping.both.microbatch": 4, "mapping.both.chunk": 256}, "chip.tile.vector.lanes=2048 op/cycle"
+MANY, STEADY = FEW | {"mapping.both.microbatch": 16}, ("workload.requests=2000", "chip.hbm.capacity=8 GB")
+READINGS = {
+    "as configured": (FEW, 480e9, ()),
+    "one chunk of 128 an iteration": (FEW | ONE_CHUNK, 480e9, ()),
+    "that, on half as many lanes": (FEW | ONE_CHUNK, 480e9, (LANES,)),
+    "2000 requests in micro-batches of 16": (MANY, 480e9, STEADY),
+    "30 GB/s, own decode cores 120": (FEW, 120e9, ("chip.hbm.channel_bandwidth=30 GB/s",)),
+}
+"""What is said of fusion, bandwidth of own decode cores, overrides."""
 
 
 def finding() -> str:
-    """One row a micro-batch, length of chunks and ratio of lengths."""
+    """One row a micro-batch, length of chunks and ratio of lengths; then one a reading of what chunks cost."""
     rows = []
     for requests, chunk in ((4, 256), (4, 64), (8, 256)):
         knobs = {"microbatch": requests, "chunk": chunk}
@@ -23,4 +36,23 @@ def finding() -> str:
             ratios = (f"{fused[name] / other[name]:.2f}" for other, name in pairs)
             rows.append([str(requests), str(chunk), f"{prompt}:{output}", *ratios])
     head = ["throughput", "over own decode cores", "that per area", "TBT, 99 %"]
-    return table(["micro-batch", "chunk", "prompt:output", *head], rows)
+    return table(["micro-batch", "chunk", "prompt:output", *head], rows) + "\n\n" + _readings()
+
+
+def _readings() -> str:
+    """Ratios at ten prompt tokens for one of output and at a tenth, with what the text does not say changed."""
+    rows = []
+    for reading, (knobs, bandwidth, overrides) in READINGS.items():
+        both = {address.replace("both", phase): value for address, value in knobs.items() for phase in ("prefill", "decode")}
+        whole = both | {"mapping.prefill.chunk": 0}
+        designs = [both, whole | APART, whole | OWN | {"chip.decode.bandwidth": bandwidth}]
+        fused, apart, own = metrics("npusim_fig14", designs, "workload.prompt=1000", "workload.output=100", *overrides)
+        short, _, other = metrics("npusim_fig14", designs, "workload.prompt=100", "workload.output=1000", *overrides)
+        ratios = [
+            own["throughput"] / fused["throughput"],
+            *(fused[name] / apart[name] for name in ("tbt_p50", "tbt", "tbt_p99")),
+        ]
+        ratios.append(short["throughput_per_system_mm2"] / other["throughput_per_system_mm2"])
+        rows.append([reading, *(f"{ratio:.2f}" for ratio in ratios)])
+    head = ["own decode cores over fusion, 1000:100", "TBT of fusion, median", "mean", "99 %"]
+    return table(["reading", *head, "fusion over own, per area, 100:1000"], rows)

@@ -5,7 +5,15 @@ import numpy as np
 from dse.commands.api import study_of
 from dse.evaluators import evaluate, explain
 from dse.space.fields import replaced
+from dse.studies.designs import metrics
 from dse.studies.write import table
+
+FLOORS = {
+    "as configured": (),
+    "arrays only, each weight tile filled and drained": ("chip.tile.products=matrix",),
+    "one 16-bit weight a cycle and row of an array": ("chip.tile.sram_per_row=2 B/cycle",),
+}
+"""How fast weights reach what multiplies."""
 
 RESOURCES = {"matrix": "array", "vector": "lanes", "hbm": "HBM", "network": "links"}
 
@@ -25,7 +33,7 @@ def finding() -> str:
             here = [seconds[square & (sram == held) & (hbm == rate)][0] for rate in np.unique(hbm)]
             rows.append([str(case.label).split()[0], f"{held / 1e6:.0f}", *(f"{value:.3g}" for value in here)])
     first = table(["model", "SRAM [MB a core]", *(f"HBM {rate / 1e9:.0f} GB/s [s]" for rate in np.unique(hbm))], rows)
-    return first + "\n\n" + _largest()
+    return "\n\n".join([first, _largest(), _floors()])
 
 
 def _largest() -> str:
@@ -38,3 +46,16 @@ def _largest() -> str:
         spent = [sum(row.parts.get(name, 0.0) for row in found.rows) for name in RESOURCES]
         rows.append([f"{side} x {side}, {bandwidth / 1e9:.0f} GB/s", *(f"{seconds:.3g}" for seconds in (*spent, sum(spent)))])
     return table(["Qwen3-32B", *(f"{name} [s]" for name in RESOURCES.values()), "all [s]"], rows)
+
+
+def _floors() -> str:
+    """How much faster the largest model is with array side and bandwidth doubled, by what else binds decode."""
+    both = [
+        {"chip.tile.matrix.rows": side, "chip.tile.matrix.cols": side, "chip.hbm.channel_bandwidth": bandwidth}
+        for side, bandwidth in ((64, 120e9), (128, 240e9))
+    ]
+    rows = []
+    for floor, overrides in FLOORS.items():
+        half, whole = metrics("npusim_fig8", both, "model=qwen3_32b", *overrides)
+        rows.append([floor, f"{half['latency'] / whole['latency']:.2f}"])
+    return table(["floor of decode", "64 x 64, 120 GB/s over 128 x 128, 240 GB/s"], rows)

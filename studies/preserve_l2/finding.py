@@ -20,6 +20,8 @@ READINGS = (
     ("one-way ring", ("mapping.prefill.allreduce=ring",), "decode_throughput_per_die_mm2"),
     ("latency paid per hop of the ring", ("chip.network.latency_per=hop",), "decode_throughput_per_die_mm2"),
     ("full mesh", ("mapping.prefill.allreduce=full_mesh", "chip.network.ports=31"), "decode_throughput_per_die_mm2"),
+    ("batches of 24 and 32 alone", ("workload.batch=[24,32]",), "decode_throughput_per_die_mm2"),
+    ("batches of 32 alone", ("workload.batch=[32]",), "decode_throughput_per_die_mm2"),
     ("16-bit activations", ("mapping.precision.activations=bf16",), "decode_throughput_per_die_mm2"),
     ("Mistral without its sliding window", ("model.mistral_7b.window=0",), "decode_throughput_per_die_mm2"),
 )

@@ -10,9 +10,6 @@ from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
 from dse.space.elementwise import Array, ceil_div, where
 
-TASKS = 3
-"""Of the owner for each load from shared memory: request, grant, release."""
-
 
 class Way(NamedTuple):
     """What one step costs.
@@ -49,7 +46,7 @@ def way(gemm: str, rows: Any, words: Any, values: Any, fabric: Fabric) -> Way:
     if gemm == "ladder":
         far = rows / 2.0  # the core that is served last is half the column away, on average over the owners
         load = values * 2 * (2 * fabric.ramp + far * fabric.hop)
-        return Way(0.0, (rows - 1) * TASKS * fabric.launch + moves * load, False)
+        return Way(0.0, (rows - 1) * fabric.served() + moves * load, False)
     reach = 2.0 if gemm == "meshgemm" else rows - 1.0
     engine = moves * (fabric.post + words * fabric.copy)
     shift = moves * (fabric.post + words * fabric.pace + 2 * fabric.ramp + reach * fabric.hop)

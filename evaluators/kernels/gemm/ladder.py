@@ -20,9 +20,6 @@ __all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "re
 WAIT = "mesh"
 """A shared memory's step ends for all cores before the next one begins."""
 
-TASKS = 3
-"""Of the owner for each load: request, grant, release."""
-
 LEAST = 1
 """Cores of a line that it needs."""
 
@@ -42,7 +39,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
 
     In each chunk the owner of A serves the other columns, then owners of B the other rows; the farthest load ends last:
 
-        t = chunks ((cols + rows - 2) 3 launch + product) + sum over chunks of A 2 (2 ramp + d hop) + B 2 (2 ramp + d hop)
+        t = chunks ((cols + rows - 2) served + product) + sum over chunks of A 2 (2 ramp + d hop) + B 2 (2 ramp + d hop)
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -51,7 +48,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     m_, k_, n_ = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, chunks), ceil_div(shape.n, mesh.cols)
     macs = m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
-    served = (mesh.cols + mesh.rows - 2.0) * TASKS * fabric.launch
+    served = (mesh.cols + mesh.rows - 2.0) * fabric.served()
     a, b = m_ * k_ * (mesh.cols > 1), k_ * n_ * (mesh.rows > 1)
     far = _last(mesh.cols, mesh.per_col) * a + _last(mesh.rows, mesh.per_row) * b
     loads = chunks * (a + b) * 4 * fabric.ramp + 2 * far * fabric.hop

@@ -1,8 +1,8 @@
 """GEMV on a mesh taken for shared memory: weights and vectors are where they are, and cores load them.
 
 [he2025] section 3.2: a compiler for shared memory such as Ladder assumes uniform access. Weights are interleaved over the row
-of cores, so a core loads its tile from all over it, a value at a time; partial sums are added to memory at the root, from
-which every core of the column loads the result.
+of cores, so a core loads its tile from all over it, a value at a time; partial sums are added to memory at the root, which
+answers every core of the column with the result once all have come.
 """
 
 from dataclasses import replace
@@ -22,9 +22,6 @@ from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Til
 from dse.space.elementwise import Array, ceil_div, where
 
 __all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
-
-TASKS = 3
-"""Of the owner for each load: request, grant, release."""
 
 
 def paths(mesh: Mesh, phases: Any = 2) -> Any:
@@ -50,14 +47,14 @@ def root(mesh: Mesh) -> int:
 def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Any:
     """Time until all cores of a line have the sums.
 
-    The root adds N - 1 messages one after the other, then serves N - 1 loads, the last of them to the far end:
+    The root adds N - 1 messages one after the other, then answers them, the last of them to the far end:
 
-        t = post + (N - 1) (words + stage) + 2 ramp + hop + (N - 1) 3 launch + values 2 (2 ramp + (N - 1) hop)
+        t = post + (N - 1) (words + stage) + 2 ramp + hop + (N - 1) served + values 2 (2 ramp + (N - 1) hop)
     """
     others = side - 1.0
     values = words  # sums are in single precision, a word each
     add = fabric.post + others * (words * fabric.pace + fabric.stage) + 2 * fabric.ramp + fabric.hop
-    load = others * TASKS * fabric.launch + values * 2 * (2 * fabric.ramp + others * fabric.hop)
+    load = others * fabric.served("answer") + values * 2 * (2 * fabric.ramp + others * fabric.hop)
     return where(others > 0, add + (load if broadcast else 0.0), 0.0)
 
 
@@ -70,14 +67,14 @@ def moved(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, A
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
     """Loads of the weights, then as `partial.cost`; leaves broadcast over designs.
 
-    loads = sum over a tile's rows, at distance d, of 3 launch + values 2 (2 ramp + d hop)
+    loads = sum over a tile's rows, at distance d, of served + values 2 (2 ramp + d hop)
     """
     rest = partial.cost(
         shape, mesh, fabric, lambda *of: line(*of, broadcast=broadcast), lambda side: moved(side, broadcast=broadcast)
     )
     k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     rows, hops = _remote_rows(k, mesh.cols), _remote_hops(k, mesh.cols)
-    loads = rows * (TASKS * fabric.launch + n * 4 * fabric.ramp) + n * 2 * hops * fabric.hop
+    loads = rows * (fabric.served() + n * 4 * fabric.ramp) + n * 2 * hops * fabric.hop
     tile = 2.0 * n * mesh.rows
     sent, links = tile * rows * mesh.cols, tile * _all_hops(k, mesh.cols)
     return Cost(rest.seconds + loads, rest.activity + Activity(sent_bytes=sent, hop_bytes=links))
@@ -91,7 +88,7 @@ def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 
     whole = np.asarray(0), np.asarray(length)
     own = Send("y", top, top, *whole, into="out")
     add = Send("y", low, Cores(np.zeros_like(others), col), *whole, into="out", combine=combine, via="shared")
-    load = Send("out", Cores(np.zeros_like(others), col), low, *whole, via="shared")
+    load = Send("out", Cores(np.zeros_like(others), col), low, *whole, via="answer")
     rounds = (Round((own,), "mesh"), Round((add,), "mesh"), Round((load,), "mesh"))
     return rounds if broadcast else rounds[:2]
 
