@@ -161,6 +161,8 @@ def _family(file: File) -> tuple[str, Family]:
     _refuse_known(file, kind)
     if classes is None and isinstance(kind, str):
         return _by_type(file, kind)
+    if classes is None and kind is None and file.says("n_layers") and file.says("dim"):
+        raise file.refuse("dim", "a params.json of Mistral, with other names of fields; give the config.json beside it")
     if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
         what = "missing" if classes is None else f"{short(classes)} is not one architecture"
         raise file.refuse("architectures", f"{what}; valid: {', '.join(sorted(ARCHITECTURES))}")

@@ -43,6 +43,7 @@ GEMMA4 = GEMMA3 | {
     "vocab_size": 262144,
     "num_hidden_layers": 30,
     "sliding_window": 512,
+    "global_head_dim": 512,
     "hidden_size_per_layer_input": 256,
 }
 LLAMA4 = _shape(48, 5120, 40, 8, 128, 8192, 202048, 131072) | {

@@ -97,7 +97,7 @@ ARCHITECTURES: dict[str, Family] = {
         act="mlp_hidden_act",
     ),
     "DeciLMForCausalLM": Family("nemotron-nas", pruned.blocks_of, own=("ffn_intermediate",)),
-    "HunYuanDenseV1ForCausalLM": Family("hunyuan_v1_dense", usual.hunyuan),
+    "HunYuanDenseV1ForCausalLM": Family("hunyuan_v1_dense", usual.hunyuan_dense),
     "HunYuanMoEV1ForCausalLM": Family("hunyuan_v1_moe", usual.hunyuan_moe, ("hunyuan",)),
     "HYV3ForCausalLM": Family("hy_v3", usual.hy_v3),
     "Ernie4_5_MoeForCausalLM": Family("ernie4_5_moe", usual.ernie_moe, defaults=absent.ERNIE_MOE),

@@ -42,6 +42,9 @@ PLAIN = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "mxfp8": "mxfp8"}
 INTEGERS = ("awq", "gptq", "auto-round")
 """Methods of integers with a scale for some values of a column."""
 
+SPARED = ("ignore", "modules_to_not_convert", "exclude", "exclude_modules")
+"""Where methods name what is left as it was."""
+
 METHODS = (*PLAIN, *INTEGERS, "bitsandbytes", "compressed-tensors", "modelopt", "quark")
 
 
@@ -54,7 +57,7 @@ def published(*files: File) -> str:
     given = sorted({word for file in files for word in [_dtype(file)] if word})
     if len(given) > 1:
         raise files[0].refuse("dtype", f"{given[0]}, but around it {given[1]}; keep one of them")
-    weights = next((found for file in files for found in [_quantized(file)] if found), "")
+    weights = next(filter(None, [_quantized(file) for file in reversed(files)]), "")  # a loader asks the whole file first
     word = weights if weights in FORMATS else ""
     experts = next((file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files), None)
     if experts == "fp4":
@@ -62,8 +65,8 @@ def published(*files: File) -> str:
     if weights == "mxfp4":
         return "published in mxfp4 experts, bfloat16 else (mapping.precision.experts=mxfp4)"
     if weights:
-        only = next((file for file in files if _spares_attention(file)), None)
-        field = "experts" if only is not None else "weights"
+        said = next(file for file in reversed(files) if _quantized(file))
+        field = "experts" if _spares_attention(said) else "weights"
         return f"published in {weights}" + (f" (mapping.precision.{field}={word})" if word else "")
     return f"published in {given[0]}" if given else ""
 
@@ -147,7 +150,9 @@ def _one_of(file: File, word: Any, known: dict[str, str]) -> str:
 def _spares_attention(file: File) -> bool:
     """Whether attention is left as it was, so that experts are what a format is said of."""
     said = file.get("quantization_config")
-    left = next((said[key] for key in ("ignore", "modules_to_not_convert") if said.get(key)), None) if said else None
+    inner = said.get("quantization") if isinstance(said, dict) else None
+    groups = [one for one in (said, inner) if isinstance(one, dict)]
+    left = next((group[key] for group in groups for key in SPARED if group.get(key)), None)
     return isinstance(left, list) and any(isinstance(one, str) and "self_attn" in one and "." in one for one in left)
 
 

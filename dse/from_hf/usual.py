@@ -97,6 +97,7 @@ def hy_v3(file: File) -> Entry:
         "score_bias": file.flag("moe_router_enable_expert_bias", default=True),
     }
     norms = file.flag("qk_norm", default=True)
+    file.whole("head_dim")  # not that of hidden_size
     return grouped(file) | {"qk_norm": norms, "experts": experts} | predicting(file, "num_nextn_predict_layers")
 
 
@@ -170,8 +171,16 @@ def _blocks(file: File, layers: int) -> Entry:
     return turned(turns, {"full": {}, "sparse": {"indexer": indexer}})
 
 
+def hunyuan_dense(file: File) -> Entry:
+    """Hunyuan dense, whose files say one expert, if any."""
+    file.only("num_experts", (1,))
+    for name in ("moe_topk", "num_shared_expert", "moe_intermediate_size"):
+        file.ignore(name)  # of experts that are not there
+    return hunyuan(file)
+
+
 def hunyuan(file: File) -> Entry:
-    """Hunyuan dense; with `use_cla`, layers take keys and values of the first of each group of them."""
+    """Attention of Hunyuan; with `use_cla`, layers take keys and values of the first of each group of them."""
     file.only("use_mla", (False,))
     file.only("norm_type", ("rms",))
     file.only("mlp_bias", (False,))
@@ -220,6 +229,7 @@ def ernie_moe(file: File) -> Entry:
     file.only("moe_layer_interval", (1,))
     file.only("moe_use_aux_free", (True, False))
     file.only("compression_ratio", (1, 1.0))
+    file.only("use_rmsnorm", (True,))
     experts = {
         "count": file.whole("moe_num_experts"),
         "top_k": file.whole("moe_k"),
@@ -296,6 +306,9 @@ def grouped(file: File, *, kv_heads: int | None = None) -> Entry:
     head_dim = file.whole("head_dim", default=hidden // heads)
     if file.get("head_dim") is None and hidden % heads:
         raise file.refuse("head_dim", f"missing, and hidden_size {hidden} is not a multiple of {heads} heads; give head_dim")
+    usual = file.usual("head_dim")
+    if file.null("head_dim") and usual not in (None, head_dim):
+        raise file.refuse("head_dim", f"null, which is {head_dim} of hidden_size or the {usual} of its class; give head_dim")
     alike = heads if file.null("num_key_value_heads") else kv_heads
     return {"kv_heads": file.whole("num_key_value_heads", default=alike), "head_dim": head_dim}
 

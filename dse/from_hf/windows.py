@@ -50,14 +50,14 @@ def gemma4(file: File) -> Entry:
     wide = file.whole("num_global_key_value_heads", default=own["kv_heads"])
     full = {
         "kv_heads": wide if same else own["kv_heads"],
-        "head_dim": file.whole("global_head_dim", default=512),
+        "head_dim": own["head_dim"] if file.null("global_head_dim") else file.whole("global_head_dim"),
         "v_proj": not same,
         "rope": rotated(file, "full_attention", default=0.25),
     }
     shared = file.whole("num_kv_shared_layers", low=0, default=0)
     if shared >= layers:
         raise file.refuse("num_kv_shared_layers", f"{shared} of {layers} layers; some must have keys and values of their own")
-    local = {"window": file.whole("sliding_window", default=512), "rope": rotated(file, "sliding_attention")}
+    local = {"window": file.whole("sliding_window"), "rope": rotated(file, "sliding_attention")}
     kinds = {"local": local, "full": full}
     kinds |= {f"{name}_reused": kind | {"kv_reused": True} for name, kind in kinds.items()}
     own |= _beside(file) if file.flag("enable_moe_block") else {}
@@ -170,7 +170,9 @@ def mimo_v2(file: File) -> Entry:
     if listed(file, "layer_types", ATTENTIONS, more=int(modules["mtp"])) not in (None, turns):
         raise file.refuse("layer_types", "contradicts hybrid_layer_pattern; keep one of them")
     size = file.same("sliding_window", "sliding_window_size", "attention_chunk_size")
-    feeds = listed(file, "moe_layer_freq", {0: "dense", 1: "experts"}, more=int(modules["mtp"])) or ("experts",) * len(turns)
+    feeds = listed(file, "moe_layer_freq", {0: "dense", 1: "experts"}, more=int(modules["mtp"]))
+    if feeds is None:
+        raise file.refuse("moe_layer_freq", "missing; give a list with 0 (dense) or 1 (experts) for each layer")
     file.only("topk_method", ("noaux_tc",))
     shared = file.whole("n_shared_experts", low=0, default=0)
     experts = {
@@ -183,6 +185,7 @@ def mimo_v2(file: File) -> Entry:
         "groups": file.whole("n_group", default=1),
         "groups_kept": file.whole("topk_group", default=1),
     }
+    file.whole("head_dim")  # not that of hidden_size
     own = grouped(file)
     own |= {"v_dim": file.whole("v_head_dim", default=own["head_dim"]), "rope": rotated(file), "experts": experts}
     bias, sunk = file.flag("attention_bias"), file.flag("add_full_attention_sink_bias")

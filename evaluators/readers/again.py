@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dse.evaluators.program.rounds import Loop, Round
+from dse.evaluators.readers.turns import uniform
 from dse.space.elementwise import Array
 
 LEAST = 4
@@ -44,7 +45,6 @@ class Again:
         alive: Sequence[Strand],
         arrays: Callable[[], list[Array]],
         beside: Callable[[], tuple[Any, ...]],
-        uniform: Callable[[list[Array], list[Array]], bool],
     ) -> tuple[int, list[Array], list[int]]:
         """How many stretches may be jumped over, by how much one moves everything, and parts that each strand has in one.
 
@@ -52,7 +52,6 @@ class Again:
             alive: strands that are not done; the first one begins a loop.
             arrays: everything that rounds move.
             beside: what else has to be the same.
-            uniform: whether two stretches moved everything alike.
         """
         first = alive[0]
         if first.part == self._at:

@@ -6,15 +6,15 @@ first word comes to them, and the version that it overwrites has been read (`dep
 Strands share engines and links: the round that is played next is that of the strand which can start first. Where blocks come
 from memory, bands of rows are strands (`readers.bands`).
 
-Repetition is jumped: when two consecutive bodies of a loop move every time that they touch by the same amount, the remaining
-ones do as well, since times are only ever added and compared; then the rest is a multiplication, exactly. With several strands
-a body is what all of them play until the first one is where it was.
+Repetition is jumped: when two consecutive bodies of a loop, or two stretches of a few (`readers.turns`), move every time
+that they touch by the same amount, the remaining ones do as well, since times are only ever added and compared; then the rest
+is a multiplication, exactly. With several strands a body is what all of them play until the first one is where it was.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,12 +43,15 @@ from dse.evaluators.program.rounds import (
 from dse.evaluators.readers.again import Again, keys_of
 from dse.evaluators.readers.bands import banded
 from dse.evaluators.readers.timing import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
+from dse.evaluators.readers.turns import Watch
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.network import NO_FAULTS, Faults
 
-SLACK = 1e-9
-"""By which share of it a movement may differ and be called the same: rounding of sums."""
+T = TypeVar("T")
+
+MOST_KNOWN = 512
+"""Steps of which something is kept."""
 
 
 def play(
@@ -78,19 +81,20 @@ def play(
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = _State.of(program, on, in_bands=len(strands) > len(program.strands))
-    watch, again = _Watch(), Again()
+    watch, again = Watch(), Again()
     while alive := [strand for strand in strands if not strand.done]:
         if jump and alive[0].begins:
-            waves, moved, parts = again.seen(alive, state.arrays, state.asked, _uniform)
+            waves, moved, parts = again.seen(alive, state.arrays, state.asked)
             if waves:
                 _leap(waves, moved, parts, alive, state)
-        strand = alive[0] if len(alive) == 1 else min(alive, key=lambda strand: _start(strand.round, state, strand.rows))
+        strand = alive[0] if len(alive) == 1 else min(alive, key=lambda strand: strand.start(state))
         _play_round(strand.round, state, on, strand.rows)
         strand.advance()
+        state.forget(strands, strand.rows)
         if jump and strand is alive[0] and all(strand.loop for strand in alive):
-            moved = watch.seen(alive, state)
-            if moved:
-                _jump(moved, alive, state)
+            turns, moved = watch.seen(alive, state)
+            if turns:
+                _jump(turns, moved, alive, state)
     _deliver(state, on)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
     activity_ = activity(program) + crossed(program, on)
@@ -104,6 +108,7 @@ class _Strand:
         self._parts, self.rows = parts, rows
         self.part = self.turn = self.place = 0
         self.keys = keys_of(parts)
+        self.soonest: tuple[float, float] | None = None
         self._skip_empty()
 
     @property
@@ -133,6 +138,12 @@ class _Strand:
         """What two moments of a repetition have in common."""
         return self.part, self.place
 
+    def start(self, state: "_State") -> tuple[float, float]:
+        """When its next round can start; kept until something moves on its rows."""
+        if self.soonest is None:
+            self.soonest = _start(self.round, state, self.rows)
+        return self.soonest
+
     def advance(self, turns: int | None = None) -> None:
         """To the next round, or over some turns of the loop."""
         loop = self.loop
@@ -153,53 +164,14 @@ class _Strand:
             self.part += 1
 
 
-class _Watch:
-    """Looks for repetition where the first strand has ended a turn of a loop.
-
-    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
-    """
-
-    def __init__(self) -> None:
-        self._loop: Loop | None = None
-
-    def seen(self, alive: list[_Strand], state: "_State") -> list[Array]:
-        """By how much everything moves from turn to turn, after two turns that moved it alike; else nothing."""
-        first = alive[0]
-        if first.loop is None or first.place or not first.turn:
-            return []
-        if first.loop is not self._loop or first.turn == 1:
-            self._loop, self._look, self._gap = first.loop, 1, 1
-            self._held: list[list[Array]] = []
-            self._places: list[Any] = []
-        elif not self._alike(state):
-            self._held = []
-        self._engine = state.engine.copy()
-        places: list[Any] = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
-        places += state.asked()
-        if places != self._places:
-            self._held, self._places = [], places
-        if len(self._held) == 2:
-            earlier, last = self._held
-            moved = [now - before for now, before in zip(state.arrays(), last, strict=True)]
-            if _uniform(moved, [now - before for now, before in zip(last, earlier, strict=True)]):
-                return moved
-            self._held, self._look, self._gap = [], first.turn - 1 + self._gap, 2 * self._gap
-        elif first.turn >= self._look:
-            self._held.append([times.copy() for times in state.arrays()])
-        return []
-
-    def _alike(self, state: "_State") -> bool:
-        moves = state.engine - self._engine
-        return _alike(moves, float(moves.max()))
-
-
-def _jump(moved: list[Array], alive: list[_Strand], state: "_State") -> None:
-    """Over all turns that every strand has left."""
-    left = min(strand.loop.times - strand.turn - (strand.place > 0) for strand in alive if strand.loop is not None)
+def _jump(turns: int, moved: list[Array], alive: list[_Strand], state: "_State") -> None:
+    """Over all turns that every strand has left, as many at a time."""
+    left = min(strand.loop.times - strand.turn - (strand.place > 0) for strand in alive if strand.loop is not None) // turns
     for times, step in zip(state.arrays(), moved, strict=True):
         times += step * left
     for strand in alive:
-        strand.advance(left)
+        strand.advance(left * turns)
+        strand.soonest = None
 
 
 def _leap(waves: int, moved: list[Array], parts: list[int], alive: list[_Strand], state: "_State") -> None:
@@ -208,6 +180,7 @@ def _leap(waves: int, moved: list[Array], parts: list[int], alive: list[_Strand]
         times += step * waves
     for strand, count in zip(alive, parts, strict=True):
         strand.part += waves * count
+        strand.soonest = None
 
 
 @dataclass
@@ -233,7 +206,8 @@ class _State:
     `engine`, `vector` and `dma` are the engines of a core for products, for all other work and for messages; where one does
     all of it they are the same array. `lanes` are the links as blocks from and to memory have them: the same, but for bands,
     which would find them held by what comes later. `coming` has blocks on order by slot and first row of a band; they take
-    links once they leave their channels, so that messages which are through before do not wait for them.
+    links once they leave their channels, so that messages which are through before do not wait for them. `touched` are first
+    and last rows that blocks have come to since strands were asked when they can start.
     """
 
     ready: dict[str, Array]
@@ -246,8 +220,9 @@ class _State:
     lanes: Array
     memory: Array
     topology: str = "mesh"
-    known: dict[int, tuple[Send, tuple[Any, ...]]] = field(default_factory=dict)
+    known: dict[int, tuple[Step, Any]] = field(default_factory=dict)
     coming: dict[tuple[str, int], _Coming] = field(default_factory=dict)
+    touched: list[tuple[int, int]] = field(default_factory=list)
     played: int = 0
 
     @classmethod
@@ -271,20 +246,46 @@ class _State:
         )
 
     def pairs(self, step: Send, on: Machine) -> tuple[Any, ...]:
-        """Sources, targets, words and values of a step, pair by pair, and whether messages meet that the network carries.
+        """Sources, targets, words and values of a step, pair by pair, and whether messages meet that the network carries."""
 
-        Kept, since loops come back to the same step.
-        """
-        if id(step) not in self.known:
+        def ways() -> tuple[Any, ...]:
             shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
             ends = (step.source.row, step.source.col, step.target.row, step.target.col)
             values = np.broadcast_to((step.stop - step.start) * prod(on.slots[step.slot].shape[1:]), shape).ravel()
             places = tuple(flat(axis, shape) for axis in ends)
             carried = self.topology != "full" and step.via in ("router", "core") and not on.fabric.locked
             meet = carried and meeting.meet(*places, self.topology == "torus", self.engine.shape)
-            ways = (*places, words_of(step, on, shape), values, meet)
-            self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, ways)}
-        return self.known[id(step)][1]
+            return (*places, words_of(step, on, shape), values, meet)
+
+        return self.of_step(step, ways)
+
+    def of_step(self, step: Step, work: Callable[[], T]) -> T:
+        """What is worked out of a step, once: loops and waves come back to it."""
+        if id(step) not in self.known:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[id(step)] = (step, work())
+        value: T = self.known[id(step)][1]
+        return value
+
+    def seconds(self, step: Multiply | Vector, on: Machine) -> float:
+        """That a step takes a core's engine."""
+        return self.of_step(step, lambda: engine_seconds(step, on))
+
+    def transfers(self, step: Load | Store) -> tuple[Array, Array, Array]:
+        """Cores and channels of its blocks."""
+        axes = (step.cores.row, step.cores.col, step.channel)
+        return self.of_step(
+            step, lambda: (flat(axes[0], step.cores.shape), *(flat(axis, step.cores.shape) for axis in axes[1:]))
+        )
+
+    def forget(self, strands: list[_Strand], rows: slice) -> None:
+        """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
+        moved = [(rows.start, rows.stop - 1), *self.touched]
+        self.touched = []
+        for strand in strands:
+            if any(first < strand.rows.stop and last >= strand.rows.start for first, last in moved):
+                strand.soonest = None
 
     def asked(self) -> tuple[Any, ...]:
         """Whose blocks are on order."""
@@ -296,17 +297,6 @@ class _State:
         coming = (of.first for of in self.coming.values())
         apart = [] if self.lanes is self.links else [self.lanes]
         return [*self.ready.values(), *self.read.values(), *engines, self.ramps, self.links, *apart, self.memory, *coming]
-
-
-def _uniform(now: list[Array], before: list[Array]) -> bool:
-    """Whether two consecutive bodies moved every time by the same amount, or not at all."""
-    largest = max(float(times.max()) for times in now)
-    return all(float(np.abs(a - b).max()) <= SLACK * largest and _alike(a, largest) for a, b in zip(now, before, strict=True))
-
-
-def _alike(moves: Array, largest: float) -> bool:
-    """Whether times moved by the largest amount or not at all."""
-    return bool(((np.abs(moves - largest) <= SLACK * largest) | (moves == 0)).all())
 
 
 def _start(turn: Round, state: _State, rows: slice) -> tuple[float, float]:
@@ -334,10 +324,10 @@ def _play_round(turn: Round, state: _State, on: Machine, rows: slice) -> None:
         if isinstance(step, Multiply):
             before = state.ready if step.combine == "sum" else {}
             into = np.maximum(before.get(step.out, 0.0), state.read[step.out][-1])
-            _work((step.a, step.b), step.out, into, state.engine, engine_seconds(step, on), state, ready, rows)
+            _work((step.a, step.b), step.out, into, state.engine, state.seconds(step, on), state, ready, rows)
         elif isinstance(step, Vector):
             into = state.read[step.out][-1]
-            _work(step.inputs, step.out, into, state.vector, engine_seconds(step, on), state, ready, rows)
+            _work(step.inputs, step.out, into, state.vector, state.seconds(step, on), state, ready, rows)
         elif isinstance(step, Send):
             _send(step, state, ready, free, on)
         elif isinstance(step, Multicast):
@@ -379,7 +369,7 @@ def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[
     """Whose request is there first is served first, whichever step it is of."""
     memory, parts = channels_of(on), []
     for step in steps:
-        row, col, channel = _transfers(step)
+        row, col, channel = state.transfers(step)
         nbytes = np.full(len(row), float(tile_bytes(on.slots[step.slot])))
         asked = np.maximum(free[step.slot][row, col], state.dma[row, col])
         if step.rows:
@@ -404,7 +394,7 @@ def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[
 
 
 def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> None:
-    row, col, channel = _transfers(step)
+    row, col, channel = state.transfers(step)
     memory, nbytes, end = channels_of(on), tile_bytes(on.slots[step.slot]), np.empty(len(row))
     words = float(-(-nbytes // on.fabric.word_bytes))
     asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
@@ -417,18 +407,16 @@ def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> 
     noc.has_read(row[order], col[order], end, state.read[step.slot])
 
 
-def _transfers(step: Load | Store) -> tuple[Array, Array, Array]:
-    """Cores and channels of its blocks."""
-    row, col, channel = (flat(axis, step.cores.shape) for axis in (step.cores.row, step.cores.col, step.channel))
-    return row, col, channel
-
-
 def _deliver(state: _State, on: Machine, until: float = np.inf, slots: Iterable[tuple[str, int]] = ()) -> None:
     """Blocks that leave their channels until some time, or are for some slots of bands, come to their cores."""
     due = list[tuple[str, _Coming]]()
     for key, of in list(state.coming.items()):
+        if key not in slots and of.first.min() > until:
+            continue
         now, later = of.parted((of.first <= until) | (key in slots))
-        due += [(key[0], now)] if len(now.row) else []
+        if len(now.row):
+            due.append((key[0], now))
+            state.touched.append((int(now.row.min()), int(now.row.max())))
         if len(later.row):
             state.coming[key] = later
         else:

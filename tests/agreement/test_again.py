@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.dataflow import steps
 from dse.evaluators.kernels.attention.shape import Cached, Heads, Tiling, cut
-from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.kernels.gemm import summa_diagonal
+from dse.evaluators.kernels.gemm.summa_diagonal import Part
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.program.rounds import Loop, Program
 from dse.evaluators.readers.again import ahead
 from dse.evaluators.readers.events import play
@@ -46,6 +48,29 @@ def test_times_are_those_of_all_waves(data: Any) -> None:
     assert jumped.activity == every.activity
     for slot, times in every.ready.items():
         assert jumped.ready[slot] == pytest.approx(times, rel=1e-9)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_turns_that_take_turns_are_jumped_over(data: Any) -> None:
+    side = data.draw(st.sampled_from([2, 4]))
+    part = Part(*(data.draw(st.sampled_from([2, 4, 8])) for _ in range(3)), data.draw(st.sampled_from([1, side])))
+    shape = Shape(side * part.m, part.k * data.draw(st.integers(30, 60)), side * part.n * data.draw(st.integers(1, 3)))
+    program = summa_diagonal.steps(shape, part, Mesh(side, side), "float16", channels=side)
+    jumped, every = (play(program, CYCLES, engines=ENGINES, memory=MEMORY, jump=jump) for jump in (True, False))
+    assert jumped.seconds == pytest.approx(every.seconds, rel=1e-9)
+    assert jumped.activity == every.activity
+    for slot, times in every.ready.items():
+        assert jumped.ready[slot] == pytest.approx(times, rel=1e-9)
+
+
+def test_buffers_that_take_turns_repeat_every_second_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = summa_diagonal.steps(Shape(16, 1600, 224), Part(4, 16, 56, 1), Mesh(4, 4), "float16", channels=4)
+    found = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    monkeypatch.setattr(import_module("dse.evaluators.readers.turns"), "PERIODS", (1,))
+    one_by_one = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    assert found.seconds == pytest.approx(one_by_one.seconds, rel=1e-9)
+    assert found.played < 0.5 * one_by_one.played
 
 
 def test_most_waves_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,32 @@ def closed_form() -> list[tuple[str, str, str]]:
     return lines
 
 
+FOUR_KINDS = (
+    "model=llama3_8b",
+    "+model.llama3_8b.order='8 (delta, local, full, mamba)'",
+    "+model.llama3_8b.kinds.delta.recurrence={rule: delta, heads: 32, key_heads: 16, key_dim: 128, value_dim: 128, conv: 4}",
+    "+model.llama3_8b.kinds.mamba.recurrence={rule: ssd, heads: 128, key_heads: 8, key_dim: 128, value_dim: 64, conv: 4}",
+    "+model.llama3_8b.kinds.local.window=1024",
+    "+model.llama3_8b.kinds.full.rope=0",
+)
+"""A hybrid of two states, a window and full attention."""
+
+
+def hybrids() -> list[tuple[str, str, str]]:
+    """Models whose layers differ, beside one of the same size whose layers are alike."""
+    designs, rates = 49152, []
+    for words in (("model=llama3_8b",), FOUR_KINDS):
+        question = asked(*words)
+        space = knobs_of(question.base)
+        many = space.stack(space.sample(np.random.default_rng(0).random((designs, len(space.knobs)))))
+        evaluate(many, question.workload)
+        rates.append(designs / cpu(lambda: evaluate(many, question.workload), 5))  # noqa: B023
+    alike, hybrid = (f"{rate:,.0f} designs/s" for rate in rates)
+    return [
+        (f"closed form, a hybrid of four kinds of layers, {designs:,} at a time", hybrid, f"{alike} of layers that are alike")
+    ]
+
+
 def products() -> list[tuple[str, str, str]]:
     """One kernel a design, with its limits; the efficiency takes a second pricing."""
     designs, repeats, lines = 49152, 20, []
@@ -296,7 +322,18 @@ def main() -> None:
         mixed.of_all,
         dies.priced,
     )
-    for part in (closed_form, screening, chips.screened, *kernels, serving.loops, driver, loading, reporting, start_up):
+    for part in (
+        closed_form,
+        hybrids,
+        screening,
+        chips.screened,
+        *kernels,
+        serving.loops,
+        driver,
+        loading,
+        reporting,
+        start_up,
+    ):
         for line in part():
             table.add_row(*line)
     Console(width=140, highlight=False).print(table)
