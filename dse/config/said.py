@@ -59,7 +59,7 @@ def refuse_said(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapp
             raise DesignError(f"space.{knob.address}: nothing reads it beside {beside}; leave it out")
     typed = dict(_typed(config.get("overrides", ())))
     chosen = {leaf for address in typed for base in bases.values() for leaf in _named(base, address)}
-    own = {} if _idle(bases, knobs) == set() else dict(_written(config, folder))
+    own = {} if _idle(bases, knobs) == set() else dict(_inside(written(config, folder, "mapping"), MAPPING))
     for address, value in (own | typed).items():
         if value in (None, 0, 0.0):  # not said, or chosen by the model
             continue
@@ -80,7 +80,7 @@ def refuse_unasked(
     of = {name: unasked(base, asked_for) for name, base in bases.items()}
     if not any(of.values()):
         return
-    said = dict(_written(config, folder)) | dict(_typed(config.get("overrides", ())))
+    said = dict(_inside(written(config, folder, "mapping"), MAPPING)) | dict(_typed(config.get("overrides", ())))
     typed = [address for address, value in said.items() if value not in (None, 0, 0.0)]
     moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
     for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in typed)):
@@ -166,12 +166,14 @@ def _typed(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield address, {"null": None, "0": 0}.get(value, value)
 
 
-def _written(config: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Any]]:
-    """Leaves of the mapping that the file of a study sets itself."""
+def written(config: Mapping[str, Any], folder: Path, group: str) -> Mapping[str, Any]:
+    """The fields of a group that the file of a study says itself."""
     path = folder / "study.yaml"
-    if any(str(word).startswith("study=") for word in config.get("overrides", ())) and path.is_file():
-        found = yaml.safe_load(path.read_text())
-        yield from _inside(found.get("mapping") or {}, MAPPING) if isinstance(found, dict) else ()
+    if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
+        return {}
+    found = yaml.safe_load(path.read_text())
+    said = found.get(group) if isinstance(found, dict) else None
+    return said if isinstance(said, dict) else {}
 
 
 def _inside(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
