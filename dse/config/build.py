@@ -8,7 +8,7 @@ from typing import Any
 from dse.config import formats
 from dse.config.arrivals import refuse_unread
 from dse.config.expressions import Defined, define
-from dse.config.idle import refuse_host, refuse_idle, refuse_together
+from dse.config.idle import refuse_host, refuse_together
 from dse.config.records import NOTES, Source, parsed, record
 from dse.config.said import read_somewhere, refuse_left, refuse_said, refuse_unasked, written
 from dse.config.ties import of_chips, split, ties
@@ -90,7 +90,6 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
         _refuse_flat(base.mapping, asked_for, knobs)
-        refuse_idle(base, asked_for, knobs)
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
         _refuse_pooled(base.mapping, asked_for)
