@@ -30,6 +30,13 @@ class Stack:
     nodes_call: Number = quantity(
         "s", "start of a collective that leaves a node, beside the latency of the network between nodes"
     )
+    nodes_achieved: Any = quantity(
+        "1",
+        "share of the bandwidth between nodes that is used, of which collectives reach network_achieved; all if not said",
+        high=1.0,
+        positive=True,
+        absent=True,
+    )
     operator_overhead: Number = quantity("s", "launch and synchronisation of one operator")
     attention_passes: Number = quantity(
         "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"

@@ -1,6 +1,6 @@
 """When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,7 @@ def _refuse_unread(spec: dict[str, Any]) -> None:
 GOES_BEFORE: dict[str, tuple[str, ...]] = {
     "trace": ("prompt", "output"),
     "prompt": ("sequence", "output_share"),
+    "lengths": ("sequence", "output_share"),
 }
 """Fields of a workload, and the fields that nothing reads where they are said."""
 
@@ -75,26 +76,38 @@ GOES_WITH: dict[str, tuple[str, ...]] = {"lengths": ("requests",), "trace": ("sh
 """Files of requests, and the fields that nothing reads where no such file is said."""
 
 
-def refuse_typed(spec: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Refuses overrides that nothing reads beside what the workload says; what its file says by default stays unread.
+def refuse_unread(spec: Mapping[str, Any], words: Sequence[str], written: Mapping[str, Any]) -> None:
+    """Refuses what nothing reads beside what a workload says, where somebody says it; what presets say stays unread.
 
     Args:
         spec: fields of the workload.
         words: overrides.
+        written: fields that the file of a study says itself, which give way to those of overrides.
 
     Raises:
         DesignError: the first of them, and what to leave out.
     """
     pairs = [word.lstrip("+").removeprefix("workload.").partition("=")[::2] for word in words if "workload." in word[:10]]
-    typed = {name for name, value in pairs if value != "null"}
+    typed = dict(pairs)
+    said = {name for name, value in (written | typed).items() if value not in (None, "null")}
+    for reason, name, why in _unread(spec, said):
+        if name in typed or reason not in typed:
+            raise DesignError(f"workload.{name}: {why}")
+
+
+def _unread(spec: Mapping[str, Any], said: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Fields that are said and that nothing reads: the field that is the reason, their name, and what to do."""
     for first, others in GOES_BEFORE.items():
-        if spec.get(first) is not None and (unread := [name for name in others if name in typed and name in spec]):
-            raise DesignError(f"workload.{unread[0]}: nothing reads it beside workload.{first}; leave one of them out")
+        if spec.get(first) is not None:
+            for name in (name for name in others if name in said and name in spec):
+                yield first, name, f"nothing reads it beside workload.{first}; leave one of them out"
     for file, others in GOES_WITH.items():
-        if file in spec and spec[file] is None and (unread := [name for name in others if name in typed]):
-            raise DesignError(f"workload.{unread[0]}: of a file only; say workload.{file}, or leave it out")
-    if spec.get("arrivals") == "trace" and "rate" in typed and spec.get("rate") != LARGEST:
-        raise DesignError("workload.rate: arrivals=trace has the times of its file; say workload.scale, or other arrivals")
+        if file in spec and spec[file] is None:
+            yield from (
+                (file, name, f"of a file only; say workload.{file}, or leave it out") for name in others if name in said
+            )
+    if spec.get("arrivals") == "trace" and "rate" in said and spec.get("rate") != LARGEST:
+        yield "arrivals", "rate", "arrivals=trace has the times of its file; say workload.scale, or other arrivals"
 
 
 def share_kept(spec: dict[str, Any]) -> float:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dse.config import formats
-from dse.config.arrivals import refuse_typed
+from dse.config.arrivals import refuse_unread
 from dse.config.expressions import Defined, define
-from dse.config.idle import refuse_host, refuse_idle, refuse_together
+from dse.config.idle import refuse_host, refuse_together
 from dse.config.records import NOTES, Source, parsed, record
-from dse.config.said import read_somewhere, refuse_left, refuse_said, refuse_unasked
+from dse.config.said import read_somewhere, refuse_left, refuse_said, refuse_unasked, written
 from dse.config.ties import of_chips, split, ties
 from dse.config.workloads import workload
 from dse.space import chips, memory, network
@@ -85,12 +85,11 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     if config.get("chips"):
         formats.check(bases, knobs, config)
     asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
-    refuse_typed(config["workload"], config.get("overrides", ()))
+    refuse_unread(config["workload"], config.get("overrides", ()), written(config, folder, "workload"))
     refuse_unasked(bases, asked_for, knobs, config, folder)
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
         _refuse_flat(base.mapping, asked_for, knobs)
-        refuse_idle(base, asked_for, knobs)
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
         _refuse_pooled(base.mapping, asked_for)

@@ -1,38 +1,22 @@
 """What nothing reads: knobs of a stack that a question or a mapping has no kernels for, and pools that are not there."""
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Knob
 from dse.space.software import SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
-from dse.space.workload import Attention, Case, Collective, Load, Workload
+from dse.space.workload import Attention, Case, Collective, Load, Product, Workload
 
 ATTENTION = ("context", "generation", "latent_context", "latent_generation")
 COLLECTIVES = ("rings", "exchanges", "short", "dispatch")
 KERNELS = ("products", "experts", "elementwise")
 FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
 LINKS = ("network_achieved", "collective_call")
-
-
-def refuse_idle(base: Design, asked_for: Workload, knobs: tuple[Knob, ...]) -> None:
-    """Raises for a knob of a stack that no kernel of attention, and no collective, reads.
-
-    Args:
-        base: chip and mapping that knobs vary.
-        asked_for: what is asked of them.
-        knobs: of the search.
-
-    Raises:
-        DesignError: the first such knob, by its address.
-    """
-    unread = _unread(base, asked_for)
-    for knob in knobs:
-        stack, _, address = knob.address.partition("mapping.stack.")
-        leaf = address.partition(".")[0]
-        if not stack and leaf in unread:
-            raise DesignError(f"space.{knob.address}: nothing reads it, for {unread[leaf]}; leave it out")
+NODES = ("nodes_achieved", "nodes_call")
+CROSSED = ("mapping.prefill.tp", "mapping.decode.tp", "chip.network.nodes.size")
+"""What decides whether dies of a stage are in several nodes."""
 
 
 PREFILL = "mapping.serving.prefill_instances"
@@ -114,16 +98,33 @@ def _values(knob: Knob | None, said: Any) -> tuple[Any, ...]:
     return tuple(knob.values) if isinstance(knob, Choice) else (knob.low, knob.high)
 
 
-def _unread(base: Design, asked_for: Workload) -> dict[str, str]:
-    """Leaves and parts of the stack that nothing reads, each with the reason."""
+def unread_of_stack(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
+    """Leaves and parts of the stack that nothing reads, each with the reason; `moved`: leaves that knobs move."""
     stack, cases = base.mapping.stack, asked_for.cases
     if stack is None:
         return {}
+    between = () if _crossing(base, cases, moved) else NODES
+    return dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
+
+
+def _crossing(base: Design, cases: Sequence[Any], moved: Collection[str]) -> bool:
+    """Whether dies may exchange something between nodes."""
+    network = base.chip.network
+    if network is None or network.nodes is None:
+        return False
+    counts, served = (base.mapping.prefill.tp, base.mapping.decode.tp), isinstance(cases[0], Load)
+    return served or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
+
+
+def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
+    stack = base.mapping.stack
     if base.mapping.kernel is not None:
         return dict.fromkeys((*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies exchange as programs do")
     if isinstance(cases[0], Collective):
         found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT, "dispatch"), "only a collective is asked for")
-        return found | _links(base, {case.pattern for case in cases if isinstance(case, Collective)})
+        return found | _links(
+            base, {case.pattern for case in cases if isinstance(case, Collective)}, _crossing(base, cases, moved)
+        )
     if isinstance(cases[0], Attention):
         kinds = {kind_of(case) for case in cases if isinstance(case, Attention)}
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
@@ -132,14 +133,17 @@ def _unread(base: Design, asked_for: Workload) -> dict[str, str]:
         return dict.fromkeys(others, "only attention is asked for") | flat
     models = [case.model for case in cases if isinstance(case, Case | Load)]
     if not models:
-        return dict.fromkeys((*ATTENTION, *COLLECTIVES), "no attention, and no collective of a library, is asked for")
+        found = dict.fromkeys((*ATTENTION, "attention_passes"), "no attention is asked for")
+        found |= dict.fromkeys(COLLECTIVES, "no collective of a library is asked for")
+        sums = () if isinstance(cases[0], Product) else (*LINKS, *NODES)
+        return found | dict.fromkeys(sums, "dies exchange nothing here")
     found = {"exchanges": "no model on such chips exchanges by a library"}
     if not any(model.latent is not None or model.compressed is not None for model in models):
         found["latent_generation"] = "no model here has latents"
     if not hasattr(base.mapping.decode, "allreduce"):
         return found | dict.fromkeys(("rings", "short"), "dies exchange over links as programs do")
     found["dispatch"] = "experts are not on other dies"
-    return found | _links(base, {"allreduce"}, served=isinstance(cases[0], Load))
+    return found | _links(base, {"allreduce"}, _crossing(base, cases, moved))
 
 
 def kind_of(case: Attention) -> str:
@@ -149,10 +153,9 @@ def kind_of(case: Attention) -> str:
     return ("latent_" if latent else "") + ("context" if prompts else "generation")
 
 
-def _links(base: Design, patterns: set[str], *, served: bool = False) -> dict[str, str]:
+def _links(base: Design, patterns: set[str], crossing: bool) -> dict[str, str]:
     """Of what prices collectives, that which is not read for some patterns."""
     stack: Any = base.mapping.stack
-    chip: Chip = base.chip
     plans = (base.mapping.prefill, base.mapping.decode)
     library = [plan.allreduce == "library" for plan in plans] if "allreduce" in patterns else [True]
     found: dict[str, str] = {}
@@ -165,7 +168,7 @@ def _links(base: Design, patterns: set[str], *, served: bool = False) -> dict[st
     if patterns == {"all_to_all"}:
         found["rings"] = "only exchanges are asked for"
     if all(library):
-        if chip.network.nodes is None and not served:
+        if not crossing:
             found["network_achieved"] = "mapping.both.allreduce is the library's, within a node"
         if stack.short is not None and patterns == {"allreduce"}:
             found["collective_call"] = "mapping.stack.short says what starting costs"

@@ -3,21 +3,23 @@
 What a preset says of an algorithm that was not chosen is nobody's: it stays, and changes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from dse.config.idle import kind_of, unread_of_stack
 from dse.space.beside import choosers
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, leaves, matching
+from dse.space.kinds import plural
 from dse.space.knobs import Knob, never_read
-from dse.space.software import PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
-from dse.space.workload import Case, Load, Product, Workload
+from dse.space.software import DEVICES, PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
+from dse.space.workload import Attention, Case, Collective, Load, Product, Workload
 
-MAPPING = "mapping."
+MAPPING, STACK, PLANS = "mapping.", "mapping.stack.", ("mapping.prefill.", "mapping.decode.")
 
 PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.decode.gemm_ffn")
 """What regions of a mesh never read: tokens that are generated are vectors there, which `gemv` multiplies."""
@@ -59,7 +61,7 @@ def refuse_said(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapp
             raise DesignError(f"space.{knob.address}: nothing reads it beside {beside}; leave it out")
     typed = dict(_typed(config.get("overrides", ())))
     chosen = {leaf for address in typed for base in bases.values() for leaf in _named(base, address)}
-    own = {} if _idle(bases, knobs) == set() else dict(_written(config, folder))
+    own = {} if _idle(bases, knobs) == set() else dict(_inside(written(config, folder, "mapping"), MAPPING))
     for address, value in (own | typed).items():
         if value in (None, 0, 0.0):  # not said, or chosen by the model
             continue
@@ -77,21 +79,40 @@ def refuse_unasked(
     Raises:
         DesignError: the first of them, by its address, and what to say instead.
     """
-    of = {name: unasked(base, asked_for) for name, base in bases.items()}
+    of = {
+        name: unasked(base, asked_for, [leaf for knob in knobs for leaf in _named(base, knob.address)])
+        for name, base in bases.items()
+    }
     if not any(of.values()):
         return
-    said = dict(_written(config, folder)) | dict(_typed(config.get("overrides", ())))
+    said = dict(_inside(written(config, folder, "mapping"), MAPPING)) | dict(_typed(config.get("overrides", ())))
     typed = [address for address, value in said.items() if value not in (None, 0, 0.0)]
     moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
     for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in typed)):
-        named = {name: found for name, base in bases.items() if (found := _named(base, address))}
+        named = {name: found for name, base in bases.items() if (found := _set(base, address, said))}
         if named and all(set(found) <= of[name].keys() for name, found in named.items()):
             name, found = next(iter(named.items()))
             raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
 
 
-def unasked(base: Design, asked_for: Workload) -> dict[str, str]:
-    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead."""
+def unasked(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
+    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead.
+
+    Args:
+        base: chip and mapping.
+        asked_for: of them.
+        moved: leaves that knobs move.
+    """
+    return _of_plans(base, asked_for) | _of_stack(base, asked_for, moved)
+
+
+def _of_stack(base: Design, asked_for: Workload, moved: Collection[str]) -> dict[str, str]:
+    unread = unread_of_stack(base, asked_for, moved)
+    found = {leaf: leaf.removeprefix(STACK).partition(".")[0] for leaf, _, _ in leaves(base.mapping, MAPPING) if unread}
+    return {leaf: f"{unread[name]}; leave it out" for leaf, name in found.items() if leaf.startswith(STACK) and name in unread}
+
+
+def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:
     case, software = asked_for.cases[0], software_of(base.mapping)
     if software in (REGIONS, SERVED_REGIONS):
         return dict.fromkeys(
@@ -102,11 +123,24 @@ def unasked(base: Design, asked_for: Workload) -> dict[str, str]:
             return {"mapping.gemm": "workload=gemv multiplies a vector; say mapping.gemv, or ask workload=gemm"}
         others = ("mapping.gemv", "mapping.ktree_k", "mapping.sums")
         return dict.fromkeys(others, "workload=gemm multiplies matrices; say mapping.gemm, or ask workload=gemv")
+    if software == DEVICES and not isinstance(case, Case):
+        read = sorted({leaf for one in asked_for.cases for leaf in _divided(one)})
+        plans = [leaf for leaf, _, _ in leaves(base.mapping, MAPPING) if leaf.startswith(PLANS) and leaf not in read]
+        return dict.fromkeys(plans, f"{plural(type(case))} by themselves read {' and '.join(read)} alone; leave it out")
     models = [one.model for one in asked_for.cases if isinstance(one, Case | Load)]
     if software in (PIPELINES, SERVED_PIPELINES) and not any(model.experts for model in models):
         both = (f"mapping.{phase}.experts" for phase in ("prefill", "decode"))
         return dict.fromkeys(both, "no model here has experts; leave it out")
     return {}
+
+
+def _divided(case: Any) -> tuple[str, ...]:
+    """Leaves of the plans that a kernel by itself on dies with a cache reads."""
+    if isinstance(case, Attention):
+        plan = "prefill" if kind_of(case).endswith("context") else "decode"
+        return f"mapping.{plan}.tp", f"mapping.{plan}.kv_heads"
+    sums = ("mapping.decode.allreduce",) if isinstance(case, Product | Collective) else ()
+    return "mapping.decode.tp", *sums
 
 
 def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
@@ -130,12 +164,9 @@ def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], sa
     """
     found = ""
     for base in bases.values():
-        targets = _named(base, address)
+        targets = _named(base, address) if said is None else _set(base, address, said)
         if not targets:
             continue
-        if said is not None and ".prefill." in address:
-            decode = address.replace(".prefill.", ".decode.")
-            targets = [*targets, *(leaf for leaf in _named(base, decode) if leaf not in said)]
         found = never_read(base, targets, knobs)
         if not found:
             return ""
@@ -152,6 +183,12 @@ def _named(base: Design, address: str) -> list[str]:
     return matching([leaf for leaf, _, _ in leaves(base)], address)
 
 
+def _set(base: Design, address: str, said: Collection[str]) -> list[str]:
+    """Leaves that an address sets: decode follows prefill where its own is not said."""
+    decode = address.replace(".prefill.", ".decode.")
+    return [*_named(base, address), *(leaf for leaf in _named(base, decode) if decode != address and leaf not in said)]
+
+
 def _typed(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Leaves of the mapping that overrides set, with their values; of groups of fields, those inside."""
     for word in words:
@@ -166,12 +203,14 @@ def _typed(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield address, {"null": None, "0": 0}.get(value, value)
 
 
-def _written(config: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Any]]:
-    """Leaves of the mapping that the file of a study sets itself."""
+def written(config: Mapping[str, Any], folder: Path, group: str) -> Mapping[str, Any]:
+    """The fields of a group that the file of a study says itself."""
     path = folder / "study.yaml"
-    if any(str(word).startswith("study=") for word in config.get("overrides", ())) and path.is_file():
-        found = yaml.safe_load(path.read_text())
-        yield from _inside(found.get("mapping") or {}, MAPPING) if isinstance(found, dict) else ()
+    if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
+        return {}
+    found = yaml.safe_load(path.read_text())
+    said = found.get(group) if isinstance(found, dict) else None
+    return said if isinstance(said, dict) else {}
 
 
 def _inside(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -115,7 +115,7 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
     if decode_at not in DECODE_AT:
         raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
     routing = str(spec.get("routing", LOADS[0]))
-    return [
+    cases = [
         Case(
             f"{model.name} {label}",
             _routed(model, routing, given),
@@ -125,6 +125,9 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
         for model in models(given.model).values()
         for label, batch in kind(spec, given)
     ]
+    if routing != LOADS[0] and not any(case.model.experts for case in cases):
+        raise DesignError("workload.routing: no model here has experts; leave it out")
+    return cases
 
 
 def _refuse_lengths(said: set[str]) -> None:

@@ -10,7 +10,7 @@ from dse.evaluators.machine.library import Libraries, libraries
 from dse.evaluators.machine.link import Library, Ports
 from dse.evaluators.machine.pooled import Cache, pooled
 from dse.evaluators.machine.shared import Shared, shared
-from dse.space.chip import Chip, MainMemory, Network
+from dse.space.chip import Chip, MainMemory, Network, Nodes
 from dse.space.mapping import Mapping
 from dse.space.memory import behind
 from dse.space.remember import same
@@ -101,10 +101,18 @@ def of_die(chip: Chip, mapping: Mapping) -> Machine:
 
 
 def _network(chip: Chip, stack: Stack) -> Network:
-    """The network of a die as collectives find it: beyond a node they start later."""
+    """The network of a die as collectives find it: beyond a node they start later, on what of its ports software uses."""
     network: Network = chip.network
     nodes = network.nodes
-    return network if nodes is None else replace(network, nodes=replace(nodes, latency=nodes.latency + stack.nodes_call))
+    if nodes is None:
+        return network
+    found = replace(nodes, bandwidth=between_nodes(nodes, stack), latency=nodes.latency + stack.nodes_call)
+    return replace(network, nodes=found)
+
+
+def between_nodes(nodes: Nodes, stack: Stack) -> Any:
+    """Bandwidth of one node towards the others that software uses, one direction. [B/s], broadcasts over designs."""
+    return nodes.bandwidth if stack.nodes_achieved is None else nodes.bandwidth * stack.nodes_achieved
 
 
 def of_tiles(chip: Chip) -> Machine:

@@ -120,6 +120,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
         (("workload.output=128",), "workload.output: nothing reads it without workload.prompt"),
         (("workload.prompt=512",), "workload.output: missing; say how many tokens follow"),
         (("study=quickstart", "workload.prompt=512"), "workload.prompt: nothing reads it beside workload.lengths"),
+        (("model=llama3_8b", "workload.routing=even"), "workload.routing: no model here has experts"),
     ],
     ids=lambda words: words[0],
 )
@@ -151,3 +152,36 @@ def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
     config = compose(["workload.prompt=100", "workload.output=10", "workload.sequence=[20]"])
     with pytest.raises(DesignError, match=r"workload\.sequence: nothing reads it beside workload\.prompt"):
         question(config, Path())
+
+
+@pytest.mark.parametrize(
+    ("block", "words", "said"),
+    [
+        ("prompt: 100, output: 10, sequence: [20]", (), "workload.sequence: nothing reads it beside workload.prompt"),
+        ("sequence: [20]", ("workload.prompt=100", "workload.output=10"), ""),
+        ("sequence: [20], requests: 30", (), "workload.requests: of a file only; say workload.lengths"),
+        ("prompt: 100, output: 10", ("workload.output_share=0.5",), "workload.output_share: nothing reads it beside"),
+        ("prompt: 100, output: 10, requests: null", (), ""),
+        ("lengths: some.csv, batch: [1]", (), ""),
+        (
+            "lengths: some.csv, batch: [1]",
+            ("workload.sequence=[20]",),
+            "workload.sequence: nothing reads it beside workload.lengths",
+        ),
+    ],
+)
+def test_the_file_of_a_study_is_held_to_the_same(
+    block: str, words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says and nothing reads is refused as if it were typed; and gives way to what is typed."""
+    folder = tmp_path / "studies" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "study.yaml").write_text(f"question: which\nworkload: {{{block}}}\n")
+    (folder / "some.csv").write_text("prompt,output\n" + "100,10\n" * 64)
+    monkeypatch.chdir(tmp_path)
+    config = compose(["study=mine", *words])
+    if not said:
+        question(config, folder)
+        return
+    with pytest.raises(DesignError, match=said):
+        question(config, folder)

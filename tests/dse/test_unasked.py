@@ -15,6 +15,22 @@ CASES = {
     ("chip=wse2", "workload=gemm"): ("mapping.gemv=ring", "mapping.ktree_k=3", "mapping.sums=all"),
     ("chip=wse2", "workload=gemv"): ("mapping.gemm=cannon",),
     ("chip=npu64", *LLAMA): ("mapping.both.experts=whole",),
+    ("chip=h100", "workload=gemm"): (
+        "mapping.both.prefetch=whole",
+        "mapping.stack.attention_passes=1",
+        "+space.mapping.prefill.prefetch='choice(none,whole)'",
+    ),
+    ("chip=h100", "workload=attention"): (
+        "mapping.decode.tp=4",
+        "mapping.both.allreduce=ring",
+        "mapping.stack.nodes_call='1 us'",
+    ),
+    ("chip=h100", "workload=experts"): ("mapping.both.allreduce=ring", "mapping.stack.network_achieved=0.5"),
+    ("chip=h100", "workload=elementwise"): ("mapping.prefill.prefetch=none", "mapping.stack.collective_call='1 us'"),
+    ("chip=h100", "stack=trtllm_h100", *LLAMA, "mapping.both.tp=8", "mapping.both.allreduce=library"): (
+        "mapping.stack.network_achieved=0.5",
+        "mapping.stack.nodes_call='1 us'",
+    ),
 }
 
 
@@ -42,3 +58,7 @@ def test_both_phases_and_what_follows_are_read() -> None:
     asked("chip=wse2", *LLAMA, "mapping.both.gemm=summa")
     asked("chip=wse2", *LLAMA, "mapping.prefill.gemm=summa")
     asked("chip=npu64", "model=mixtral_8x7b", "mapping.both.experts=whole")
+    asked("chip=h100", "workload=gemv", "mapping.prefill.tp=4")
+    asked("chip=h100", "workload=attention", "mapping.both.tp=4")
+    for more in ("mapping.both.tp=16", "+space.mapping.both.tp='choice(8,16)'"):
+        asked("chip=h100", *LLAMA, more, "mapping.stack.nodes_call='1 us'")

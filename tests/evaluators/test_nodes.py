@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.config.compose import CONF
 from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.silicon import links
 from dse.measured.validate import compare, measured
 from dse.space.design import Design, stacked
 from dse.space.fields import at, replaced
@@ -88,6 +90,41 @@ def test_the_breakdown_sums_to_the_total(count: int) -> None:
 def test_energy_is_power_times_time_times_dies(count: int) -> None:
     (energy,), (latency,) = (seconds(gpus(count), metric=name) for name in ("power_energy", "latency"))
     assert energy == pytest.approx(400 * count * latency)
+
+
+WITHOUT_BOXES = {
+    "tpu_v5p": "links join chips of a pod of 8,960",
+    "groq": "links join all chips",
+    "npu_dse": "no chip that is sold",
+}
+"""Chips with links to others and no network between boxes, and why."""
+
+PARTS = {"a100": "box_nvlink3", "h100": "box_nvlink4", "h200": "box_nvlink4", "b200": "box_nvlink5", "mi300x": "box_infinity"}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "chip").glob("*.yaml")))
+def test_a_chip_with_links_is_in_boxes_or_says_why_not(name: str) -> None:
+    """One more die than a box holds pays for the network between two; with all in one it is not asked."""
+    if "network:" not in (text := (CONF / f"chip/{name}.yaml").read_text()) or "network: null" in text:
+        return
+    found = asked(f"chip={name}", "model=llama3_8b", "workload.batch=[1]", "mapping.both.allreduce=ring")
+    base, nodes = found.base, found.base.chip.network.nodes  # type: ignore[union-attr]
+    assert (nodes is None) == (name in WITHOUT_BOXES)
+    if nodes is None:
+        return
+    sizes = [{f"mapping.{phase}.tp": nodes.size + more for phase in ("prefill", "decode")} for more in (0, 1)]
+    slow = replaced(base, {"chip.network.nodes.bandwidth": 1e9})
+    designs = stacked([replaced(design, size) for size in sizes for design in (base, slow)])
+    inside, same, across, slower = evaluate(designs, found.workload).columns["latency"]
+    assert inside == same
+    assert across < slower
+
+
+@pytest.mark.parametrize(("name", "part"), PARTS.items())
+def test_boxes_are_the_same_with_the_part_and_without(name: str, part: str) -> None:
+    plain, boxed = (asked(f"chip={name}", *words).base.chip for words in ((), (f"+part@chip={part}",)))
+    assert plain.network.nodes.size == boxed.boxes.size  # type: ignore[union-attr]
+    assert links.port(plain) == boxed.boxes.bandwidth
 
 
 def test_ports_join_the_dies_of_a_node_only() -> None:

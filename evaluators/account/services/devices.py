@@ -21,7 +21,7 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.machine.link import spread
-from dse.evaluators.machine.machine import of_die
+from dse.evaluators.machine.machine import between_nodes, of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.price import Timed
@@ -157,7 +157,7 @@ def _share(design: Design, tp: Any) -> Any:
     nodes, serving = chip.network.nodes, mapping.serving
     _, members = spread(tp, nodes.size)
     beside = minimum(minimum(serving.instances, serving.prefill_instances), maximum(1, nodes.size // members))
-    return nodes.bandwidth / (members * beside)
+    return between_nodes(nodes, mapping.stack) / (members * beside)
 
 
 def _plans(mapping: Mapping) -> tuple[Plan, ...]:
