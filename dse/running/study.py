@@ -26,6 +26,7 @@ from dse.space.limits import Infeasible
 from dse.space.shown import masked_in
 from dse.space.units import show
 from dse.space.workload import Workload
+from dse.store.places import Place
 from dse.store.store import Context
 
 SETTINGS = {
@@ -278,8 +279,9 @@ def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[s
         raise DesignError(f"screen.keep: {keep!r} is none of the designs that are kept; valid: {ALL}, {FRONT}{more}")
     if folder is not None and not isinstance(folder, str):
         raise DesignError(f"screen.folder: {folder!r} is no folder; write a path, a URL as s3://BUCKET/FOLDER, or null")
-    if folder and "://" not in folder:
-        folder = str(Path(folder).resolve())
+    if folder:
+        folder = str(Path(folder).resolve()) if "://" not in folder else folder
+        Place(folder).reach()
     _check_screened(config["fidelity"], fidelity, nouns)
     return {**config, "folder": folder}
 

@@ -32,6 +32,14 @@ class Place:
     def __str__(self) -> str:
         return masked(self.text)
 
+    def reach(self) -> None:
+        """Refuses what names no filesystem that there is; whether it answers is seen when it is asked.
+
+        Raises:
+            DesignError: what is wrong, and what would be right.
+        """
+        _ = self._reached
+
     def within(self, name: str) -> "Place":
         """A folder in it."""
         path, mark, asked = self.text.partition("?")

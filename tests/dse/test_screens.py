@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.account.power import OF_PHASES
-from dse.running.block import CACHE_ROWS
+from dse.report.cannot import few_kept
+from dse.running.block import CACHE_ROWS, SPREAD
 from dse.running.cluster import mapped
 from dse.running.frame import with_front
 from dse.running.screen import Screened, blocks, coded, screen, stored
@@ -111,6 +113,71 @@ def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
 
     found = dict(mapped(Crew("ray", count=2), work, range(20)))
     assert found == {place: place * place for place in range(20)}
+
+
+def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: Screened, tmp_path: Path, monkeypatch: Any) -> None:
+    """Of two raylets one is killed in a screen: the files and the front are those of one process, and no row is there twice."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr("dse.running.screen.BLOCK", 256)
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = machines.add_node(num_cpus=1)
+    ray.init(address=machines.address, log_to_driver=False, configure_logging=False)
+    killed: list[int] = []
+
+    def until(done: int, total: int, size: int) -> None:
+        if done >= 512 and not killed:  # the driver made one block, and workers another
+            killed.append(done)
+            second.kill_raylet()
+
+    try:
+        place = f"file://{tmp_path}/blocks"
+        words = (*SMALL, "workers=ray", "workers.start='1 us'", "workers.count=2", f"screen.folder={place}")
+        asked = toy(tmp_path / "run", *words)
+        found = screen(asked, until)
+    finally:
+        ray.shutdown()
+        machines.shutdown()
+    assert killed
+    assert (found.rows, found.evaluated, len(found.blocks)) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
+    assert [file.name[:11] for file in blocks(asked)] == [f"block-{number:05d}" for number in range(unbroken.rows // 256)]
+    pd.testing.assert_frame_equal(found.front, unbroken.front)
+    pd.testing.assert_frame_equal(rows_of(found).reset_index(drop=True), rows_of(unbroken), check_categorical=False)
+    assert screen(asked, until).evaluated == 0
+
+
+@pytest.mark.parametrize("word", ["all", "front"])
+def test_what_is_kept_of_a_screen_has_its_front(unbroken: Screened, tmp_path: Path, word: str) -> None:
+    """Counts and the front are those of all rows, also where the other rows are not kept, and when files are read again."""
+    asked = toy(tmp_path, *SMALL, f"screen.keep={word}")
+    first = screen(asked, lambda done, total, size: None)
+    for found in (first, stored(asked), screen(asked, lambda done, total, size: None)):
+        assert found is not None
+        assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
+        pd.testing.assert_frame_equal(found.front, unbroken.front)
+        assert found.kept == sum(file.table().num_rows for file in found.blocks)
+    assert (first.kept < first.rows) == (word == "front")
+    shown = with_front(asked, pd.DataFrame(), first)
+    assert len(shown) >= min(first.kept, SPREAD)
+    assert bool(few_kept(asked, first)) == (word == "front")
+    stricter = toy(tmp_path, *SMALL, f"screen.keep={word}", "constraints.ttft='<= 2 s'")
+    assert (stored(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("screen.keep=200",), "screen.keep: 200 is none of .* valid: all, front; .* is screen.seeds"),
+        (("screen.keep=some",), "screen.keep: 'some' is none of .* valid: all, front"),
+        (("screen.folder=[a]",), r"screen.folder: \[.*\] is no folder"),
+        (("screen.folder=ftp://host/folder",), "screen.folder: ftp://host/folder: Unrecognized filesystem .* URL of s3, gs"),
+        (("screen.folder=s3://",), "screen.folder: s3:// names no folder; write SCHEME://BUCKET/FOLDER"),
+    ],
+)
+def test_a_screen_that_cannot_be_stored_is_refused(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        toy(tmp_path, *SMALL, *words)
 
 
 def test_what_a_part_raises_is_raised_here() -> None:
