@@ -42,7 +42,8 @@ def parse(text: str, unit: str) -> float:
             raise DesignError(f"{text!r} is in {other[0]}; prices are all in USD: convert it, and say the rate in its note")
         if meant := _meant(text):
             raise DesignError(f"{text!r} has a unit that there is not; did you mean {meant}?")
-        raise DesignError(f"{text!r} is not a quantity; write a number and a unit, as in '8 {unit}'")
+        said = "a number; write one, as in '8'" if unit == "1" else f"a quantity; write a number and a unit, as in '8 {unit}'"
+        raise DesignError(f"{text!r} is not {said}")
     if quantity.dimensionless and unit != "1":
         raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")
     if not quantity.is_compatible_with(_spelling(unit)):

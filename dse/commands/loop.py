@@ -257,7 +257,7 @@ def _warm(asked: Study) -> Warm:
     places = asked.search["warm_start"]
     if not places:
         return Warm({}, [], 0)
-    taken = warm(asked, places, asked.screen["keep"])
+    taken = warm(asked, places, asked.screen["seeds"])
     of = f"of {taken.stored:,} results of this workload, fidelity and physics in {', '.join(places)}"
     say(f"  warm start: {len(taken.results):,} {of} are in this space; the best {len(taken.seeds):,} are asked first")
     return taken
@@ -295,7 +295,7 @@ def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:
     if screened is None or not len(screened.front):
         return []
     ordered = screened.front.sort_values(list(asked.objectives), kind="stable")
-    keep = min(asked.screen["keep"], len(ordered))
+    keep = min(asked.screen["seeds"], len(ordered))
     rows = ordered.iloc[np.unique(np.linspace(0, len(ordered) - 1, keep).round().astype(int))] if keep else ordered.iloc[:0]
     return [values_of(asked, record) for record in rows.to_dict("records")]
 

@@ -190,7 +190,7 @@ def front_text(
         for name in asked.objectives:
             cells += [amount(one.point.metrics[name], METRICS[name].unit), escape(_best_step(asked, one, name))]
         table.add_row(*cells)
-    console.print(table)
+    console.print(table if members else f"front of {asked.name}: no design keeps every limit and constraint")
     if prices:
         console.print(
             prices_table(space, prices, "shadow prices: of each constraint the smallest relaxation that moves the front", {})

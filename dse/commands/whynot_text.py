@@ -64,6 +64,8 @@ def _distance_text(found: WhyNot) -> str:
     if not found.point.metrics:
         return "not known: what breaks a limit is not evaluated here"
     if not found.rivals:
+        if not found.looked:
+            return "no stored design of this study keeps every limit and constraint, so that there is no front"
         return f"no design of the front beats it ({found.looked:,} stored designs)"
     alone = [
         f"{name} alone {amount(value, METRICS[name].unit)} instead of {amount(found.point.metrics[name], METRICS[name].unit)}"

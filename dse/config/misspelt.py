@@ -16,6 +16,9 @@ from dse.space.mapping import Mapping
 ROOTS: dict[str, type] = {"chip": Chip, "mapping": Mapping}
 """Records of the configuration whose parts may be left out."""
 
+NAMED = {("metrics",), ("objectives",), ("constraints",), ("report", "points")}
+"""What a study gives names of its own, or as many as it likes."""
+
 SPLITS = ("pp", "ep", "dp")
 """Ways to divide a model that dies of one box do not have."""
 
@@ -96,7 +99,12 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
     if longer := next(filter(None, (_ending(end, config, address) for end in ends)), None):
         return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
     at: Any = config
-    for depth, part in enumerate(path):
+    for depth, part in enumerate([*path, last]):
+        if tuple(path[:depth]) in NAMED and part not in (at or {}):
+            has = f"; it has {', '.join(map(str, at))}" if at else ""
+            return f"{'.'.join(path[:depth])}: this study has no {part!r}; +{address}=... adds it{has}"
+        if depth == len(path):
+            break
         if not isinstance(at, dict) or part not in at:
             here = ".".join(path[:depth])
             return f"{here or 'config'}: no field {address!r}; {nearest(part, at if isinstance(at, dict) else ())}"

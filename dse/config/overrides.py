@@ -126,7 +126,7 @@ FIELDS = (
 )
 """What a configuration says: a folder of that name beside a study would be taken for a choice of it."""
 
-PLACES = ("model.from_hf", "store", "run_dir", "workload.trace", "workload.lengths", "workload.routing")
+PLACES = ("model.from_hf", "store", "run_dir", "screen.folder", "workload.trace", "workload.lengths", "workload.routing")
 """Fields that name a file, a folder or a URL."""
 
 VALUED = (

@@ -140,7 +140,12 @@ def _tied(address: str, text: str, base: Design, chip: str) -> Tied:
     unit = spec.metadata["unit"] or "1"
     scale = factor(dimension(unit), found.unit)
     if scale is None:
-        raise DesignError(f"{where}: {text} comes to {told(found.unit)}, and {address} is in {unit}")
+        is_in, comes = "a plain number" if unit == "1" else f"in {unit}", told(found.unit)
+        per = "" if comes == "1" else f" / '1 {comes}'"
+        scaled = f"({text}){per}" + ("" if unit == "1" else f" * '1 {unit}'")
+        raise DesignError(
+            f"{where}: {text} comes to {comes}, and {address} is {is_in}; quantities in quotes may scale it, as in {scaled}"
+        )
     worth = found.worth
     return Tied(address, text, tuple(sorted(found.inputs)), lambda values: worth(values) * scale)
 

@@ -41,7 +41,7 @@ class Remark:
     """Something that a study cannot say, or that is not what it seems.
 
     Attributes:
-        kind: knob, constraint, objective, feasible or front.
+        kind: knob, constraint, objective, feasible, front or screen.
         what: the knob's address, the constraint as written, the objective; "" of the others.
         text: in words, with what was looked at.
     """
@@ -62,7 +62,7 @@ def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None,
     """
     return [
         *idle_knobs(asked, frame, seconds=seconds),
-        *idle_constraints(asked, frame, screened),
+        *(idle_constraints(asked, frame, screened) if not (few := few_kept(asked, screened)) else few),
         *flat_objectives(asked, frame),
         *nothing_feasible(asked, frame),
         *crowded_front(asked, frame),
@@ -181,6 +181,17 @@ def idle_constraints(asked: Study, frame: pd.DataFrame, screened: Screened | Non
             how = f"{tally.broken:,} of {tally.known:,} designs break it, and without it the front is the same"
             found.append(Remark("constraint", str(bound), f"{bound} does not move the front: {how}"))
     return found
+
+
+def few_kept(asked: Study, screened: Screened | None) -> list[Remark]:
+    """That most of what was screened is not known any more, so that nothing is said of what constraints leave out."""
+    if screened is None or screened.kept == screened.rows or asked.fidelity != asked.screening:
+        return []
+    text = (
+        f"of {screened.rows:,} screened designs the front and an even sample are kept, {screened.kept:,} (screen.keep=front): "
+        "which constraints never bind cannot be said, and what they cost is of these; screen.keep=all keeps every one"
+    )
+    return [Remark("screen", "", text)]
 
 
 def flat_objectives(asked: Study, frame: pd.DataFrame) -> list[Remark]:

@@ -112,7 +112,8 @@ def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
 def mapped(crew: Crew, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
     """What a function makes of each of many things, on the workers of a crew: (which, what), as they are done.
 
-    A worker that dies costs what it was at, which another one does again, three times at most.
+    A worker that dies costs what it was at, and a machine what its workers were at: others do it again, three times at most.
+    Machines that join a cluster get their part of what is left.
 
     Args:
         crew: how many, and where.
@@ -125,10 +126,10 @@ def mapped(crew: Crew, work: Callable[[T], R], items: Sequence[T]) -> Iterator[t
     cluster = Cluster(crew)
     ray = cluster.ray
     try:
-        count = crew.count or int(ray.cluster_resources().get("CPU", 1))
         task, known = ray.remote(num_cpus=1, max_retries=3)(_called), ray.put(work)
         waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
         while waiting or under_way:
+            count = crew.count or int(ray.cluster_resources().get("CPU", 1))
             while waiting and len(under_way) < 2 * count:
                 place, item = waiting.pop()
                 under_way[task.remote(known, item)] = place
@@ -149,7 +150,7 @@ def _answered(ray: Any, answer: Any) -> Any:
         return ray.get(answer)
     except ray.exceptions.RayTaskError as error:
         raise error.as_instanceof_cause() from None
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.ObjectLostError):
         raise DesignError("workers: processes died at the same designs again and again; workers=serial says why") from None
 
 

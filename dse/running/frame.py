@@ -140,11 +140,10 @@ def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.Data
 
 def _sample(asked: Study, screened: Screened) -> pd.DataFrame:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    stride = max(1, -(-screened.rows // SCREEN_ROWS))
+    stride = max(1, -(-screened.kept // SCREEN_ROWS))
     parts = []
-    for path in screened.blocks:
-        table = pq.read_table(path)
+    for file in screened.blocks:
+        table = file.table()
         parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
     return completed(asked, pd.concat(parts, ignore_index=True), screened.left)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.config.expressions import evaluate, needed
-from dse.running.screen import asked
+from dse.running.block import asked
 from dse.running.study import SCREENING, STEADY, Study
 from dse.space.chips import CHIP
 from dse.space.design import Design, stacked

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from dse.config.expressions import known
 from dse.running.ask_tell import base_of, told
@@ -77,8 +76,8 @@ def _best(asked: Study, screened: Screened) -> list[tuple[Values, Told]]:
     low, reach = front.min(axis=0), np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), 1.0)
     parts: list[pd.DataFrame] = []
     behind: list[Array] = []
-    for path in screened.blocks:
-        table = pq.read_table(path, columns=[*knobs, *names, "limit", "excess"]).to_pandas()
+    for file in screened.blocks:
+        table = file.table([*knobs, *names, "limit", "excess"]).to_pandas()
         table = table[table["limit"].isna() & table[names].notna().all(axis=1)]
         values = minimised(table[list(asked.objectives)].to_numpy(dtype=float), asked.directions)
         excess = sum(

@@ -1,55 +1,37 @@
 """The closed form over a whole grid, or over a quasi-random sample of a larger space; blocks to Parquet, front kept.
 
-No sampler and no store: the same grid gives the same rows, so what is on disk is not evaluated again: whole blocks, and of one
-that was not finished the pieces that are stored every few seconds. For a grid that fits, the front is exact.
+No sampler and no store: the same grid gives the same rows, so what is stored is not evaluated again: whole blocks, and of one
+that was not finished the pieces that are stored every few seconds. For a grid that fits, the front is exact. Where blocks are
+many and take long, workers make them, here or on a cluster, and each stores its own in a place that all of them reach.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from dse.config.build import Question
 from dse.config.expressions import evaluate
 from dse.evaluators import PHYSICS
-from dse.evaluators.account.metrics import LIMITS, METRICS, Outcomes
-from dse.running.study import Study, stored_at
-from dse.running.workers import cpus
-from dse.search.pareto import front
-from dse.search.samplers import sobol
-from dse.space.chips import CHIP, Chips
+from dse.running.block import Made, Span, asked, made, merged, seen, served
+from dse.running.study import FRONT, Study, stored_at
+from dse.running.workers import Crew, cpus
+from dse.space.chips import Chips
 from dse.space.design import digest
-from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Columns, Space
-from dse.space.workload import Load
 from dse.store import block_files
 from dse.store.database import same
+from dse.store.places import File, Place
 from dse.terminal.progress import say
 
 BLOCK = 131_072
 """Rows of one Parquet file."""
 
-KEPT_EVERY = 5.0
-"""Seconds of work after which what is done of a block is stored: what a screen that is killed loses, and one part. [s]"""
-
-LEFT = b"left"
-"""In what a Parquet file says of itself, metrics that there would be, and that nobody asked for."""
-
-FEW = 16
-"""Designs that serve requests evaluated at once: each takes a fraction of a second."""
-
-TOGETHER = 4_096
-"""Designs that serve requests evaluated at once in the steady state, where those of one structure are priced together."""
-
-CACHE_ROWS = 8_192
-"""Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""
+MANY = 2
+"""Blocks a worker, from which on workers make blocks, and not parts of one: the last of them then cost little."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +43,8 @@ class Screened:
         exact: whether every design of the space was looked at.
         front: the designs that no other beats: knobs, metrics and limits in columns.
         blocks: the Parquet files.
-        evaluated: rows that were not on disk before.
+        kept: designs that are in the files, fewer than were looked at with screen.keep=front.
+        evaluated: rows that were not stored before.
         left: whether the files are without metrics that nobody asked for.
     """
 
@@ -69,7 +52,8 @@ class Screened:
     feasible: int
     exact: bool
     front: pd.DataFrame
-    blocks: tuple[Path, ...]
+    blocks: tuple[File, ...]
+    kept: int
     evaluated: int
     left: bool = False
 
@@ -81,22 +65,42 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
         study: whose space, workload, objectives and constraints count.
         progress: called with (rows done, rows in all, front size).
     """
-    found = _screened(study, progress, evaluating=True)
-    assert found is not None
-    return found
+    plan = _plan(study)
+    files = plan.place.files()
+    found = _Found(study, plan, progress)
+    left = []
+    for span in plan.spans:
+        stored = block_files.read(files, span.number)
+        if stored is None:
+            left.append(span)
+        else:
+            found.take(seen(study, span, stored, 0))
+    for one in _made(study, left, files, found.say):
+        found.take(one)
+    return found.screened()
 
 
 def stored(study: Study) -> Screened | None:
-    """The blocks of a screen that are on disk, perhaps not yet all; None where there are none.
+    """The blocks of a screen that are stored, perhaps not yet all; None where there are none.
 
     They belong to the results of the same run folder, and are none of those of another store.
     """
-    return _screened(study, lambda done, total, size: None, evaluating=False) if _belongs(study) else None
+    if not _belongs(study):
+        return None
+    plan = _plan(study)
+    files = plan.place.files()
+    found = _Found(study, plan, lambda done, total, size: None)
+    for span in plan.spans if files else ():
+        block = block_files.read(files, span.number)
+        for one in block_files.pieces(files, span.number) if block is None else [block]:
+            found.take(seen(study, span, one, 0))
+        found.whole &= block is not None
+    return found.screened() if found.files else None
 
 
-def blocks(study: Study) -> list[Path]:
-    """The files of a screen that are on disk, of whole blocks and of pieces."""
-    return sorted(_plan(study)[2].glob("*.parquet")) if _belongs(study) else []
+def blocks(study: Study) -> list[File]:
+    """The files of a screen that are stored, of whole blocks and of pieces."""
+    return _plan(study).place.files() if _belongs(study) else []
 
 
 def _belongs(study: Study) -> bool:
@@ -104,61 +108,104 @@ def _belongs(study: Study) -> bool:
     return same(study.store, stored_at(study.run_dir) or str(study.run_dir / "results.sqlite"))
 
 
-def _plan(study: Study) -> tuple[int, bool, Path]:
-    """How many rows a screen has, whether they are the whole space, and where their blocks are."""
+@dataclass(frozen=True)
+class _Plan:
+    """What a screen has to look at: how many designs, whether they are the whole space, and where its files are."""
+
+    total: int
+    exact: bool
+    place: Place
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """Its blocks."""
+        for number, start in enumerate(range(0, self.total, BLOCK)):
+            yield Span(number, start, min(start + BLOCK, self.total), self.exact, self.place)
+
+
+def _plan(study: Study) -> _Plan:
     space = study.question.space
     grid = space.combinations
     exact = grid is not None and grid <= study.screen["limit"]
-    total = grid if grid is not None and exact else _sample_size(study)
+    total = grid if grid is not None and exact else 1 << (int(study.screen["limit"]).bit_length() - 1)
     content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS), ("rows", total)]
     content.append(("metrics", ", ".join(asked(study))))
     content += [(name, of.text) for name, of in study.question.defined.items() if name in asked(study)]
     content += [("fidelity", study.screening)] if study.screening != "closed" else []
-    return total, exact, study.run_dir / "screen" / digest([*content, ("seed", "" if exact else study.seed)])
+    if study.screen["keep"] == FRONT:  # which rows are kept depends on what is wanted
+        content.append(
+            (FRONT, ", ".join([*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]))
+        )
+    folder = study.screen["folder"] or str(study.run_dir / "screen")
+    return _Plan(total, exact, Place(folder).within(digest([*content, ("seed", "" if exact else study.seed)])))
 
 
-def _screened(study: Study, progress: Callable[[int, int, int], None], *, evaluating: bool) -> Screened | None:
-    space = study.question.space
-    total, exact, folder = _plan(study)
-    if evaluating:
-        folder.mkdir(parents=True, exist_ok=True)
-    best: pd.DataFrame | None = None
-    rows = feasible = evaluated = 0
-    paths, left, whole = list[Path](), False, True
-    for number, start in enumerate(range(0, total, BLOCK)):
-        stop = min(start + BLOCK, total)
-        block = block_files.read(folder, number)
-        whole &= block is not None or evaluating
-        some = [block] if block is not None else []
-        if block is None and evaluating:
-            columns = space.grid(start, stop) if exact else space.sample(sobol(len(space.knobs), start, stop, study.seed))
-            size = len(best) if best is not None else 0
-            of = _Block(study, columns, folder, number)
-            evaluated += of.left
-            of.evaluate(lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
-            table = of.table()
-            some = [(block_files.write(table, folder, number), table)]
-        elif block is None:
-            some = [(path, table) for path, _, table in block_files.pieces(folder, number)]
-        for path, table in some:
-            left |= LEFT in (table.schema.metadata or {})
-            paths.append(path)
-            rows += table.num_rows
-            good, found = _front(study, table)
-            feasible += good
-            best = found if best is None else _merge(study, best, found)
-        progress(stop, total, len(best) if best is not None else 0)
-    if best is None:
-        return None
-    front_rows = completed(study, best.reset_index(drop=True), left)
-    return Screened(rows, feasible, exact and whole, front_rows, tuple(paths), evaluated, left)
+class _Found:
+    """What is known of a screen, block by block as they come."""
+
+    def __init__(self, study: Study, plan: _Plan, progress: Callable[[int, int, int], None]) -> None:
+        self._study, self._plan, self._progress = study, plan, progress
+        self._rows = self._feasible = self._kept = self._evaluated = 0
+        self._front: pd.DataFrame | None = None
+        self._left = False
+        self.whole = True
+        self.files: dict[tuple[int, str], File] = {}
+
+    def take(self, one: Made) -> None:
+        """Adds a block or a piece."""
+        self.files[one.number, one.file.name] = one.file
+        self._rows += one.rows
+        self._feasible += one.feasible
+        self._kept += one.kept
+        self._evaluated += one.evaluated
+        self._left |= one.left
+        self._front = one.front if self._front is None else merged(self._study, [self._front, one.front])
+        self.say(0)
+
+    def say(self, more: int) -> None:
+        """Tells how far it is: rows of blocks that are done, and more."""
+        self._progress(self._rows + more, self._plan.total, 0 if self._front is None else len(self._front))
+
+    def screened(self) -> Screened:
+        """All of it."""
+        assert self._front is not None
+        front = completed(self._study, self._front.reset_index(drop=True), self._left)
+        files = tuple(file for _, file in sorted(self.files.items()))
+        exact = self._plan.exact and self.whole
+        return Screened(self._rows, self._feasible, exact, front, files, self._kept, self._evaluated, self._left)
 
 
-def asked(study: Study) -> tuple[str, ...]:
-    """Metrics that a study asks for by name, of every design that it looks at."""
-    bounds = (bound.metric for bound in study.bounds)
-    drawn = (str(line["y"]) for line in study.report["lines"])
-    return tuple(sorted({*study.objectives, *bounds, *drawn}))
+def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: Callable[[int], None]) -> Iterator[Made]:
+    """Blocks that are not stored, made here or by workers, as they are done."""
+    crew, count = study.crew, study.crew.count or cpus()
+    many = len(spans) >= MANY * count
+    hires, done, spent = many and crew.kind == "ray" and served(study), 0, 0.0
+    while done < len(spans) and not hires:
+        start = time.monotonic()
+        yield made(study, spans[done], files, progress)
+        done, spent = done + 1, spent + time.monotonic() - start
+        left = len(spans) - done
+        saves = spent / done * left * (1 - 1 / count)
+        hires = crew.kind != "serial" and left >= MANY * count and saves > crew.start
+    if done == len(spans):
+        return
+    from dse.running.cluster import mapped
+
+    say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
+    alone = replace(study, store="", config={}, crew=Crew())
+    for _, one in mapped(crew, partial(_alone, alone), spans[done:]):
+        here = one.file.here()
+        if here is not None and not here.is_file():
+            raise DesignError(
+                f"screen.folder: a worker has stored {here}, which is not there on this machine: workers on several machines "
+                "need a folder that all of them reach, as screen.folder=s3://BUCKET/FOLDER or one of a network"
+            )
+        yield one
+
+
+def _alone(study: Study, span: Span) -> Made:
+    """A block, by a worker: what one that died has stored of it is taken up."""
+    return made(study, span, span.place.files())
 
 
 def coded(space: Space | Chips, rows: pd.DataFrame) -> Columns:
@@ -182,176 +229,3 @@ def completed(study: Study, rows: pd.DataFrame, left: bool) -> pd.DataFrame:
     found = evaluate(of.space.stack(coded(of.space, rows)), of.workload, of.defined, fidelity=study.screening)
     absent = {name: column for name, column in found.columns.items() if name not in rows and not np.isnan(column).all()}
     return rows.assign(**absent)
-
-
-def _sample_size(study: Study) -> int:
-    return 1 << (int(study.screen["limit"]).bit_length() - 1)
-
-
-class _Block:
-    """Rows of a screen that become one file, and what is done of them: stored every few seconds, and taken up again."""
-
-    def __init__(self, study: Study, columns: Columns, folder: Path, number: int) -> None:
-        self._study, self._columns, self._folder, self._number = study, columns, folder, number
-        self._size = len(next(iter(columns.values())))
-        self._metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
-        self._limit = np.full(self._size, -1, dtype=np.int8)
-        self._excess = np.zeros(self._size)
-        self._left: set[str] = set()
-        self._done = np.zeros(self._size, dtype=bool)
-        for _, rows, table in block_files.pieces(folder, number):
-            self._take_up(rows, table)
-
-    @property
-    def left(self) -> int:
-        """Rows that are to be evaluated."""
-        return self._size - int(self._done.sum())
-
-    def evaluate(self, progress: Callable[[int], None]) -> None:
-        """Evaluates what is not done; what is done when something ends this is stored."""
-        pending, since = list[Array](), time.monotonic()
-        parts = [rest for part in self._parts() if len(rest := part[~self._done[part]])]
-        each = [{address: column[part] for address, column in self._columns.items()} for part in parts]
-        try:
-            for part, outcomes in _each(self._study, each, parts):
-                self._note(part, outcomes)
-                pending.append(part)
-                progress(self._size - self.left)
-                if time.monotonic() - since > KEPT_EVERY:
-                    self._keep(pending)
-                    pending, since = [], time.monotonic()
-        except BaseException:
-            self._keep(pending)
-            raise
-
-    def table(self) -> pa.Table:
-        """The block, all of it done.
-
-        Raises:
-            DesignError: an objective or the metric of a constraint is none of these chips and workloads.
-        """
-        self._refuse_absent()
-        return self._of(np.arange(self._size))
-
-    def _parts(self) -> list[Array]:
-        """Rows that are evaluated together."""
-        subjects = [case.subject for case in self._study.question.workload.cases]
-        rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
-        few = TOGETHER if self._study.screening == "steady" else FEW
-        return self._study.question.space.parts(self._columns, few if _served(self._study) else rows)
-
-    def _note(self, part: Array, outcomes: Outcomes) -> None:
-        for name, column in outcomes.columns.items():
-            if column[0] == column[0] or not np.isnan(column).all():
-                self._metric(name)[part] = column
-        self._left |= outcomes.left
-        self._limit[part] = outcomes.limit
-        self._excess[part] = outcomes.excess
-        self._done[part] = True
-
-    def _metric(self, name: str) -> Array:
-        return self._metrics.setdefault(name, np.full(self._size, np.nan))
-
-    def _keep(self, parts: Sequence[Array]) -> None:
-        """Stores rows that are done."""
-        if parts:
-            rows = np.concatenate(parts)
-            block_files.write_piece(self._of(rows), rows, self._folder, self._number)
-
-    def _take_up(self, rows: Array, table: pa.Table) -> None:
-        """What a piece has."""
-        knobs = {knob.address for knob in self._study.question.space.knobs}
-        for name in (name for name in table.column_names if name not in (*knobs, "limit", "excess")):
-            self._metric(name)[rows] = table[name].to_numpy()
-        codes = {None: -1} | {word: code for code, word in enumerate(LIMITS)}
-        self._limit[rows] = [codes[word] for word in table["limit"].to_pylist()]
-        self._excess[rows] = table["excess"].to_numpy()
-        said = (table.schema.metadata or {}).get(LEFT, b"").decode()
-        self._left |= set(said.split(", ")) - {""}
-        self._done[rows] = True
-
-    def _refuse_absent(self) -> None:
-        study, metrics, limit, columns = self._study, self._metrics, self._limit, self._columns
-        for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
-            for name in names:
-                if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
-                    raise DesignError(
-                        f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}"
-                    )
-        for name in study.objectives if CHIP in columns else ():
-            absent = np.unique(columns[CHIP][(limit < 0) & np.isnan(metrics[name])]) if name in metrics else ()
-            if len(absent):
-                chips = ", ".join(str(study.question.space.knob(CHIP).values[code]) for code in absent)  # type: ignore[union-attr]
-                raise DesignError(
-                    f"objectives.{name}: {chips} has no {name}; choose one that all chips have, or leave it out of chips"
-                )
-
-    def _of(self, rows: Array) -> pa.Table:
-        """Knobs, metrics and limits of some rows."""
-        arrays: dict[str, Any] = {}
-        for knob in self._study.question.space.knobs:
-            column = self._columns[knob.address][rows]
-            if isinstance(knob, Choice) and knob.words:
-                arrays[knob.address] = pa.DictionaryArray.from_arrays(
-                    pa.array(column, mask=column < 0), pa.array(list(knob.values))
-                )
-            else:
-                arrays[knob.address] = pa.array(column, from_pandas=True)
-        # in one order, whoever was done first
-        arrays |= {name: pa.array(self._metrics[name][rows]) for name in sorted(self._metrics, key=list(METRICS).index)}
-        limit = self._limit[rows]
-        binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
-        table = pa.table(arrays | {"limit": binding, "excess": pa.array(self._excess[rows])})
-        return table.replace_schema_metadata({LEFT: ", ".join(sorted(self._left))}) if self._left else table
-
-
-def _served(study: Study) -> bool:
-    """Whether a design takes so long that few of them are worth a message: those that serve requests."""
-    return any(isinstance(case, Load) for case in study.question.workload.cases)
-
-
-def _each(study: Study, columns: Sequence[Columns], parts: Sequence[Array]) -> Iterator[tuple[Array, Outcomes]]:
-    """The outcomes of parts of a block, here or on workers, as they are done."""
-    found, left = partial(_outcomes, study.question, study.screening, asked(study)), len(parts)
-    crew, hires, count = study.crew, study.crew.kind == "ray", study.crew.count or cpus()
-    if not _served(study):
-        yield from ((part, found(some)) for part, some in zip(parts, columns, strict=True))
-        return
-    done, spent = 0, 0.0
-    while done < left and not hires:
-        start = time.monotonic()
-        yield parts[done], found(columns[done])
-        done, spent = done + 1, spent + (time.monotonic() - start if done else 0.0)
-        # the first part pays for imports and compilation, and tells nothing of those to come
-        saves = spent / max(done - 1, 1) * (left - done) * (1 - 1 / count)
-        hires = crew.kind == "auto" and done > 1 and saves > crew.start
-    if done < left:
-        from dse.running.cluster import mapped
-
-        say(f"  workers: ray, {count} for {left - done:,} parts of the screen")
-        for place, outcomes in mapped(crew, found, columns[done:]):
-            yield parts[done + place], outcomes
-
-
-def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...], columns: Columns) -> Outcomes:
-    return evaluate(question.space.stack(columns), question.workload, question.defined, fidelity=fidelity, metrics=metrics)
-
-
-def _front(study: Study, table: pa.Table) -> tuple[int, pd.DataFrame]:
-    keep = table["limit"].combine_chunks().is_null().to_numpy(zero_copy_only=False)
-    absent = np.full(table.num_rows, np.nan)  # of a metric that no row has
-
-    def column(name: str) -> Array:
-        return np.asarray(table[name].to_numpy()) if name in table.column_names else absent
-
-    for bound in study.bounds:
-        keep &= bound.excess(column(bound.metric)) <= 0
-    rows = np.flatnonzero(keep)
-    values = np.column_stack([column(name)[rows] for name in study.objectives])
-    rows = rows[front(values, study.directions)] if len(rows) else rows
-    return int(keep.sum()), table.take(pa.array(rows)).to_pandas()
-
-
-def _merge(study: Study, a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    both = pd.concat([a, b], ignore_index=True) if len(a) and len(b) else (a if len(a) else b)
-    return both[front(both[list(study.objectives)].to_numpy(), study.directions)]

@@ -26,10 +26,11 @@ from dse.space.limits import Infeasible
 from dse.space.shown import masked_in
 from dse.space.units import show
 from dse.space.workload import Workload
+from dse.store.places import Place
 from dse.store.store import Context
 
 SETTINGS = {
-    "screen": {"run", "limit", "keep", "fidelity"},
+    "screen": {"run", "limit", "keep", "folder", "seeds", "fidelity"},
     "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
     "verify": {"fidelity", "designs", "side", "off_front", "strata"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
@@ -41,6 +42,9 @@ SETTINGS = {
 STEADY = "steady"
 SCREENING = ("closed", STEADY)
 """Fidelities at which many designs are evaluated together."""
+
+ALL, FRONT = "all", "front"
+"""Which designs of a screen are kept."""
 
 STACKED = ("part", "operator")
 """What a picture's stacks are of: parts of the machine that bind, or operators."""
@@ -218,12 +222,8 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     search["stop"] = _stop(search["stop"])
     if not isinstance(search["warm_start"], list) or not all(isinstance(place, str) for place in search["warm_start"]):
         raise DesignError(f"search.warm_start: {search['warm_start']!r} is not a list of studies or stores, as in [quickstart]")
-    for key, low in (("limit", 1), ("keep", 0)):
-        value = config["screen"][key]
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
-    _check_screen(config["screen"]["fidelity"], fidelity, nouns)
-    _check_promote(search, config["screen"]["fidelity"], fidelity, nouns)
+    screen = _screen(config["screen"], fidelity, nouns)
+    _check_promote(search, screen, fidelity, nouns)
     named(config["report"]["points"], nouns.space)
     for kind, check in (("lines", _check_line), ("bars", _check_bars)):
         pictures = config["report"][kind]
@@ -240,7 +240,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         config["seed"],
         objectives(config["objectives"]),
         bounds(config["constraints"]),
-        config["screen"],
+        screen,
         search,
         verify,
         _crew(config["workers"], config["ray"]["address"]),
@@ -266,7 +266,27 @@ def _asked(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], 
         raise DesignError(f"{error}{more}") from None
 
 
-def _check_screen(word: Any, fidelity: str, nouns: Question) -> None:
+def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[str, Any]:
+    """How a space is screened."""
+    for key, low in (("limit", 1), ("seeds", 0)):
+        value = config[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
+    keep, folder = config["keep"], config["folder"]
+    if keep not in (ALL, FRONT):
+        number = isinstance(keep, int) and not isinstance(keep, bool)
+        more = "; how many of the front seed the search is screen.seeds" if number else ""
+        raise DesignError(f"screen.keep: {keep!r} is none of the designs that are kept; valid: {ALL}, {FRONT}{more}")
+    if folder is not None and not isinstance(folder, str):
+        raise DesignError(f"screen.folder: {folder!r} is no folder; write a path, a URL as s3://BUCKET/FOLDER, or null")
+    if folder:
+        folder = str(Path(folder).resolve()) if "://" not in folder else folder
+        Place(folder).reach()
+    _check_screened(config["fidelity"], fidelity, nouns)
+    return {**config, "folder": folder}
+
+
+def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
     """Refuses a fidelity of the screen that a chip has not, or that is above that of the search."""
     if word is None:
         return
@@ -281,7 +301,7 @@ def _check_screen(word: Any, fidelity: str, nouns: Question) -> None:
             raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; say fidelity={word}, or null here")
 
 
-def _check_promote(search: Mapping[str, Any], screened: Any, fidelity: str, nouns: Question) -> None:
+def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelity: str, nouns: Question) -> None:
     """Refuses a fidelity to promote from that a chip has not, that is not below the search's, or that nobody would heed."""
     word, sampler = search["promote"], search["sampler"]
     if word is None:
@@ -297,7 +317,9 @@ def _check_promote(search: Mapping[str, Any], screened: Any, fidelity: str, noun
             raise DesignError(f"search.promote: {word} is not below fidelity={fidelity} of {whose} for this workload; {do}")
     if sampler not in ("auto", "local"):
         raise DesignError(f"search.promote: search.sampler={sampler} asks by one fidelity; say auto or local")
-    if screened not in (None, word):
+    if screen["run"] and screen["keep"] == FRONT:
+        raise DesignError(f"search.promote: designs are promoted from all that the screen has; say screen.keep={ALL}")
+    if (screened := screen["fidelity"]) not in (None, word):
         raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; say null or {word}")
 
 

@@ -3,8 +3,8 @@
 import base64
 import io
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,75 +13,99 @@ import pyarrow.parquet as pq
 from rich.markup import escape
 
 from dse.space.elementwise import Array
-from dse.terminal.drafts import draft
+from dse.store.places import File, Place
 from dse.terminal.progress import say_once
 
 ROWS = b"rows"
-"""In what a piece says of itself, which rows of its block it has."""
+"""In what a file says of itself, which rows of its block it has, where it has not all of them."""
 
 SOME = 4096
 """Values of a column that tell whether most of its values differ."""
 
 
-def read(folder: Path, number: int) -> tuple[Path, pa.Table] | None:
-    """A block that is on disk, and is what its name says; of a damaged one this is told, as it will be evaluated again."""
-    return next(_sound(folder, "block", number), None)
+@dataclass(frozen=True)
+class Stored:
+    """A file of a screen, read.
+
+    Attributes:
+        file: where it is.
+        rows: places in the block of the rows that it has; shape (rows,).
+        table: of these rows.
+    """
+
+    file: File
+    rows: Array
+    table: pa.Table
 
 
-def pieces(folder: Path, number: int) -> list[tuple[Path, Array, pa.Table]]:
-    """What is on disk of a block that is not whole: of each piece its file, its rows in the block, and the table of them."""
-    found = []
-    for path, table in _sound(folder, "piece", number):
-        rows = np.frombuffer(base64.b64decode(table.schema.metadata[ROWS]), dtype=np.int32)
-        found.append((path, rows, table))
+def read(files: Sequence[File], number: int) -> Stored | None:
+    """A block among the files of a screen, if it is what its name says; a damaged one is told, and will be evaluated again."""
+    return next(_sound(files, "block", number), None)
+
+
+def pieces(files: Sequence[File], number: int) -> list[Stored]:
+    """What the files of a screen have of a block that is not whole."""
+    return list(_sound(files, "piece", number))
+
+
+def write(table: pa.Table, place: Place, number: int, rows: Array | None = None) -> Stored:
+    """Stores a block, in the place of all that was there of it.
+
+    Args:
+        table: of the block.
+        place: the screen's folder.
+        number: of the block.
+        rows: places in the block of the rows that are kept; None for all.
+    """
+    found = _stored(table, place, "block", number, rows)
+    for other in place.files():
+        if other != found.file and other.name.startswith((_start("block", number), _start("piece", number))):
+            other.drop()
     return found
 
 
-def write(table: pa.Table, folder: Path, number: int) -> Path:
-    """Stores a block, in the place of all that was there of it. Returns its file."""
-    path = _stored(table, folder, "block", number)
-    for other in (*_files(folder, "block", number), *_files(folder, "piece", number)):
-        if other != path:
-            other.unlink(missing_ok=True)
-    return path
-
-
-def write_piece(table: pa.Table, rows: Array, folder: Path, number: int) -> None:
+def write_piece(table: pa.Table, rows: Array, place: Place, number: int) -> None:
     """Stores some rows of a block.
 
     Args:
         table: of these rows, as the block will have them.
         rows: their places in the block.
+        place: the screen's folder.
+        number: of the block.
     """
-    text = base64.b64encode(rows.astype(np.int32).tobytes())
-    _stored(table.replace_schema_metadata({**(table.schema.metadata or {}), ROWS: text}), folder, "piece", number)
+    _stored(table, place, "piece", number, rows)
 
 
-def _stored(table: pa.Table, folder: Path, kind: str, number: int) -> Path:
+def _stored(table: pa.Table, place: Place, kind: str, number: int, rows: Array | None) -> Stored:
     out = io.BytesIO()
+    if rows is not None:
+        text = base64.b64encode(rows.astype(np.int32).tobytes())
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), ROWS: text})
     # to look for a dictionary of values that differ is most of the time that writing takes, and to compress them by bytes
     # of a kind is half of their size
     differing = [name for name in table.column_names if _differ(table[name])]
     listed = [name for name in table.column_names if name not in differing]
     pq.write_table(table, out, compression="lz4", use_dictionary=listed, use_byte_stream_split=differing)
-    path = folder / _name(kind, number, out.getvalue())
-    with draft(path) as place:
-        place.write_bytes(out.getvalue())
-    return path
+    content = out.getvalue()
+    return _of(place.put(_name(kind, number, content), content), table)
 
 
-def _sound(folder: Path, kind: str, number: int) -> Iterator[tuple[Path, pa.Table]]:
+def _sound(files: Sequence[File], kind: str, number: int) -> Iterator[Stored]:
     """Files of a block that are what their names say; of others this is told."""
-    for path in _files(folder, kind, number):
-        content = path.read_bytes()
-        if path.name == _name(kind, number, content):
-            yield path, pq.read_table(pa.BufferReader(content))
+    for file in files:
+        if not file.name.startswith(_start(kind, number)):
+            continue
+        content = file.content()
+        if file.name == _name(kind, number, content):
+            yield _of(file, pq.read_table(pa.BufferReader(content)))
         else:
-            say_once(f"[yellow]screen[/]: {escape(str(path))}: damaged; left out, and a run evaluates it again")
+            say_once(f"[yellow]screen[/]: {escape(str(file))}: damaged; left out, and a run evaluates it again")
 
 
-def _files(folder: Path, kind: str, number: int) -> list[Path]:
-    return sorted(folder.glob(f"{kind}-{number:05d}.*.parquet"))
+def _of(file: File, table: pa.Table) -> Stored:
+    said = (table.schema.metadata or {}).get(ROWS)
+    rows = np.arange(table.num_rows) if said is None else np.frombuffer(base64.b64decode(said), dtype=np.int32)
+    return Stored(file, rows, table)
 
 
 def _differ(column: Any) -> bool:
@@ -92,6 +116,10 @@ def _differ(column: Any) -> bool:
     return len(np.unique(some)) > len(some) / 4
 
 
+def _start(kind: str, number: int) -> str:
+    return f"{kind}-{number:05d}."
+
+
 def _name(kind: str, number: int, content: bytes) -> str:
     """A name with the checksum of the whole file: Parquet has one for its pages, and none for what says where they are."""
-    return f"{kind}-{number:05d}.{zlib.crc32(content):08x}.parquet"
+    return f"{_start(kind, number)}{zlib.crc32(content):08x}.parquet"

@@ -24,13 +24,10 @@ def tables(asked: Study, frame: pd.DataFrame, screened: Screened | None) -> Iter
         yield frame
         return
     yield frame[frame["stage"] == "search"]
-    import pyarrow.parquet as pq
-
     metrics = [*asked.objectives, *(bound.metric for bound in asked.bounds)]
     wanted = dict.fromkeys([*(knob.address for knob in asked.question.space.knobs), *metrics, "limit", "excess"])
-    for path in screened.blocks:
-        there = pq.read_schema(path).names
-        yield pq.read_table(path, columns=[name for name in wanted if name in there]).to_pandas().assign(error=None)
+    for file in screened.blocks:
+        yield file.table(list(wanted)).to_pandas().assign(error=None)
 
 
 def excesses(asked: Study, rows: pd.DataFrame) -> Array:

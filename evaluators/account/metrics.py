@@ -8,7 +8,7 @@ import numpy as np
 
 from dse.space.design import Design
 from dse.space.elementwise import Array, where
-from dse.space.errors import DesignError, chosen
+from dse.space.errors import DesignError, nearest
 from dse.space.limits import Infeasible, Limit
 from dse.space.registry import Registry
 
@@ -416,7 +416,10 @@ def energies(power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: 
 
 def metric(name: str) -> Metric:
     """The metric of a name."""
-    return chosen(METRICS, name, "metric")
+    try:
+        return METRICS[name]
+    except KeyError:
+        raise DesignError(f"no metric {name!r}; {nearest(str(name), METRICS.names())}") from None
 
 
 class Columns(dict[str, Array]):

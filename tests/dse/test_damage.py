@@ -110,8 +110,8 @@ def test_a_flipped_bit_in_a_block_of_a_screen_is_told_and_evaluated_again(
 ) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=64")
     first = screen(asked, lambda done, total, size: None)
-    (path,) = first.blocks
-    flip_the_file(path, random.Random(seed))
+    (file,) = first.blocks
+    flip_the_file(Path(str(file)), random.Random(seed))
     assert stored(asked) is None
     assert "damaged; left out" in capsys.readouterr().err
     again = screen(asked, lambda done, total, size: None)

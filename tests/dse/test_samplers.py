@@ -175,7 +175,7 @@ def test_a_warm_start_is_not_of_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    serial = ("workers=serial", "search.budget=60", "screen.keep=20")
+    serial = ("workers=serial", "search.budget=60", "screen.seeds=20")
     run_study(toy(Path("runs/other"), "name=other", *serial))
     asked = toy(Path("runs/toy"), *serial, "search.warm_start=[other]", "seed=5")
     run_study(asked)

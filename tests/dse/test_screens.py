@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,19 +14,26 @@ from hypothesis import strategies as st
 from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.account.power import OF_PHASES
+from dse.report.cannot import few_kept
+from dse.running.block import CACHE_ROWS, SPREAD
 from dse.running.cluster import mapped
 from dse.running.frame import with_front
-from dse.running.screen import CACHE_ROWS, Screened, blocks, coded, screen, stored
+from dse.running.screen import Screened, blocks, coded, screen, stored
 from dse.running.workers import Crew
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
 
 
+def rows_of(found: Screened) -> pd.DataFrame:
+    """What is in the files of a screen."""
+    return pd.concat([file.table().to_pandas() for file in found.blocks])
+
+
 def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", f"screen.limit={2 * CACHE_ROWS}")
     found = screen(asked, lambda done, total, size: None)
-    rows = pd.concat([pd.read_parquet(path) for path in found.blocks])
+    rows = rows_of(found)
     space, workload = asked.question.space, asked.question.workload
     assert len(rows) == 2 * CACHE_ROWS
     for _, row in rows.iloc[::400].iterrows():
@@ -38,13 +46,13 @@ def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: P
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = toy(tmp_path, "screen.run=true")
     found = screen(asked, lambda done, total, size: None)
-    stored = pd.read_parquet(found.blocks[0])
+    stored = found.blocks[0].table().to_pandas()
     assert found.left
     assert "energy" not in stored
     shown = with_front(asked, pd.DataFrame(), found)
     assert {"energy", "price_per_mtoken"} <= set(found.front)
     assert shown["energy"].notna().all()
-    monkeypatch.setattr("dse.running.screen.asked", lambda study: OF_PHASES)
+    monkeypatch.setattr("dse.running.block.asked", lambda study: OF_PHASES)
     whole = toy(tmp_path / "whole", "screen.run=true")
     everything = screen(whole, lambda done, total, size: None)
     assert not everything.left
@@ -59,7 +67,7 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> Non
     words = ("screen.run=true", "screen.limit=16", f"run_dir={tmp_path}")
     asked = study_of("npu_serving", *words, f"{of}=steady")
     found = screen(asked, lambda done, total, size: None)
-    rows = pd.concat([pd.read_parquet(path) for path in found.blocks])
+    rows = rows_of(found)
     space = asked.question.space
     steady = evaluate(space.stack(coded(space, rows)), asked.question.workload, fidelity="steady").columns
     assert rows["ttft"].to_numpy() == pytest.approx(steady["ttft"], rel=1e-12, nan_ok=True)
@@ -91,7 +99,7 @@ def test_workers_screen_as_one_does(tmp_path: Path) -> None:
         found = screen(asked, lambda now, total, size, done=done: done.append(now))  # type: ignore[misc]
         assert (found.rows, found.evaluated, done[-1]) == (64, 64, 64)
         assert screen(asked, lambda now, total, size: None).evaluated == 0
-        tables[kind] = pd.concat([pd.read_parquet(path) for path in found.blocks])
+        tables[kind] = rows_of(found)
     pd.testing.assert_frame_equal(tables["serial"], tables["ray"], check_exact=True)
 
 
@@ -105,6 +113,71 @@ def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
 
     found = dict(mapped(Crew("ray", count=2), work, range(20)))
     assert found == {place: place * place for place in range(20)}
+
+
+def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: Screened, tmp_path: Path, monkeypatch: Any) -> None:
+    """Of two raylets one is killed in a screen: the files and the front are those of one process, and no row is there twice."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr("dse.running.screen.BLOCK", 256)
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = machines.add_node(num_cpus=1)
+    ray.init(address=machines.address, log_to_driver=False, configure_logging=False)
+    killed: list[int] = []
+
+    def until(done: int, total: int, size: int) -> None:
+        if done >= 512 and not killed:  # the driver made one block, and workers another
+            killed.append(done)
+            second.kill_raylet()
+
+    try:
+        place = f"file://{tmp_path}/blocks"
+        words = (*SMALL, "workers=ray", "workers.start='1 us'", "workers.count=2", f"screen.folder={place}")
+        asked = toy(tmp_path / "run", *words)
+        found = screen(asked, until)
+    finally:
+        ray.shutdown()
+        machines.shutdown()
+    assert killed
+    assert (found.rows, found.evaluated, len(found.blocks)) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
+    assert [file.name[:11] for file in blocks(asked)] == [f"block-{number:05d}" for number in range(unbroken.rows // 256)]
+    pd.testing.assert_frame_equal(found.front, unbroken.front)
+    pd.testing.assert_frame_equal(rows_of(found).reset_index(drop=True), rows_of(unbroken), check_categorical=False)
+    assert screen(asked, until).evaluated == 0
+
+
+@pytest.mark.parametrize("word", ["all", "front"])
+def test_what_is_kept_of_a_screen_has_its_front(unbroken: Screened, tmp_path: Path, word: str) -> None:
+    """Counts and the front are those of all rows, also where the other rows are not kept, and when files are read again."""
+    asked = toy(tmp_path, *SMALL, f"screen.keep={word}")
+    first = screen(asked, lambda done, total, size: None)
+    for found in (first, stored(asked), screen(asked, lambda done, total, size: None)):
+        assert found is not None
+        assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
+        pd.testing.assert_frame_equal(found.front, unbroken.front)
+        assert found.kept == sum(file.table().num_rows for file in found.blocks)
+    assert (first.kept < first.rows) == (word == "front")
+    shown = with_front(asked, pd.DataFrame(), first)
+    assert len(shown) >= min(first.kept, SPREAD)
+    assert bool(few_kept(asked, first)) == (word == "front")
+    stricter = toy(tmp_path, *SMALL, f"screen.keep={word}", "constraints.ttft='<= 2 s'")
+    assert (stored(stricter) is None) == (word == "front")  # what is kept depends on what is wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("screen.keep=200",), "screen.keep: 200 is none of .* valid: all, front; .* is screen.seeds"),
+        (("screen.keep=some",), "screen.keep: 'some' is none of .* valid: all, front"),
+        (("screen.folder=[a]",), r"screen.folder: \[.*\] is no folder"),
+        (("screen.folder=ftp://host/folder",), "screen.folder: ftp://host/folder: Unrecognized filesystem .* URL of s3, gs"),
+        (("screen.folder=s3://",), "screen.folder: s3:// names no folder; write SCHEME://BUCKET/FOLDER"),
+    ],
+)
+def test_a_screen_that_cannot_be_stored_is_refused(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        toy(tmp_path, *SMALL, *words)
 
 
 def test_what_a_part_raises_is_raised_here() -> None:
@@ -123,7 +196,7 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
     """Stopped anywhere, by a signal or by a kill that takes the last pieces along: no row twice, and the same file."""
     asked = toy(tmp_path_factory.mktemp("stopped"), *SMALL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dse.running.screen.KEPT_EVERY", -1.0)
+        patch.setattr("dse.running.block.KEPT_EVERY", -1.0)
         for stop in stops:
 
             def until(done: int, total: int, size: int, stop: int = stop) -> None:
@@ -135,13 +208,13 @@ def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
     kept = blocks(asked)
     for place in lost:
         if place < len(kept) and kept[place].name.startswith("piece"):
-            kept[place].unlink(missing_ok=True)
+            kept[place].drop()
     before = stored(asked)
     rows = before.rows if before else 0
     found = screen(asked, lambda done, total, size: None)
     assert found.evaluated == unbroken.rows - rows
     assert before is None or not before.exact or rows == unbroken.rows
-    assert [path.read_bytes() for path in blocks(asked)] == [path.read_bytes() for path in unbroken.blocks]
+    assert [file.content() for file in blocks(asked)] == [file.content() for file in unbroken.blocks]
     pd.testing.assert_frame_equal(found.front, unbroken.front)
     assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
 
@@ -160,11 +233,12 @@ def test_little_is_stored_of_a_block_that_is_done_soon(tmp_path: Path) -> None:
     asked = toy(tmp_path, *SMALL)
     with contextlib.suppress(KeyboardInterrupt):
         screen(asked, _stopped)
-    (piece,) = blocks(asked)
+    (piece,) = (file.here() for file in blocks(asked))
+    assert piece is not None
     piece.write_bytes(piece.read_bytes()[:-9])
     found = screen(asked, lambda done, total, size: None)
     assert found.evaluated == found.rows
-    assert [path.name[:5] for path in blocks(asked)] == ["block"]
+    assert [file.name[:5] for file in blocks(asked)] == ["block"]
 
 
 def _stopped(done: int, total: int, size: int) -> None:

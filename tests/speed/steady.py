@@ -1,18 +1,25 @@
 """The steady state of served loads against the loop, on designs of studies/npu_serving drawn uniformly: ranks and speed.
 
 `python -m tests.speed.steady [DESIGNS] [SEED]`; designs whose load is below 0.95 count.
-`python -m tests.speed.steady dies [DESIGNS]` says how fast designs of dies with a cache are screened.
+`python -m tests.speed.steady dies [DESIGNS]` says how fast designs of dies with a cache are screened; `... machines [DESIGNS]` says it
+of those of studies/mesh_llm, chip by chip, as its screen has them together (3 ms: 200,000 in 5 minutes on 2 cores).
 """
 
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.stats import kendalltau
 
+from dse.commands.api import study_of
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
+from dse.config.expressions import evaluate as defined_evaluate
 from dse.evaluators import evaluate
+from dse.running.block import TOGETHER
+from dse.running.block import asked as names
+from dse.search.samplers import sobol
 
 BELOW = 0.95
 
@@ -72,7 +79,27 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     return lines
 
 
+def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
+    """Lines of a table: the first designs of the screen of studies/mesh_llm, by chip and altogether."""
+    asked = study_of("mesh_llm")
+    space, total = asked.question.space, 0.0
+    columns = space.sample(sobol(len(space.knobs), 0, count, asked.seed))
+    for rows in space.parts(columns, TOGETHER):
+        start = time.process_time()
+        designs = space.stack({address: column[rows] for address, column in columns.items()})
+        defined_evaluate(designs, asked.question.workload, asked.question.defined, fidelity="steady", metrics=names(asked))
+        spent = time.process_time() - start
+        total += spent
+        chip = space.row(columns, int(rows[0]))["chip"]
+        yield f"{len(rows):,} designs of {chip}: steady", f"{spent / len(rows) * 1e3:.1f} ms CPU a design", ""
+    yield f"{count:,} designs of studies/mesh_llm", f"{total / count * 1e3:.1f} ms CPU a design", "3 ms"
+
+
 if __name__ == "__main__":
+    if "machines" in sys.argv[1:]:
+        for line in of_machines(int(next((word for word in sys.argv[1:] if word.isdigit()), "1024"))):
+            print(*line, sep=" | ", flush=True)
+        raise SystemExit
     if "dies" in sys.argv[1:]:
         for line in of_dies(int(next((word for word in sys.argv[1:] if word.isdigit()), "24000")), 3):
             print(*line, sep=" | ")

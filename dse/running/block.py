@@ -1,0 +1,306 @@
+"""A block of a screen: rows of a space that become one Parquet file, whoever evaluates them.
+
+What is on disk of a block is not evaluated again: the block, or of one that was not finished the pieces that are stored every
+few seconds. Two who make the same block write the same file.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dse.config.build import Question
+from dse.config.expressions import evaluate
+from dse.evaluators.account.metrics import LIMITS, METRICS, Outcomes
+from dse.running.study import FRONT, Study
+from dse.running.workers import cpus
+from dse.search.pareto import front
+from dse.search.samplers import sobol
+from dse.space.chips import CHIP
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.knobs import Choice, Columns
+from dse.space.workload import Load
+from dse.store import block_files
+from dse.store.block_files import Stored
+from dse.store.places import File, Place
+from dse.terminal.progress import say
+
+KEPT_EVERY = 5.0
+"""Seconds of work after which what is done of a block is stored: what a screen that is killed loses, and one part. [s]"""
+
+LEFT = b"left"
+"""In what a Parquet file says of itself, metrics that there would be, and that nobody asked for."""
+
+FEASIBLE = b"feasible"
+"""In what a file with some rows of a block says of itself, how many of all keep every limit and constraint."""
+
+SPREAD = 256
+"""Rows of a block, evenly over it, that are kept beside its front where no others are."""
+
+FEW = 16
+"""Designs that serve requests evaluated at once: each takes a fraction of a second."""
+
+TOGETHER = 4_096
+"""Designs that serve requests evaluated at once in the steady state, where those of one structure are priced together."""
+
+CACHE_ROWS = 8_192
+"""Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which rows of a screen a block has.
+
+    Attributes:
+        number: of the block.
+        start, stop: rows of the screen.
+        exact: whether they are of the whole space, or of a quasi-random sample of it.
+        place: the folder of the screen's files.
+    """
+
+    number: int
+    start: int
+    stop: int
+    exact: bool
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a file of a screen says.
+
+    Attributes:
+        number: of its block.
+        file: where it is.
+        rows, feasible: designs that were looked at, and those of them that keep every limit and constraint.
+        kept: rows in the file.
+        evaluated: rows that were not stored before.
+        left: whether the file is without metrics that nobody asked for.
+        front: the designs that no other of its rows beats, by their row in the screen: knobs, metrics and limits in columns.
+    """
+
+    number: int
+    file: File
+    rows: int
+    feasible: int
+    kept: int
+    evaluated: int
+    left: bool
+    front: pd.DataFrame
+
+
+def asked(study: Study) -> tuple[str, ...]:
+    """Metrics that a study asks for by name, of every design that it looks at."""
+    bounds = (bound.metric for bound in study.bounds)
+    drawn = (str(line["y"]) for line in study.report["lines"])
+    return tuple(sorted({*study.objectives, *bounds, *drawn}))
+
+
+def served(study: Study) -> bool:
+    """Whether designs serve requests: each then takes so long that few of them are worth a message."""
+    return any(isinstance(case, Load) for case in study.question.workload.cases)
+
+
+def made(study: Study, span: Span, files: Sequence[File], progress: Callable[[int], None] = lambda done: None) -> Made:
+    """A block, from its file or evaluated.
+
+    Args:
+        study: whose space, workload, objectives and constraints count.
+        span: its rows.
+        files: what there is of the screen.
+        progress: called with the rows that are done.
+    """
+    stored = block_files.read(files, span.number)
+    if stored is not None:
+        return seen(study, span, stored, 0)
+    space = study.question.space
+    unit = None if span.exact else sobol(len(space.knobs), span.start, span.stop, study.seed)
+    columns = space.grid(span.start, span.stop) if unit is None else space.sample(unit)
+    block = _Block(study, columns, span, files)
+    evaluated = block.left
+    block.evaluate(progress)
+    table = block.table()
+    if study.screen["keep"] != FRONT:
+        return seen(study, span, block_files.write(table, span.place, span.number), evaluated)
+    feasible, rows = _best(study, table)
+    rows = np.union1d(rows, np.unique(np.linspace(0, table.num_rows - 1, SPREAD).round().astype(int)))
+    few = table.take(pa.array(rows)).replace_schema_metadata({**(table.schema.metadata or {}), FEASIBLE: str(feasible)})
+    return seen(study, span, block_files.write(few, span.place, span.number, rows), evaluated)
+
+
+def seen(study: Study, span: Span, stored: Stored, evaluated: int) -> Made:
+    """What a file of a screen says, of a block or of a piece."""
+    table, said = stored.table, stored.table.schema.metadata or {}
+    feasible, rows = _best(study, table)
+    best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
+    of = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
+    return Made(span.number, stored.file, *of, table.num_rows, evaluated, LEFT in said, best)
+
+
+def merged(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The front of fronts, by row of the screen; of designs that are equal in all objectives the first."""
+    some = [part for part in parts if len(part)] or list(parts[:1])
+    both = pd.concat(some).sort_index()
+    return both[front(both[list(study.objectives)].to_numpy(), study.directions)]
+
+
+def _best(study: Study, table: pa.Table) -> tuple[int, Array]:
+    """How many rows keep every limit and constraint, and which of them no other beats."""
+    keep = table["limit"].combine_chunks().is_null().to_numpy(zero_copy_only=False)
+    absent = np.full(table.num_rows, np.nan)  # of a metric that no row has
+
+    def column(name: str) -> Array:
+        return np.asarray(table[name].to_numpy()) if name in table.column_names else absent
+
+    for bound in study.bounds:
+        keep &= bound.excess(column(bound.metric)) <= 0
+    rows = np.flatnonzero(keep)
+    values = np.column_stack([column(name)[rows] for name in study.objectives])
+    return len(rows), rows[front(values, study.directions)] if len(rows) else rows
+
+
+class _Block:
+    """Rows of a screen that become one file, and what is done of them: stored every few seconds, and taken up again."""
+
+    def __init__(self, study: Study, columns: Columns, span: Span, files: Sequence[File]) -> None:
+        self._study, self._columns, self._span = study, columns, span
+        self._size = len(next(iter(columns.values())))
+        self._metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
+        self._limit = np.full(self._size, -1, dtype=np.int8)
+        self._excess = np.zeros(self._size)
+        self._left: set[str] = set()
+        self._done = np.zeros(self._size, dtype=bool)
+        for piece in block_files.pieces(files, span.number):
+            self._take_up(piece.rows, piece.table)
+
+    @property
+    def left(self) -> int:
+        """Rows that are to be evaluated."""
+        return self._size - int(self._done.sum())
+
+    def evaluate(self, progress: Callable[[int], None]) -> None:
+        """Evaluates what is not done; what is done when something ends this is stored."""
+        pending, since = list[Array](), time.monotonic()
+        parts = [rest for part in self._parts() if len(rest := part[~self._done[part]])]
+        each = [{address: column[part] for address, column in self._columns.items()} for part in parts]
+        try:
+            for part, outcomes in _each(self._study, each, parts):
+                self._note(part, outcomes)
+                pending.append(part)
+                progress(self._size - self.left)
+                if time.monotonic() - since > KEPT_EVERY:
+                    self._keep(pending)
+                    pending, since = [], time.monotonic()
+        except BaseException:
+            self._keep(pending)
+            raise
+
+    def table(self) -> pa.Table:
+        """The block, all of it done.
+
+        Raises:
+            DesignError: an objective or the metric of a constraint is none of these chips and workloads.
+        """
+        self._refuse_absent()
+        return self._of(np.arange(self._size))
+
+    def _parts(self) -> list[Array]:
+        """Rows that are evaluated together."""
+        subjects = [case.subject for case in self._study.question.workload.cases]
+        rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
+        few = TOGETHER if self._study.screening == "steady" else FEW
+        return self._study.question.space.parts(self._columns, few if served(self._study) else rows)
+
+    def _note(self, part: Array, outcomes: Outcomes) -> None:
+        for name, column in outcomes.columns.items():
+            if column[0] == column[0] or not np.isnan(column).all():
+                self._metric(name)[part] = column
+        self._left |= outcomes.left
+        self._limit[part] = outcomes.limit
+        self._excess[part] = outcomes.excess
+        self._done[part] = True
+
+    def _metric(self, name: str) -> Array:
+        return self._metrics.setdefault(name, np.full(self._size, np.nan))
+
+    def _keep(self, parts: Sequence[Array]) -> None:
+        """Stores rows that are done."""
+        if parts:
+            rows = np.concatenate(parts)
+            block_files.write_piece(self._of(rows), rows, self._span.place, self._span.number)
+
+    def _take_up(self, rows: Array, table: pa.Table) -> None:
+        """What a piece has."""
+        knobs = {knob.address for knob in self._study.question.space.knobs}
+        for name in (name for name in table.column_names if name not in (*knobs, "limit", "excess")):
+            self._metric(name)[rows] = table[name].to_numpy()
+        codes = {None: -1} | {word: code for code, word in enumerate(LIMITS)}
+        self._limit[rows] = [codes[word] for word in table["limit"].to_pylist()]
+        self._excess[rows] = table["excess"].to_numpy()
+        said = (table.schema.metadata or {}).get(LEFT, b"").decode()
+        self._left |= set(said.split(", ")) - {""}
+        self._done[rows] = True
+
+    def _refuse_absent(self) -> None:
+        study, metrics, limit, columns = self._study, self._metrics, self._limit, self._columns
+        for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
+            for name in names:
+                if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
+                    raise DesignError(
+                        f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}"
+                    )
+        for name in study.objectives if CHIP in columns else ():
+            absent = np.unique(columns[CHIP][(limit < 0) & np.isnan(metrics[name])]) if name in metrics else ()
+            if len(absent):
+                chips = ", ".join(str(study.question.space.knob(CHIP).values[code]) for code in absent)  # type: ignore[union-attr]
+                raise DesignError(
+                    f"objectives.{name}: {chips} has no {name}; choose one that all chips have, or leave it out of chips"
+                )
+
+    def _of(self, rows: Array) -> pa.Table:
+        """Knobs, metrics and limits of some rows."""
+        arrays: dict[str, Any] = {}
+        for knob in self._study.question.space.knobs:
+            column = self._columns[knob.address][rows]
+            if isinstance(knob, Choice) and knob.words:
+                arrays[knob.address] = pa.DictionaryArray.from_arrays(
+                    pa.array(column, mask=column < 0), pa.array(list(knob.values))
+                )
+            else:
+                arrays[knob.address] = pa.array(column, from_pandas=True)
+        # in one order, whoever was done first
+        arrays |= {name: pa.array(self._metrics[name][rows]) for name in sorted(self._metrics, key=list(METRICS).index)}
+        limit = self._limit[rows]
+        binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
+        table = pa.table(arrays | {"limit": binding, "excess": pa.array(self._excess[rows])})
+        return table.replace_schema_metadata({LEFT: ", ".join(sorted(self._left))}) if self._left else table
+
+
+def _each(study: Study, columns: Sequence[Columns], parts: Sequence[Array]) -> Iterator[tuple[Array, Outcomes]]:
+    """The outcomes of parts of a block, here or on workers, as they are done."""
+    found, left = partial(_outcomes, study.question, study.screening, asked(study)), len(parts)
+    crew, count = study.crew, study.crew.count or cpus()
+    hires, done, spent = crew.kind == "ray" and served(study), 0, 0.0
+    while done < left and not hires:
+        start = time.monotonic()
+        yield parts[done], found(columns[done])
+        done, spent = done + 1, spent + (time.monotonic() - start if done else 0.0)
+        # the first part pays for imports and compilation, and tells nothing of those to come
+        saves = spent / max(done - 1, 1) * (left - done) * (1 - 1 / count)
+        hires = crew.kind != "serial" and done > 1 and saves > crew.start
+    if done < left:
+        from dse.running.cluster import mapped
+
+        say(f"  workers: ray, {count} for {left - done:,} parts of the screen")
+        for place, outcomes in mapped(crew, found, columns[done:]):
+            yield parts[done + place], outcomes
+
+
+def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...], columns: Columns) -> Outcomes:
+    return evaluate(question.space.stack(columns), question.workload, question.defined, fidelity=fidelity, metrics=metrics)
