@@ -21,9 +21,9 @@ Value = float | int | str
 MOST_TIED = 20_000
 """Combinations of values that what is tied is looked at for, when a space is made."""
 
-GROUP_ROWS = 96
+GROUP_ROWS = 256
 """Rows a group must have on average to be worth a group of its own: numbers of the mapping that differ within a group cost as
-much as three or four groups in which they are one number."""
+much as some four groups in which they are one number, and more for each design."""
 
 Columns = dict[str, Array]
 """By knob: numbers as float64, NaN where inactive; words as int16 codes into `Choice.values`, -1 where inactive."""
@@ -319,8 +319,8 @@ class Space:
     def parts(self, columns: Columns, most: int) -> list[Array]:
         """Rows in parts of at most so many, those of one structure together: what shapes depend on is one number in each part.
 
-        Structure is as `stack` has it, and counts of things on the chip whose values leave each structure a quarter of a part or
-        more, on average. A part ends with a structure once it is a quarter full.
+        Structure is as `stack` has it, with counts of things on the chip whose values leave each structure a quarter of a part
+        or more, on average. A part ends with a structure once it is a quarter full.
         """
         size, least = len(next(iter(columns.values()))) if columns else 1, max(most // 4, 1)
         if not size:
@@ -380,10 +380,7 @@ class Space:
             of_mapping = knob.address.startswith("mapping.")
             if not (always or of_mapping or (counted and self._counts(knob))) or (column == column[0]).all():
                 continue
-            if knob.words:
-                place = column + 1
-            else:
-                place = np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
+            place = column + 1 if knob.words else np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
             finer = code * (len(knob.values) + 1) + place
             there = np.bincount(finer) > 0
             number = np.cumsum(there) - 1

@@ -90,7 +90,7 @@ STRUCTURES: dict[str, tuple[tuple[str, ...], tuple[Knob, ...]]] = {
 
 
 def of_screens() -> list[tuple[str, str, str]]:
-    """A screen's block of one kind of chip whose designs have several structures: parts, stacks and evaluates, as a screen does."""
+    """A screen's block of one kind of chip whose designs have several structures, in parts, as a screen does."""
     lines = []
     for what, (words, knobs) in STRUCTURES.items():
         question = asked(*LOAD, *words)
