@@ -8,7 +8,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area, links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import maximum, of_each, where
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -166,4 +166,8 @@ def _length(chip: Chip) -> Any:
 
 def access(small: Any, size: Any) -> Any:
     """Energy of a byte of a local memory of some size. [J/B]"""
-    return small * (maximum(size, SMALL) / SMALL) ** GROWTH
+    return small * of_each(_grown, size)
+
+
+def _grown(size: Any) -> Any:
+    return (maximum(size, SMALL) / SMALL) ** GROWTH

@@ -63,13 +63,14 @@ def good(chip: Chip, decode_cores: Any = 0) -> Any:
         return clustered(one, tech.defects, tech.clustering)
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
     spare = maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip, decode_cores))[0]
-    if extremes(spare)[1] < 1:
+    least, most = extremes(spare)
+    if most < 1:
         return clustered(one, tech.defects, tech.clustering)
     cores = one * _share_of_cores(chip, decode_cores)
     with_spares = spared(cores, tech.defects, spare)
     if chip.die.wafer is not True:
         with_spares = with_spares * clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
-    return where(spare >= 1, with_spares, clustered(one, tech.defects, tech.clustering))
+    return with_spares if least >= 1 else where(spare >= 1, with_spares, clustered(one, tech.defects, tech.clustering))
 
 
 @at_once

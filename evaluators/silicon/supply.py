@@ -6,7 +6,7 @@ import numpy as np
 
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip
-from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, where
+from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, of_each, where
 from dse.space.remember import remembered
 from dse.space.technology import Node
 
@@ -26,7 +26,7 @@ ABOVE = 1e-3
 
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
-    return _supply(chip.clock / nominal(chip), chip.technology)
+    return of_each(_supply, chip.clock / nominal(chip), chip.technology)
 
 
 POINTS, UPTO = 4096, 2.0

@@ -6,15 +6,15 @@ Groups have words of mappings of their own; their chips mostly differ in numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import Array
-from dse.space.fields import leaves, replaced
+from dse.space.elementwise import Array, hashed
+from dse.space.fields import replaced
 from dse.space.remember import same
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def together(groups: Sequence[tuple[Array, Design]]) -> AbstractContextManager[N
     return _opened(chips) if len(chips) > 1 else ALONE
 
 
-SMALL = 384
+SMALL = 4096
 """Designs of a group up to which its arrays cost more by being there than by what is in them."""
 
 ALONE = nullcontext()
@@ -77,30 +77,17 @@ def _opened(chips: Sequence[Chip]) -> Iterator[None]:
 
 def parts(chips: Sequence[Chip]) -> dict[int, tuple[Chip, Chip, slice]]:
     """By what they are: chips that are part of another one, the whole, and where in it; none of those that stand alone."""
-    alike: dict[Any, list[tuple[Chip, dict[str, Any]]]] = {}
-    tokens: dict[Any, int] = {}
-    known: dict[int, tuple[int, dict[str, Any]]] = {}  # parts that chips share are looked at once
+    alike: dict[Any, list[list[tuple[Chip, dict[str, Any]]]]] = {}
     for chip in chips:
-        key, wide = list[Any](), dict[str, Any]()
-        for spec in fields(chip):
-            value = getattr(chip, spec.name)
-            if isinstance(value, np.ndarray):
-                wide[spec.name] = value
-                key.append("")
-            elif hasattr(type(value), "__dataclass_fields__"):
-                if id(value) not in known:
-                    known[id(value)] = _told(value, "" if "inline" in spec.metadata else f"{spec.name}.", tokens)
-                token, columns = known[id(value)]
-                wide |= columns
-                key.append(token)
-            else:
-                key.append(value)
-        if wide:
-            alike.setdefault(tuple(key), []).append((chip, wide))
+        wide = _columns(chip)
+        some = alike.setdefault((*wide, *(type(getattr(chip, name)) for name in _names(Chip))), []) if wide else []
+        several = next((several for several in some if _same_numbers(several[0][0], chip)), None)
+        if several is None:
+            some.append([(chip, wide)])
+        else:
+            several.append((chip, wide))
     made = {}
-    for several in alike.values():
-        if len(several) == 1:
-            continue
+    for several in (several for some in alike.values() for several in some if len(several) > 1):
         columns = {address: np.concatenate([wide[address] for _, wide in several]) for address in several[0][1]}
         whole, start = replaced(several[0][0], columns), 0
         for chip, wide in several:
@@ -110,12 +97,34 @@ def parts(chips: Sequence[Chip]) -> dict[int, tuple[Chip, Chip, slice]]:
     return made
 
 
-def _told(part: Any, prefix: str, tokens: dict[Any, int]) -> tuple[int, dict[str, Any]]:
-    """Of a part of a chip, a number that others have which differ in columns alone, and its columns by address."""
-    found = [(address, value) for address, value, _ in leaves(part, prefix)]
-    wide = {address: value for address, value in found if isinstance(value, np.ndarray)}
-    key = tuple((address, None if address in wide else value) for address, value in found)
-    return tokens.setdefault(key, len(tokens)), wide
+def _columns(part: Any) -> dict[str, Any]:
+    """Columns of a part of a chip, by address in it: what has one is no key."""
+    found = {}
+    for name in _names(type(part)):
+        value = getattr(part, name)
+        if isinstance(value, np.ndarray):
+            found[name] = value
+        elif not hashed(value):
+            found.update((f"{name}.{address}", column) for address, column in _columns(value).items())
+    return found
+
+
+def _same_numbers(one: Any, other: Any) -> bool:
+    """Whether two parts of chips that have the same columns differ in these alone."""
+    for name in _names(type(other)):
+        mine, its = getattr(one, name), getattr(other, name)
+        if mine is its or isinstance(its, np.ndarray):
+            continue
+        if type(mine) is not type(its):
+            return False
+        if not (_same_numbers(mine, its) if hasattr(type(its), "__dataclass_fields__") else mine == its):
+            return False
+    return True
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(spec.name for spec in fields(kind))
 
 
 def _some(value: Any, rows: slice) -> Any:

@@ -320,6 +320,7 @@ def main() -> None:
         tiles.attended,
         tiles.flattened,
         mixed.of_all,
+        mixed.of_screens,
         dies.priced,
     )
     for part in (
