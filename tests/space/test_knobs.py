@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,7 +43,7 @@ def test_an_interval_has_both_ends(design: Design) -> None:
 
 
 def test_a_tag_gives_the_unit_of_a_sweep() -> None:
-    asked = question(compose(["space=l2"]), None)  # type: ignore[arg-type]
+    asked = question(compose(["space=l2"]), Path())
     assert asked.space.knobs[0].values[:2] == (8e6, 16e6)  # type: ignore[union-attr]
 
 
