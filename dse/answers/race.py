@@ -24,9 +24,9 @@ WAVE = 4
 """Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
 
 NEAR, COARSE = 1.01, 1.05
-"""Ratio of a rate that breaks a bound to one that keeps all, at most, of those that may be best, and of others that the best one
-is compared with. Who is looked at next has to be better by the first: with 1.02, three of 300 answers were short by 3.4 to 3.9 %
-of a search of every deployment, since a draw of arrivals may break a bound at one rate and keep it at a higher one."""
+"""Ratio of a rate that breaks a bound to one that keeps all, at most, of those that may be best, and of others that the best is
+compared with. Who is looked at next has to be better by the first, and a draw of arrivals may break a bound at one rate and
+keep it at a higher one: both together are to be less than 3 % of what a search of every deployment finds."""
 
 NEARLY = 1.02
 """Times a bound: a deployment that breaks it by less at the best rate of others may keep it at a higher one, where batches are

@@ -178,8 +178,7 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         of, state = _steady(design, load)
         devices = {"devices": float(service.devices(design))}
         made: Done = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
-        shares, instances = zip(*((pool.shares, pool.instances) for pool in of.pools), strict=True)
-        fullest = peak.of_means(state.means, shares, instances, len(load.requests))
+        fullest = peak.of_pools(state.means, of.pools, len(load.requests))
         most = partial(_peak, service, design, load, steady.PRICES, fullest)
         spent: dict[str, float] = service.used(design, load, made, state.span, steady.PRICES, most)
         return state.values | spent | devices

@@ -50,7 +50,7 @@ NINETY_NINE = 2.326
 """Standard deviations above the mean that 99 % of a normal distribution are below."""
 
 MANY = 64.0
-"""Requests of an instance from which on it is no matter where in a turn a prompt comes."""
+"""Requests of an instance from which on it is no matter where in a turn a prompt comes, and how many are taken as normal."""
 
 ROUNDS = 4
 """Times that the length of a round with chunks is worked out from how many it has."""
@@ -272,6 +272,8 @@ def deepest(mean, lanes, most):
     >>> deepest(0.5, 1.0, 1.0) == 1 - math.exp(-0.5), round(deepest(0.5, 1.0, math.inf), 6), round(deepest(0.5, 16.0, 4.0), 2)
     (True, 0.5, 1.99)
     """
+    if mean > MANY:  # as of normal variables
+        return min(mean + math.sqrt(2 * mean * math.log(lanes)), most)
     found, number, term, below = 0.0, 0.0, math.exp(-mean), 0.0
     while number < most:
         below += term
@@ -433,7 +435,7 @@ def balanced(price, of, load, prompts, rate, found):
     high = met_by(price, of, load, prompts, rate, found)
     longer(price, of, load, prompts, rate, high, found)
     found.period = high
-    # nobody prefills any more, and half of those that were there still decode, in the mean over the time that the last one takes
+    # nobody prefills any more, and half of those that were there still decode, in the mean until the last token
     left, held = max(1.0, found.decodes / 2), found.held / 2
     crowd = max(1.0, of.share * min(of.stages, held * of.stages))
     found.drain = min(high, crowd * decoded(price, of, load, left, spilled(of, max(held, left))))

@@ -13,6 +13,7 @@ from dse.evaluators import evaluate
 from dse.evaluators.account.played import balanced
 from dse.evaluators.account.played.served import picked
 from dse.evaluators.evaluation import Outcomes
+from dse.evaluators.judges.serving import service_for
 from dse.space.design import Design, Designs
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
@@ -27,10 +28,10 @@ def asked() -> Question:
 
 
 def drawn(software: str, seed: int, most: int) -> Design:
-    """Designs of one structure that are served in the same way: as many as random samples of the space have."""
-    space = asked().space
+    """Designs of one structure that come together: as many as random samples of the space have."""
+    space, together = asked().space, service_for(software).TOGETHER
     sample = space.stack(space.sample(np.random.default_rng(seed).random((400, len(space.knobs)))))
-    kinds = [part for _, of in sample.groups if software_of(of.mapping) == software for part in balanced.alike(of)]
+    kinds = [part for _, of in sample.groups if software_of(of.mapping) == software for part in balanced.alike(of, together)]
     rows, of = max(kinds, key=lambda part: len(part[0]))
     return picked(of, np.arange(len(rows))[:most])
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.account.played.served import Mean
-from dse.evaluators.serving.loop import Served
+from dse.evaluators.serving.loop import Pool, Served
 from dse.space.elementwise import Array, minimum, where
 
 Counts = tuple[Any, ...]
@@ -55,6 +55,11 @@ def of_run(run: Served) -> list[Fullest]:
         stages = pool.instances * np.count_nonzero(pool.shares)
         found.append(Fullest(*kinds, min(float(at_once["most"]), float(stages))))
     return found
+
+
+def of_pools(means: Sequence[Sequence[Mean]], pools: Sequence[Pool], requests: int) -> list[Fullest]:
+    """As `of_means`, of one design's pools."""
+    return of_means(means, [pool.shares for pool in pools], [pool.instances for pool in pools], requests)
 
 
 def of_means(

@@ -115,8 +115,7 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         state = steady.solved(found, load, *made)
         gone = load.requests.output > 1
         values = state.values | {"kv_spilled": steady.far(state.means)}
-        shares, instances = zip(*((pool.shares, pool.instances) for pool in found.pools), strict=True)
-        fullest = peak.of_means(state.means, shares, instances, len(load.requests))
+        fullest = peak.of_pools(state.means, found.pools, len(load.requests))
         values |= _worked(design, load, fleet, READERS[steady.PRICES], state.means, fullest, between, gone, state.span)
     else:
         run, off, between = _served(design, load, fleet, fidelity, 0)
