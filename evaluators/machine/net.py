@@ -176,8 +176,7 @@ def network(
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
-        stored: flits of an input channel that memory takes from another router whatever its credits; 0 where it holds no more
-            than these.
+        stored: flits of an input channel that memory takes from another router; 0 where it holds as many as credits say.
         closed: whether the ends of each row, and of each column, of more than one are joined; `Net.table` then has to say ways.
         width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
         packets: at a time; as many as there is room for where 0.
@@ -196,9 +195,7 @@ def network(
     on_way = (eject + credit, inject + local) if roomy else (0, 0)
     slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
     at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), max(depth, stored) + on_way[1], -(-n * ports // 64)
-
     ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
-
     slot = np.zeros(slots, SLOT)
     for name, most in zip(SLOT.names or (), (at_once, at_most, at_once, channels), strict=True):
         slot[name] = np.arange(slots) * most
