@@ -161,7 +161,8 @@ def check_rotation(file: File, *, partial: bool) -> None:
     for name in ("rope_scaling", "rope_parameters"):
         for inner in _rotations(file, name):
             kinds = [word for word in (inner.get("rope_type"), inner.get("type")) if word is not None]
-            if any(kind not in ROTATIONS for kind in kinds) or (name == "rope_scaling" and not kinds):
+            plain = name == "rope_parameters" and inner.get("rope_theta") is not None  # a kind that is left out is default
+            if any(kind not in ROTATIONS for kind in kinds) or not (kinds or plain):
                 raise file.refuse(
                     name, f"{short(file.get(name))} has no kind that is understood; valid: {', '.join(ROTATIONS)}"
                 )
@@ -187,8 +188,4 @@ def _rotations(file: File, name: str) -> list[File]:
     if group is None:
         return []
     found = [inner for key, one in said.items() if isinstance(one, dict) for inner in [group.group(key)] if inner is not None]
-    if found:
-        return found
-    if name == "rope_parameters" and not (said.get("rope_type") or said.get("type")):
-        raise file.refuse(name, f"{short(said)} has no kind that is understood; valid: {', '.join(ROTATIONS)}")
-    return [group]
+    return found or [group]
