@@ -23,6 +23,7 @@ RIVALS = {
     "gemv": ("ktree", "pipeline", "ring", "auto"),
     "sums": ("ktree", "two_level", "ring", "auto"),
     "partition": ("k", "mn", "mn_k", "input_only", "auto"),
+    "mesh": ("k", "mn_k", "input_only", "meshgemm", "cannon", "summa", "auto"),
 }
 ON_WAFER = ("chip=wse3", "model=qwen3_1b7", "workload.prompt=[128]", "workload.output=[64]", "mapping.decode.regions=1")
 ON_GROUP = (
@@ -31,6 +32,15 @@ ON_GROUP = (
 )  # fmt: skip
 DIVIDED = (
     "chip=npu64", "model=qwen3_4b", "workload.prompt=[512]", "workload.output=[64]", "mapping.both.tp=16", "mapping.both.pp=4",
+)  # fmt: skip
+ON_MESH = (
+    "chip=npu64", "model=qwen3_4b", "workload.prompt=[512]", "workload.output=[64]", "mapping.both.tp=64", "mapping.both.pp=1",
+    "mapping.both.placement=mesh",
+)  # fmt: skip
+OPEN = (
+    "chip=npu64", "model=qwen3_1b7", "workload=serving", "workload.requests=60", "workload.prompt=512", "workload.output=64",
+    "workload.rate='0.2 Hz'", "mapping.both.tp=8", "mapping.both.pp=4", "mapping.both.placement=mesh",
+    "mapping.serving.prefill_cores=32",
 )  # fmt: skip
 SERVED = ("model=llama3_8b", "workload=serving", "workload.requests=60", "workload.prompt=512", "workload.output=64")
 
@@ -42,6 +52,10 @@ def finding() -> str:
         ("Partial sums of a group on npu64 (TP 64, batch 1, Qwen3-4B): time of a token, by width of links.", sums()),
         ("Products of wafers on FlatAttention's tiles (tile32): time, beside SUMMA whose operands come from HBM.", products()),
         ("Rivals on one mesh: by one word, and by auto, where each operator has its own.", rivals()),
+        (
+            "Partitions where requests are served: Qwen3-1.7B on npu64, 32 cores to prefill, one request at a time.",
+            open_words(),
+        ),
         ("Requests served: Llama3-8B, 512 and 64 tokens, one at a time (0.2 a second).", served()),
         ("One prompt of Llama3-8B on wse2: first token, and twice its active parameters and tokens over that.", filled()),
     )
@@ -99,6 +113,7 @@ def rivals() -> str:
         ("gemv", "a token on wse3, sums of 360 cores", "tpot", (1, 64)),
         ("sums", "a token on npu64, sums of 64 cores", "tpot", (1, 16)),
         ("partition", "512 and 64 tokens on npu64, products of 16 cores", "latency", (1, 16)),
+        ("mesh", "512 and 64 tokens on npu64, products of 8 x 8 cores", "latency", (1, 16)),
     ):
         for batch in batches:
             each = {word: evaluate(*_rival(kind, word), f"workload.batch=[{batch}]") for word in RIVALS[kind]}
@@ -118,6 +133,8 @@ def _said(one: Evaluation, metric: str) -> str:
 def _rival(kind: str, word: str) -> tuple[str, ...]:
     if kind == "partition":
         return (*DIVIDED, f"mapping.both.partition={word}")
+    if kind == "mesh":
+        return (*ON_MESH, f"mapping.both.partition={word}")
     if kind == "sums":
         phases = "2" if word in ("ktree", "auto") else "null"
         return (*ON_GROUP, f"mapping.both.sums.algorithm={word}", f"mapping.both.sums.ktree_k={phases}")
@@ -132,6 +149,15 @@ def _chosen(of: Evaluation, metric: str) -> str:
         words = ", ".join(f"{word} {count}" for word, count in Counter(rows).most_common())
         said.append(f"{phase} {words}" if metric == "latency" else words)
     return "; ".join(said)
+
+
+def open_words() -> str:
+    """One partition for all operators of pipelines that serve, or each operator's own, for each of both pools."""
+    rows = []
+    for word in ("k", "mn_k", "input_only", "summa", "auto"):
+        of = evaluate(*OPEN, f"mapping.both.partition={word}")
+        rows.append([word, *(f"{of.metrics[name] * 1e3:.3g} ms" for name in ("ttft", "tpot"))])
+    return table(["partition", "first token", "a token"], rows)
 
 
 def served() -> str:

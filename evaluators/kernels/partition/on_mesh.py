@@ -70,7 +70,7 @@ class OnMesh(NamedTuple):
         """
         mesh = Mesh(*sides_of(placement, cores))
         slots = {slot.name: slot for slot in self.of.slots(shape, mesh, DTYPES[nbytes])}
-        m, k, n = *slots["a"].shape[-2:], slots["b"].shape[-1]
+        (m, k), n = slots["a"].shape[-2:], slots["b"].shape[-1]
         one = engines.product(m, k, n, nbytes)
         if not self.shifts:
             on = fabric._replace(
@@ -124,7 +124,7 @@ class _Lines(NamedTuple):
 
     def whole(self, size: int) -> int:
         """Places of all lines, for a dimension of some size."""
-        return ceil_div(ceil_div(size, self.over), self.parts) * self.parts * self.over
+        return int(ceil_div(ceil_div(size, self.over), self.parts) * self.parts * self.over)
 
 
 def _spread(matrix: Array, to: _Lines, axis: int) -> Array:
