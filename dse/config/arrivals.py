@@ -89,7 +89,7 @@ def refuse_unread(spec: Mapping[str, Any], words: Sequence[str], written: Mappin
     """
     pairs = [word.lstrip("+").removeprefix("workload.").partition("=")[::2] for word in words if "workload." in word[:10]]
     typed = dict(pairs)
-    said = {name for name, value in (written | typed).items() if value not in (None, "null")}
+    said = {name for name, value in {**written, **typed}.items() if value not in (None, "null")}
     for reason, name, why in _unread(spec, said):
         if name in typed or reason not in typed:
             raise DesignError(f"workload.{name}: {why}")

@@ -84,6 +84,8 @@ def _unlike(overrides: Sequence[str], config: dict[str, Any]) -> str:
         if isinstance(at, dict) and not set(at) <= CONSTANT and not value.startswith("{") and value != "null":
             first = next(iter(at))
             return f"{address}: a group of fields ({', '.join(map(str, at))}), not {value}; say {address}.{first}=VALUE"
+        if isinstance(at, dict) and set(at) <= CONSTANT and value.startswith("["):
+            return f"{address}: one value, not {value}; a study tries several with +space.{address}=choice(VALUE,VALUE)"
         if isinstance(at, list) and not value.startswith("["):
             return f"{address}: a list, not {value}; write {address}=[VALUE,VALUE]"
     return ""
