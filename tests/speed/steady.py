@@ -1,8 +1,9 @@
 """The steady state of served loads against the loop, on designs of studies/npu_serving drawn uniformly: ranks and speed.
 
 `python -m tests.speed.steady [DESIGNS] [SEED]`; designs whose load is below 0.95 count.
-`python -m tests.speed.steady dies [DESIGNS]` says how fast designs of dies with a cache are screened; `... machines [DESIGNS]` says it
-of those of studies/mesh_llm, chip by chip, as its screen has them together (3 ms: 200,000 in 5 minutes on 2 cores).
+`python -m tests.speed.steady dies [DESIGNS]` says how fast designs of dies with a cache are screened.
+`python -m tests.speed.steady machines [DESIGNS]` says it of those of studies/mesh_llm, chip by chip, as its screen has them
+together (3 ms: 200,000 in 5 minutes on 2 cores).
 """
 
 import sys
