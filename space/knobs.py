@@ -21,8 +21,9 @@ Value = float | int | str
 MOST_TIED = 20_000
 """Combinations of values that what is tied is looked at for, when a space is made."""
 
-GROUP_ROWS = 512
-"""Rows a group must have on average to be worth a group of its own."""
+GROUP_ROWS = 256
+"""Rows a group must have on average to be worth a group of its own: numbers of the mapping that differ within a group cost as
+much as some four groups in which they are one number, and more for each design."""
 
 Columns = dict[str, Array]
 """By knob: numbers as float64, NaN where inactive; words as int16 codes into `Choice.values`, -1 where inactive."""
@@ -297,19 +298,12 @@ class Space:
     def stack(self, columns: Columns) -> Designs:
         """Designs from columns, grouped by structure.
 
-        Many rows are grouped by the choices of the mapping as well: what shapes every operator is then one number a group.
+        Many rows are grouped by numbers of the mapping as well: what shapes every operator is then one number a group.
         """
         size = len(next(iter(columns.values()))) if columns else 1
-        code = np.zeros(size, dtype=np.intp)
-        for knob in self._order():
-            if knob.words:
-                code = code * (len(knob.values) + 1) + columns[knob.address] + 1
-            elif self._apart(knob) or (knob.address.startswith("mapping.") and size >= GROUP_ROWS * len(knob.values)):
-                place = np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), columns[knob.address])
-                code = code * (len(knob.values) + 1) + place
+        code = self._structure(columns, size)
         groups = []
-        for structure in np.unique(code):
-            rows = np.flatnonzero(code == structure)
+        for rows in np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1]):
             changes: dict[str, Any] = {}
             for moved in self.knobs:
                 column = columns[moved.address]
@@ -325,20 +319,13 @@ class Space:
     def parts(self, columns: Columns, most: int) -> list[Array]:
         """Rows in parts of at most so many, those of one structure together: what shapes depend on is one number in each part.
 
-        Structure is words, and those choices of the mapping and counts of things on the chip whose values leave each structure
-        a quarter of a part or more, on average. A part ends with a structure once it is a quarter full.
+        Structure is as `stack` has it, with counts of things on the chip whose values leave each structure a quarter of a part
+        or more, on average. A part ends with a structure once it is a quarter full.
         """
         size, least = len(next(iter(columns.values()))) if columns else 1, max(most // 4, 1)
         if not size:
             return []
-        code, kinds = np.zeros(size, dtype=np.int64), 1
-        for knob in self._order():
-            column, count = columns[knob.address], len(knob.values) + 1
-            groups = knob.words or self._apart(knob) or (kinds * count * least <= size and self._shapes(knob))
-            if (column == column[0]).all() or not groups:
-                continue
-            place = column if knob.words else np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
-            code, kinds = code * count + place + (1 if knob.words else 0), kinds * count
+        code = self._structure(columns, size, least)
         rows = np.argsort(code, kind="stable") if (code[1:] < code[:-1]).any() else np.arange(size)
         ends = [*(np.flatnonzero(np.diff(code[rows])) + 1).tolist(), size]
         found, start = [], 0
@@ -380,14 +367,34 @@ class Space:
         other, words, usual = condition
         return values[other] in words if other in values and self.active(other, values) else usual
 
+    def _structure(self, columns: Columns, size: int, counted: int = 0) -> Array:
+        """Structures of rows, numbered from 0: by words, and by numbers of the mapping that leave each enough rows on average.
+
+        Args:
+            columns, size: rows.
+            counted: rows that are enough for counts of things on the chip to be of a structure too; 0 where they never are.
+        """
+        code, rows = np.zeros(size, dtype=np.intp), min(GROUP_ROWS, counted or GROUP_ROWS)
+        for knob in self._order():
+            column, always = columns[knob.address], knob.words or self._apart(knob)
+            of_mapping = knob.address.startswith("mapping.")
+            if not (always or of_mapping or (counted and self._counts(knob))) or (column == column[0]).all():
+                continue
+            place = column + 1 if knob.words else np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
+            finer = code * (len(knob.values) + 1) + place
+            there = np.bincount(finer) > 0
+            number = np.cumsum(there) - 1
+            if always or (number[-1] + 1) * (rows if of_mapping else counted) <= size:
+                code = number[finer]
+        return code
+
     def _apart(self, knob: Choice) -> bool:
         """Whether designs that differ in a knob are worked out in turn."""
         return "apart" in self.spec(knob.address).metadata
 
-    def _shapes(self, knob: Choice) -> bool:
-        """Whether shapes may depend on a knob: of the mapping, or a count of things."""
-        counts = "whole" in self.spec(knob.address).metadata
-        return counts or knob.address.startswith("mapping.")
+    def _counts(self, knob: Choice) -> bool:
+        """Whether a knob is of a number of things."""
+        return "whole" in self.spec(knob.address).metadata
 
     def _order(self) -> Sequence[Choice]:
         knobs = [knob for knob in self.knobs if isinstance(knob, Choice)]

@@ -294,6 +294,7 @@ def main() -> None:
         tiles.attended,
         tiles.flattened,
         mixed.of_all,
+        mixed.of_screens,
         dies.priced,
     )
     for part in (closed_form, screening, chips.screened, *kernels, serving.loops, driver, loading, reporting, start_up):

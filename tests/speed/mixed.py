@@ -6,7 +6,8 @@ import numpy as np
 
 from dse.evaluators import evaluate
 from dse.space.design import Designs
-from dse.space.knobs import Choice, Interval, Knob, Space
+from dse.space.knobs import Choice, Columns, Interval, Knob, Space
+from dse.space.workload import Workload
 from tests.samples import asked, wide
 from tests.speed.clock import cpu
 
@@ -56,6 +57,62 @@ def mixed(count: int = COUNT) -> Designs:
     return Designs(each * len(spaces), tuple(groups))
 
 
+BLOCK, PART, NAMES = 131_072, 8_192, ("throughput_per_system_mm2", "tpot")
+"""Rows of a screen's file, those that it evaluates at once, and metrics that a study asks for."""
+
+STRUCTURES: dict[str, tuple[tuple[str, ...], tuple[Knob, ...]]] = {
+    "dies: TP, prefetch, format of weights": (
+        (),
+        (
+            Choice("chip.cores", tuple(range(100, 600, 20))),
+            Interval("chip.l2.size", 8e6, 256e6),
+            Interval("chip.l2.bandwidth", 4e12, 20e12),
+            Interval("chip.hbm.bandwidth", 1e12, 4e12),
+            Interval("chip.network.bandwidth", 1e10, 2e11),
+            Choice("mapping.both.tp", (1, 2, 4, 8, 16, 32)),
+            Choice("mapping.both.prefetch", ("none", "whole", "partial")),
+            Choice("mapping.precision.weights", ("int8", "bf16")),
+        ),
+    ),
+    "dies: every word and number": ((), wide(asked(*LOAD).base).knobs),
+    "pipelines: TP, PP, partition": (
+        ("chip=npu64",),
+        (
+            *(knob for knob in KNOBS["chip=npu64",] if isinstance(knob, Interval)),
+            Choice("mapping.both.tp", (1, 2, 4, 8)),
+            Choice("mapping.both.pp", (4, 8, 16)),
+            Choice("mapping.both.partition", ("input_only", "mn", "k", "mn_k")),
+        ),
+    ),
+    "pipelines: placement, mesh and array as well": (("chip=npu64",), KNOBS["chip=npu64",]),
+}
+"""Words of chips, and knobs that make several structures beside those that are rates and sizes."""
+
+
+def of_screens() -> list[tuple[str, str, str]]:
+    """A screen's block of one kind of chip whose designs have several structures, in parts, as a screen does."""
+    lines = []
+    for what, (words, knobs) in STRUCTURES.items():
+        question = asked(*LOAD, *words)
+        space = Space(question.base, knobs)
+        columns = space.sample(np.random.default_rng(0).random((BLOCK, len(knobs))))
+
+        def work(space: Space = space, columns: Columns = columns, workload: Workload = question.workload) -> int:
+            groups = 0
+            for rows in space.parts(columns, PART):
+                some = space.stack({address: column[rows] for address, column in columns.items()})
+                groups += len(some.groups)
+                evaluate(some, workload, metrics=NAMES)
+            return groups
+
+        groups = work()
+        seconds, (flop, nbytes) = cpu(work), np.random.default_rng(0).random((2, PART))
+        roofs = cpu(lambda: [np.maximum(flop * 2.0, nbytes * 3.0) for _ in range(30)], 20)  # noqa: B023
+        name = f"closed form, a screen's block of {BLOCK:,} {what}, {groups:,} groups"
+        lines.append((name, f"{BLOCK / seconds:,.0f} designs/s", f"{PART / roofs:,.0f} rooflines/s"))
+    return lines
+
+
 def of_all() -> list[tuple[str, str, str]]:
     """Dies, NPUs, wafers and tiles in one call."""
     many, workload = mixed(), asked(*LOAD).workload
@@ -67,5 +124,5 @@ def of_all() -> list[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
-    for line in of_all():
+    for line in (*of_all(), *of_screens()):
         print(*line, sep=" | ")
