@@ -267,16 +267,16 @@ def _asked(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], 
 
 
 def _screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[str, Any]:
-    """How a space is screened."""
+    """How a space is screened. A number in the place of what is kept is `seeds`, as earlier versions had it."""
+    if isinstance(config["keep"], int) and not isinstance(config["keep"], bool):
+        config = {**config, "keep": ALL, "seeds": config["keep"]}
     for key, low in (("limit", 1), ("seeds", 0)):
         value = config[key]
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
     keep, folder = config["keep"], config["folder"]
     if keep not in (ALL, FRONT):
-        number = isinstance(keep, int) and not isinstance(keep, bool)
-        more = "; how many of the front seed the search is screen.seeds" if number else ""
-        raise DesignError(f"screen.keep: {keep!r} is none of the designs that are kept; valid: {ALL}, {FRONT}{more}")
+        raise DesignError(f"screen.keep: {keep!r} is none of the designs that are kept; valid: {ALL}, {FRONT}")
     if folder is not None and not isinstance(folder, str):
         raise DesignError(f"screen.folder: {folder!r} is no folder; write a path, a URL as s3://BUCKET/FOLDER, or null")
     if folder:

@@ -168,7 +168,7 @@ def test_what_is_kept_of_a_screen_has_its_front(unbroken: Screened, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("screen.keep=200",), "screen.keep: 200 is none of .* valid: all, front; .* is screen.seeds"),
+        (("screen.keep=-1",), "screen.seeds: -1 is not a whole number of at least 0"),
         (("screen.keep=some",), "screen.keep: 'some' is none of .* valid: all, front"),
         (("screen.folder=[a]",), r"screen.folder: \[.*\] is no folder"),
         (("screen.folder=ftp://host/folder",), "screen.folder: ftp://host/folder: Unrecognized filesystem .* URL of s3, gs"),
