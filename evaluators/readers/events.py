@@ -274,10 +274,8 @@ class _State:
 
     def transfers(self, step: Load | Store) -> tuple[Array, Array, Array]:
         """Cores and channels of its blocks."""
-        axes = (step.cores.row, step.cores.col, step.channel)
-        return self.of_step(
-            step, lambda: (flat(axes[0], step.cores.shape), *(flat(axis, step.cores.shape) for axis in axes[1:]))
-        )
+        at, shape = step.cores, step.cores.shape
+        return self.of_step(step, lambda: (flat(at.row, shape), flat(at.col, shape), flat(step.channel, shape)))
 
     def forget(self, strands: list[_Strand], rows: slice) -> None:
         """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
