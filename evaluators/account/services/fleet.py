@@ -14,12 +14,12 @@ import numpy as np
 from dse.evaluators.account.partitions import with_partition
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.played import served
-from dse.evaluators.account.services.words import Work, laid_out, words_of
+from dse.evaluators.account.services.words import Work, words_of
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition.onward import Way
-from dse.evaluators.layouts.partitioned import Chosen, brings
-from dse.evaluators.layouts.pipelines import room
+from dse.evaluators.layouts.partitioned import Chosen, brings, merged, offered
+from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, Share, resident
 from dse.evaluators.layouts.stages import Line, Stages, line_of, parts_of_layers, whole_layers
 from dse.evaluators.machine.machine import of_tiles
@@ -33,7 +33,7 @@ from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import Array, maximum, where
 from dse.space.layers import Reach, by_reach
-from dse.space.mapping import AUTO, BYTES, Mapping, PoolPlan, Precision
+from dse.space.mapping import AUTO, BYTES, DIVISIONS, Mapping, PoolPlan, Precision
 from dse.space.model import Model
 from dse.space.workload import Load
 
@@ -174,9 +174,27 @@ def _with_words(
         way = Way(plan.placement, plan.tp, plan.pp, of.dp, of.chip.mesh.rows)
         return through_stages(load.model, laid, crossing, of_tiles(of.chip), way, plan, here, READERS["closed"])
 
-    best, holds = words_of(load.model, of.chip, plan, of.precision, Work(at, attending, runs), held, passed, fits)
+    def lay(word: str) -> tuple[Block, ...]:
+        return blocks(load.model, at, with_partition(plan, word), of.precision, attending, apart=True)
+
+    work, closed = Work(at, attending, runs), READERS["closed"]
+    best, holds = words_of(load.model, of.chip, plan, of.precision, work, closed, lay, held, passed, fits)
     everywhere = float(np.squeeze(best.everywhere))
     return held_by(holds, everywhere)._replace(plan=plan, words=best.of), everywhere
+
+
+def laid_out(of: Pipelines, load: Load, at: Step, attending: tuple[Step, ...]) -> tuple[Block, ...]:
+    """Calls of an iteration, by the partition of the plan or by words of each operator."""
+    model, plan, words = load.model, of.plan, of.words
+    if words is None:
+        return blocks(model, at, plan, of.precision, attending)
+    used = {DIVISIONS[int(word)] for word in words.words.values()} | {"k"}
+    by_word = {
+        word: blocks(model, at, with_partition(plan, word), of.precision, attending, apart=True)
+        for word in offered(plan)
+        if word in used
+    }
+    return merged(transformer(model, at), by_word, words, plan, float(BYTES[of.precision.activations]))
 
 
 def least(of: Pipelines, load: Load, mapping: Mapping) -> float:
@@ -204,7 +222,7 @@ def iteration(
 ) -> Staged:  # fmt: skip
     """An iteration, counts as in `price.AXES`; leaves broadcast."""
     at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
-    laid = laid_out(load.model, at, of.plan, of.precision, attending, of.words)
+    laid = laid_out(of, load, at, attending)
     crossing = (prompt + decodes) * of.stages.carried * BYTES[of.precision.activations]
     held = of.held._replace(kv_here=1 - spilled)
     way = Way(of.plan.placement, of.plan.tp, of.plan.pp, of.dp, of.chip.mesh.rows)

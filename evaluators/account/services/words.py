@@ -15,14 +15,13 @@ from dse.evaluators.account.passes import Staged
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.layouts.partitioned import Chosen, merged, offered
-from dse.evaluators.layouts.pipelines import blocks
+from dse.evaluators.layouts.partitioned import offered
 from dse.evaluators.layouts.residency import Resident
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Block
-from dse.evaluators.readers import READERS
+from dse.evaluators.readers.price import Reader
 from dse.space.chip import Chip
-from dse.space.mapping import BYTES, DIVISIONS, PoolPlan, Precision
+from dse.space.mapping import PoolPlan, Precision
 from dse.space.model import Model
 
 
@@ -39,19 +38,9 @@ class Work(NamedTuple):
     runs: Any
 
 
-def laid_out(
-    model: Model, at: Step, plan: PoolPlan, precision: Precision, attending: tuple[Step, ...], words: Chosen | None
-) -> tuple[Block, ...]:
-    """Calls of an iteration, by the partition of the plan or by words of each operator."""
-    if words is None:
-        return blocks(model, at, plan, precision, attending)
-    used = {DIVISIONS[int(word)] for word in words.words.values()} | {"k"}
-    by_word = {word: _blocks(model, at, plan, precision, attending, word) for word in offered(plan) if word in used}
-    return merged(transformer(model, at), by_word, words, plan, float(BYTES[precision.activations]))
-
-
 def words_of(
-    model: Model, chip: Chip, plan: PoolPlan, precision: Precision, work: Work,
+    model: Model, chip: Chip, plan: PoolPlan, precision: Precision, work: Work, closed: Reader,
+    lay: Callable[[str], tuple[Block, ...]],
     held: Callable[[PoolPlan, Any], Resident], passed: Callable[[tuple[Block, ...], Resident], Staged],
     fits: Callable[[PoolPlan, Resident], bool],
 ) -> tuple[Tried, PoolPlan]:  # fmt: skip
@@ -60,6 +49,8 @@ def words_of(
     Args:
         model, chip, plan, precision: what is divided, and where.
         work: that is typical.
+        closed: the closed reader.
+        lay: calls of that work by one partition, but for what goes to all.
         held: what a core holds by a plan, and of weights those of which each core has all [B].
         passed: a pass of blocks of that work.
         fits: whether that has room.
@@ -71,10 +62,10 @@ def words_of(
 
     phase = Phase(
         model, plan, precision, transformer(model, work.at), line(model, work.at),
-        {word: _blocks(model, work.at, plan, precision, work.attending, word) for word in offered(plan)},
+        {word: lay(word) for word in offered(plan)},
         lambda word, everywhere: held(with_partition(plan, word), everywhere), through,
         lambda word, here: fits(with_partition(plan, word), here),
-        work.runs, np.array([0]), len(work.runs), of_tiles(chip), READERS["closed"],
+        work.runs, np.array([0]), len(work.runs), of_tiles(chip), closed,
     )  # fmt: skip
     best = quickest(phase)
     return best, with_partition(plan, best.counted)
@@ -88,9 +79,3 @@ def forms(model: Model) -> int:
         return [(part.name, of.name) for part in parts for of in part.operators]
 
     return 1 if names("prefill") == names("decode") else 2
-
-
-def _blocks(
-    model: Model, at: Step, plan: PoolPlan, precision: Precision, attending: tuple[Step, ...], word: str
-) -> tuple[Block, ...]:
-    return blocks(model, at, with_partition(plan, word), precision, attending, apart=True)
