@@ -80,7 +80,7 @@ def parts(chips: Sequence[Chip]) -> dict[int, tuple[Chip, Chip, slice]]:
     alike: dict[Any, list[list[tuple[Chip, dict[str, Any]]]]] = {}
     for chip in chips:
         wide = _columns(chip)
-        some = alike.setdefault((*wide, *(type(getattr(chip, name)) for name in _names(Chip))), []) if wide else []
+        some = alike.setdefault(tuple(wide), []) if wide else []
         several = next((several for several in some if _same_numbers(several[0][0], chip)), None)
         if several is None:
             some.append([(chip, wide)])
@@ -100,7 +100,7 @@ def parts(chips: Sequence[Chip]) -> dict[int, tuple[Chip, Chip, slice]]:
 def _columns(part: Any) -> dict[str, Any]:
     """Columns of a part of a chip, by address in it: what has one is no key."""
     found = {}
-    for name in _names(type(part)):
+    for name in _names(type(part)):  # type: ignore[arg-type]
         value = getattr(part, name)
         if isinstance(value, np.ndarray):
             found[name] = value
@@ -111,7 +111,7 @@ def _columns(part: Any) -> dict[str, Any]:
 
 def _same_numbers(one: Any, other: Any) -> bool:
     """Whether two parts of chips that have the same columns differ in these alone."""
-    for name in _names(type(other)):
+    for name in _names(type(other)):  # type: ignore[arg-type]
         mine, its = getattr(one, name), getattr(other, name)
         if mine is its or isinstance(its, np.ndarray):
             continue
