@@ -25,7 +25,7 @@ SPLITS = ("pp", "ep", "dp")
 DEVICES = "mapping.both.tp says over how many a model is divided (in boxes pp, ep and dp too); dse capacity takes devices=N"
 """Where people say how many devices there are."""
 
-NAMED = 4
+MOST_NAMED = 4
 """Addresses at most that a refusal names for one that is too short."""
 
 
@@ -125,7 +125,7 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
 
 def _ending(end: str, config: dict[str, Any], typed: str) -> list[str]:
     """A few addresses of a configuration that end so, but for the one that was typed."""
-    return [known for known in _addresses(config) if known.endswith(f".{end}") and known != typed][:NAMED]
+    return [known for known in _addresses(config) if known.endswith(f".{end}") and known != typed][:MOST_NAMED]
 
 
 def _addresses(node: Any, above: str = "") -> list[str]:

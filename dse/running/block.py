@@ -139,8 +139,8 @@ def seen(study: Study, span: Span, stored: Stored, evaluated: int) -> Made:
     table, said = stored.table, stored.table.schema.metadata or {}
     feasible, rows = _best(study, table)
     best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
-    of = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
-    return Made(span.number, stored.file, *of, table.num_rows, evaluated, LEFT in said, best)
+    looked, feasible = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
+    return Made(span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best)
 
 
 def merged(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
