@@ -29,11 +29,11 @@ from dse.evaluators.account.services.fleet import (
     cores_of,
     decode_cores,
     fleet_of,
+    forms,
     iteration,
     least,
     paces,
 )
-from dse.evaluators.account.services.words import forms
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.layouts.residency import cached_here
