@@ -140,6 +140,18 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=closed@4",
         "chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4",
+        "chip=a100 stack=sglang_he2025 mapping.both.tp=16",
+        "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 mapping.both.placement=mesh mapping.both.partition=auto "
+        "workload.batch=[1,16] workload.sequence=[512]",
+        "chip=npu64 model=mixtral_8x7b workload.sequence=[256] mapping.both.placement=mesh mapping.both.partition=summa",
+        "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.sequence=[256] mapping.both.placement=mesh "
+        "mapping.both.partition=meshgemm fidelity=events",
+        "chip=tile_gh200 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
+        "workload.output=4 +part@chip.l2=l2_256mb fidelity=events",
+        "chip=tile_gh200 $SMALL mapping=flat_prefetch model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] "
+        "workload.prompt=64 workload.output=4 fidelity=events",
+        "chip=wse2_hbm model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 "
+        "fidelity=events",
     ),
     "die_product": (
         "chip=npu_dse workload=gemm mapping=tensor_parallel workload.shapes=[300x512x700,1x512x300]",
