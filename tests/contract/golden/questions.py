@@ -141,8 +141,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4",
         "chip=a100 stack=sglang_he2025 mapping.both.tp=16",
-        "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 mapping.both.placement=mesh mapping.both.partition=auto "
-        "workload.batch=[1,16] workload.sequence=[512]",
+        "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 mapping.both.placement=mesh "
+        "mapping.both.partition=auto workload.batch=[1,16] workload.sequence=[512]",
         "chip=npu64 model=mixtral_8x7b workload.sequence=[256] mapping.both.placement=mesh mapping.both.partition=summa",
         "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.sequence=[256] mapping.both.placement=mesh "
         "mapping.both.partition=meshgemm fidelity=events",
