@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
 from dse.answers.deployments import Candidate, of_most, of_prompts
-from dse.answers.race import Tried, _known, raced
+from dse.answers.race import NEAR, Tried, _known, raced
 from dse.answers.race import play as play_one
 from dse.commands.capacities import leave, record
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
-from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, bounds_of, largest, spent
+from dse.evaluators.serving.capacity import BEYOND, Bounds, Capacity, bounds_of, largest, spent
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
 from dse.evaluators.serving.measures import saturated
