@@ -348,12 +348,14 @@ def gapped(price, of, load, prompts, rate, share, found):
     some = 1 - math.exp(-max(own, of.stages * own))
     if some <= 1 - share:
         return step
-    count, chance = 1, math.exp(-own) * (1 + own)
-    term = math.exp(-own) * own
-    while chance < share and count < chunks_at_once(of, found.decodes):
-        count += 1
-        term *= own / count
-        chance += term
+    count, chance, term = 1.0, math.exp(-own) * (1 + own), math.exp(-own) * own
+    if own > MANY:  # as of a normal variable
+        count = min(own + NINETY_NINE * math.sqrt(own), chunks_at_once(of, found.decodes))
+    else:
+        while chance < share and count < chunks_at_once(of, found.decodes):
+            count += 1
+            term *= own / count
+            chance += term
     kind, below = 0, load.weights[0]
     while below < 1 - (1 - share) / some and kind < len(load.prompts) - 1:
         kind += 1
