@@ -97,7 +97,7 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
     if address == "devices":
         return f"config: no field 'devices'; {DEVICES}"
     elsewhere = len(path) == 1 and path[0] in config and not get_close_matches(last, config[path[0]], cutoff=0.75)
-    ends = (address, last) if elsewhere else (address,)
+    ends = () if tuple(path) in NAMED else (address, last) if elsewhere else (address,)
     if longer := next(filter(None, (_ending(end, config, address) for end in ends)), None):
         return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
     at: Any = config

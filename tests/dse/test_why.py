@@ -308,7 +308,7 @@ def test_flags_of_hydra_s_do_what_they_do_elsewhere(typed: Typed) -> None:
     [
         (["a", "b"], "takes the name of one study"),
         (["--design", "3"], "is a design of a study"),
-        (["chip=npu_dse", "+objectives.nope=min"], "no option 'nope'"),
+        (["chip=npu_dse", "+objectives.nope=min"], "no metric 'nope'"),
         (["nosuch"], "nosuch"),
     ],
 )

@@ -42,7 +42,8 @@ a_short = st.builds(
 )
 sizes, peers = st.floats(1.0, 1e9), st.sampled_from([1.0, 2.0, 4.0, 8.0])
 PATTERNS = ("allreduce", "allgather", "reduce_scatter")
-STACK = ("chip=h100", "stack=trtllm_h100", "mapping.both.allreduce=library")
+KERNELS = ("chip=h100", "stack=trtllm_h100")
+STACK = (*KERNELS, "mapping.both.allreduce=library")
 COLLECTIVE = ("workload=collective", "workload.along=rectangle", "workload.root=0", "workload.pattern=allreduce")
 SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
 
@@ -91,15 +92,15 @@ def test_a_breakdown_of_a_whole_stack_adds_up(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        SMALL,
-        ("model=deepseek_v2_lite", "workload.batch=[3]", "workload.prompt=70", "workload.output=3"),
-        ("workload=attention", "workload.causal=true", "workload.heads=16"),
-        (*COLLECTIVE, "workload.bytes=[1MB,3kB]"),
+        (*STACK, *SMALL),
+        (*STACK, "model=deepseek_v2_lite", "workload.batch=[3]", "workload.prompt=70", "workload.output=3"),
+        (*KERNELS, "workload=attention", "workload.causal=true", "workload.heads=16"),
+        (*STACK, *COLLECTIVE, "workload.bytes=[1MB,3kB]"),
     ],
     ids=str,
 )
 def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -> None:
-    of = asked(*STACK, *words)
+    of = asked(*words)
     random = np.random.default_rng(7)
     drawn = [
         replaced(
@@ -125,8 +126,8 @@ def test_attention_by_itself_is_attention_in_a_model() -> None:
     of = asked(*STACK, *model)
     rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.operator == "attention"]
     shape = ("workload=attention", "workload.batch=3", "workload.heads=32", "workload.kv_heads=8", "mapping.both.tp=2")
-    prompts = metrics(*STACK, *shape, "workload.causal=true", "workload.keys=[700]")["latency"]
-    steps = metrics(*STACK, *shape, "workload.queries=1", "workload.keys=[701]")["latency"]
+    prompts = metrics(*KERNELS, *shape, "workload.causal=true", "workload.keys=[700]")["latency"]
+    steps = metrics(*KERNELS, *shape, "workload.queries=1", "workload.keys=[701]")["latency"]
     for phase, expected in (("prefill", prompts), ("decode", steps)):
         assert sum(row.seconds for row in rows if row.phase == phase) == pytest.approx(32 * expected, rel=1e-9)
 

@@ -102,7 +102,7 @@ MACHINES = {
     "waferllm_tables": 2,
     "npusim_fig10": 2,
     "deepseek_wafer": 3,
-    "silicon": 15,
+    "silicon": 16,
     "gpu_measured": 4,
     "gpu_deployments": 3,
 }
