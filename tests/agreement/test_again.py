@@ -35,7 +35,7 @@ def rounds(program: Program) -> int:
     return sum(part.times * len(part.body) if isinstance(part, Loop) else 1 for parts in program.strands for part in parts)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_times_are_those_of_all_waves(data: Any) -> None:
     name, latent = data.draw(st.sampled_from(sorted(ATTENTION))), data.draw(st.booleans())
