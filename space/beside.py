@@ -1,7 +1,8 @@
 """Leaves that nothing reads beside some words or numbers: of a design, and of knobs, whose values then make no other design.
 
-A leaf declares these by the leaf that has them (`unread` in `dse.space.fields`): one beside it, as ``gemv``, or anywhere
-in a mapping, as ``mapping.serving.policy``. Where several leaves are named, each by itself may have the leaf read.
+A leaf declares these by the leaf that has them (`unread` in `dse.space.fields`): one beside it, as ``gemv``, one beside its
+part, as ``..partition``, or anywhere in a mapping, as ``mapping.serving.policy``. Where several leaves are named, each by
+itself may have the leaf read.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +18,11 @@ def choosers(value: Any, address: str) -> dict[str, tuple[str | int, ...]]:
     """
     declared: Mapping[str, tuple[str | int, ...]] = spec_at(value, address).metadata.get("unread", {})
     part = address.rpartition(".")[0]
-    found = {(name if name.startswith("mapping.") else f"{part}.{name}"): words for name, words in declared.items()}
+    whole = part.rpartition(".")[0]
+    found = {
+        name if name.startswith("mapping.") else f"{whole}{name[1:]}" if name.startswith("..") else f"{part}.{name}": words
+        for name, words in declared.items()
+    }
     return {chooser: words for chooser, words in found.items() if _there(value, chooser)}
 
 

@@ -384,6 +384,7 @@ class SumsPlan:
     algorithm: str = word(
         "how partial sums are added up: ring, ktree, two_level, or turns, a ring beside the product; auto for the quickest",
         (*TILE_SUMS, AUTO),
+        unread={"..partition": tuple(word for word in DIVISIONS if word != "k")},
     )
     ktree_k: Any = whole("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level", "turns")})
 

@@ -22,6 +22,7 @@ from dse.evaluators.evaluation import infeasible, on_part, power_over_time
 from dse.evaluators.passes.part import PART
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
+from dse.space.beside import unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, leaves, spec_at
@@ -265,11 +266,11 @@ def _titled(cases: tuple[Answered, ...]) -> str:
 
 
 def _plans(design: Design) -> list[tuple[str, str]]:
-    """The fields of the mapping by what they are of: phases that are alike together, number formats by themselves."""
+    """The fields of the mapping that something reads, by what they are of: phases that are alike together, formats apart."""
     fields: dict[str, list[str]] = {}
     for address, value, spec in leaves(design):
         head, _, rest = address.removeprefix("mapping.").partition(".")
-        if not address.startswith("mapping."):
+        if not address.startswith("mapping.") or unread(design, address):
             continue
         text = value if isinstance(value, str) else show(float(value), spec.metadata["unit"] or "1")
         group = ("formats" if head == "precision" else head) if rest else "kernels"

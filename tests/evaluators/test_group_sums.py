@@ -195,7 +195,10 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        (("mapping.both.partition=mn",), "mapping.both.sums: partition mn has no sums of a whole group"),
+        (
+            ("mapping.both.partition=mn",),
+            r"mapping\.both\.sums\.algorithm: nothing reads it beside mapping\.prefill\.partition=mn",
+        ),
         (("mapping.both.experts=whole", "model=qwen3_30b_a3b"), "mapping.both.sums.algorithm: outputs of experts"),
         (("mapping.both.sums.ktree_k=null",), "mapping.both.sums.ktree_k: missing"),
         (("mapping.both.sums.algorithm=two_level",), "mapping.prefill.sums.ktree_k: nothing reads it beside two_level"),
@@ -209,6 +212,12 @@ def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, 
 
     with pytest.raises(DesignError, match=why):
         answered()
+
+
+def test_a_tree_that_the_mapping_s_file_says_is_refused_where_there_are_no_sums() -> None:
+    question = asked("chip=npu64", "model=qwen3_1b7", "mapping=npu_ktree", "mapping.both.partition=mn")
+    with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums of a whole group"):
+        evaluate(stacked([question.base]), question.workload)
 
 
 def test_a_space_may_have_the_phases_of_a_tree_beside_other_sums() -> None:
