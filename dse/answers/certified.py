@@ -20,10 +20,11 @@ from dse.evaluators.evaluation import binding
 from dse.evaluators.kernels.attention.strategy import SLICES as BLOCKS
 from dse.evaluators.kernels.gemm import RIVALS as PRODUCTS
 from dse.evaluators.kernels.gemv import RIVALS as SUMS
+from dse.evaluators.layouts.partitioned import offered
 from dse.evaluators.readers.closed_summa import DEPTHS, SLICES
 from dse.space.design import Design, Designs
 from dse.space.errors import DesignError
-from dse.space.fields import leaves, replaced
+from dse.space.fields import at, leaves, replaced
 from dse.space.mapping import ALONE, AUTO, DIVISIONS, GROUP_SUMS
 from dse.space.units import show
 from dse.space.workload import Asked, Load, Workload
@@ -36,7 +37,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "sums": GROUP_SUMS,
     "partition": DIVISIONS,
 }
-"""What stands for `auto`, by the last word of an address."""
+"""What stands for `auto`, by the last word of an address; of partitions, those that a group has."""
 
 TOGETHER = 4_096
 """Designs that are evaluated at once."""
@@ -106,8 +107,8 @@ def certificate(design: Design, workload: Workload, seconds: float) -> Certifica
         if binding(one, Workload("", (case,))) is not None:
             continue
         looked += 1
-        for name, there in _by_operator(explain(one, case, decode_at=workload.decode_at).rows).items():
-            rows[name] = min(rows.get(name, np.inf), there)
+        there = _by_operator(explain(one, case, decode_at=workload.decode_at).rows)
+        rows = {name: min(taken, there[name]) for name, taken in rows.items() if name in there}  # what another spares is none
     bound = float(sum(_elapsed(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own)))
     return Certificate(left, seconds, bound, looked, not sizes)
 
@@ -116,9 +117,9 @@ def _words(design: Design) -> dict[str, tuple[str, ...]]:
     """Words that are left open, and what may stand for each."""
     found = {}
     for address, value, _ in leaves(design):
-        kind = address.removesuffix(".algorithm").rpartition(".")[2]
+        whole, _, kind = address.removesuffix(".algorithm").rpartition(".")
         if value == AUTO and address.startswith("mapping.") and kind in WORDS:
-            found[address] = WORDS[kind]
+            found[address] = offered(at(design, whole)) if kind == "partition" else WORDS[kind]
     return found
 
 

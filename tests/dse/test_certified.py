@@ -7,6 +7,7 @@ import pytest
 
 from dse.answers.certified import certificate
 from dse.evaluators import evaluate, explain
+from dse.evaluators.layouts.partitioned import offered
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.workload import Workload
@@ -97,3 +98,20 @@ def test_the_gap_is_of_what_the_design_takes_at_its_fidelity() -> None:
 def test_there_is_nothing_to_certify_where_nothing_is_left_open_or_can_be(overrides: tuple[str, ...]) -> None:
     question = asked(*overrides)
     assert certificate(question.base, question.workload, 1.0) is None
+
+
+@pytest.mark.parametrize("placement", ["ring", "mesh"])
+@pytest.mark.parametrize("batch", [1, 16])
+def test_partitions_that_a_group_has_are_above_the_bound(placement: str, batch: int) -> None:
+    """A product of a mesh is no choice of a ring; what a choice has to send and another spares is in no bound."""
+    model = ("model=qwen3_1b7", f"workload.batch=[{batch}]", "workload.prompt=300", "workload.output=20")
+    words = ("chip=npu64", *model, "mapping.both.tp=16", "mapping.both.pp=4", f"mapping.both.placement={placement}")
+    question = asked(*words, "mapping.both.partition=auto")
+    own = seconds(question.base, question.workload)
+    certified = certificate(question.base, question.workload, own)
+    assert certified is not None
+    assert certified.bound <= own * (1 + 1e-12)
+    for word in offered(question.base.mapping.prefill):
+        one = asked(*words, f"mapping.both.partition={word}")
+        if evaluate(stacked([one.base]), one.workload).feasible[0]:
+            assert certified.bound <= seconds(one.base, one.workload) * (1 + 1e-12), word
