@@ -278,7 +278,7 @@ def deepest(mean, lanes, most):
     while number < most:
         below += term
         more = 1 - min(below, 1.0) ** lanes
-        if more < NONE:
+        if not more >= NONE:  # not a number ends it too
             break
         found += more
         number += 1
