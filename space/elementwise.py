@@ -124,7 +124,7 @@ def of_each(work: Callable[..., Any], a: Any, *given: Any) -> Any:
         a: numbers, shape () or (designs,).
         given: what else it takes; with arrays among it, values are not looked for.
 
-    >>> of_each(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum(), of_each(np.power, 4.0, 0.5).item()
+    >>> of_each(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum().item(), of_each(np.power, 4.0, 0.5).item()
     (250.0, 2.0)
     """
     if not isinstance(a, np.ndarray) or a.ndim != 1 or len(a) < ALIKE or not hashed(given):

@@ -111,10 +111,18 @@ def test_whatever_buys_time_of_a_kernel_or_a_load_costs_as_much(chip, words):
     dear_or_no_sooner(question_of(f"chip={chip}", *words))
 
 
+def along(chip, address, value):
+    """A choice with what goes with it: a box of more dies keeps an adapter for each, or fewer would pay for it."""
+    if address == "network.nodes.size":
+        nodes = chip.network.nodes
+        return {f"chip.{address}": value, "chip.network.nodes.bandwidth": nodes.bandwidth * value / nodes.size}
+    return {f"chip.{address}": value} if address else {}
+
+
 def dear_or_no_sooner(of):
     """That no choice of the chip buys time for nothing."""
     changes = [(None, None), *changed(of.base.chip)]
-    designs = [replaced(of.base, {f"chip.{address}": value} if address else {}) for address, value in changes]
+    designs = [replaced(of.base, along(of.base.chip, address, value)) for address, value in changes]
     found = evaluate(stacked(designs), of.workload)
     latency = found.columns["latency" if "latency" in found.columns else "tpot"]
     costs = [
