@@ -70,7 +70,6 @@ class Net(NamedTuple):
         route, forward, eject, credit, inject, local: cycles: before a head asks; from a turn of the switch to the next router,
             or to the core; from there until the credit counts; from the core to its router; until a core's credit counts.
         speculative: whether heads ask for the switch together with the channel.
-        stored: whether a flit's credit goes back to another router as it comes, since memory takes what comes, or as it leaves.
         ways: ports that lead to routers north west of one, north, and so on row after row to south east, 4 bits each.
         shift, within: bits of a channel's number that are its place in its port; a mask of them.
         channels, at_once, at_most, slots: input channels; flits that may come to routers in a cycle, and to cores; a mask of
@@ -103,7 +102,6 @@ class Net(NamedTuple):
     inject: int
     local: int
     speculative: int
-    stored: int
     ways: int
     shift: int
     within: int
@@ -162,8 +160,6 @@ def network(
     row_first: bool = False,
     memory: bool = False,
     roomy: bool = False,
-    stored: int = 0,
-    closed: bool = False,
     width: Array | None = None,
     packets: int = 0,
     trees: int = 0,
@@ -176,8 +172,6 @@ def network(
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
-        stored: flits of an input channel that memory takes from another router; 0 where it holds as many as credits say.
-        closed: whether the ends of each row, and of each column, of more than one are joined; `Net.table` then has to say ways.
         width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
@@ -187,14 +181,14 @@ def network(
     channels, own = n * ports << shift, n * (ports - CORE) << shift
     eject = forward if eject is None else eject
     router, channel = _places(rows, cols), np.zeros(channels, CHANNEL)
-    port = _ports(router, (rows, cols), ports, shift, closed, 1 if width is None else width)
+    port = _ports(router, (rows, cols), ports, shift, 1 if width is None else width)
     port["unused"] = port["room"] = (1 << vcs) - 1
     chain = np.zeros(channels if sums else 0, CHAIN)
     chain["member"], chain["chief"] = -1, np.arange(len(chain))
     # flits that are on a way to and from cores, and credits
     on_way = (eject + credit, inject + local) if roomy else (0, 0)
     slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
-    at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), max(depth, stored) + on_way[1], -(-n * ports // 64)
+    at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), depth + on_way[1], -(-n * ports // 64)
     ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
     slot = np.zeros(slots, SLOT)
     for name, most in zip(SLOT.names or (), (at_once, at_most, at_once, channels), strict=True):
@@ -206,7 +200,7 @@ def network(
     return Net(
         routers=n, ports=ports, vcs=vcs, depth=ring,
         route=route, forward=forward, eject=eject, credit=credit, inject=inject, local=local,
-        speculative=int(speculative), stored=int(stored > 0), ways=sum(way << 4 * k for k, way in enumerate(ways)),
+        speculative=int(speculative), ways=sum(way << 4 * k for k, way in enumerate(ways)),
         shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1,
         router_of=np.repeat(np.arange(n, dtype=np.uint32), ports), number=np.tile(np.arange(ports, dtype=np.uint8), n),
         buffer=zeros(channels * ring), channel=channel, chain=chain,
@@ -230,15 +224,13 @@ def _places(rows: int, cols: int) -> Array:
     return router
 
 
-def _ports(router: Array, sides: tuple[int, int], ports: int, shift: int, closed: bool, width: Array | int) -> Array:
+def _ports(router: Array, sides: tuple[int, int], ports: int, shift: int, width: Array | int) -> Array:
     """What each port leads to, and is fed by, shape (routers, ports); a flit takes each for its width of cycles."""
     count, (rows, cols) = len(router), sides
     port = np.zeros((count, ports), PORT)
     port["width"] = width
     for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
         row, col = router["row"] + down, router["col"] + across
-        if closed and (rows, cols)[way < 2] > 1:
-            row, col = row % rows, col % cols
         here = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))
         there = row[here] * cols + col[here]
         port["onward"][here, way] = there * ports + (way ^ 1) << shift

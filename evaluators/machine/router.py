@@ -174,8 +174,6 @@ def _arrive(net, channel, flit, now):
     else:
         channel_at(net, channel).flit = flit
     channel_at(net, channel).count = count + 1
-    if net.stored and number_of(net, channel >> net.shift) < CORE:
-        give_back(net, channel, now)
     if channel_at(net, channel).busy == 0:
         channel_at(net, channel).busy = 1
         later(net, channel, now + net.route)
@@ -198,8 +196,7 @@ def _leave(net, channel, flit, now):
         front = 0 if front == net.depth else front
         channel_at(net, channel).front = front
         channel_at(net, channel).flit = net.buffer[index(channel * net.depth + front)]
-    if not net.stored or number_of(net, channel >> net.shift) >= CORE:
-        give_back(net, channel, now)
+    give_back(net, channel, now)
     if flit & TAIL:
         channel_at(net, channel).mask = 0
         if count:

@@ -199,22 +199,22 @@ def messages(
     """
     moves = (source != target) & (nbytes > 0)
     done = np.zeros(len(source))
-    net = _net(level, source[moves], target[moves])
-    links = np.bincount(net.over, np.repeat(nbytes[moves], np.diff(net.first)), len(net.byte))
+    ways = net(level, source[moves], target[moves])
+    links = np.bincount(ways.over, np.repeat(nbytes[moves], np.diff(ways.first)), len(ways.byte))
     if not moves.any():
         return Played(0.0, done, links)
     if level.credits > 0:
         chunk = min(chunk, level.credits / WINDOW)
     onward = np.full(int(moves.sum()), -1) if then is None else then
-    sent = _messages(net, nbytes[moves], onward, chunk)
-    left = flow(_floor(level, net, sent, held), sent, interleave)
+    sent = _messages(ways, nbytes[moves], onward, chunk)
+    left = flow(_floor(level, ways, sent, held), sent, interleave)
     if left:
         raise DesignError(f"fidelity: {left} chunks between dies wait for one another; give chip.d2d.credits more")
     done[moves] = sent.done
     return Played(float(sent.done.max()) + barrier, done, links)
 
 
-class _Net(NamedTuple):
+class Net(NamedTuple):
     """Ways of messages over links of one network or two, dies with a port to each.
 
     Attributes:
@@ -236,14 +236,15 @@ class _Net(NamedTuple):
     ported: Array
 
 
-def _net(level: Level, source: Array, target: Array) -> _Net:
+def net(level: Level, source: Array, target: Array) -> Net:
+    """Links of a network, and those between boxes after them, and the ways of messages."""
     inner = routes(level.rows, level.cols, level.topology, level.box)
     wide, links = level.ports if level.topology == "switch" else 1.0, len(inner.ends)
     line, closes = _lines(level, inner)
     room = level.credits * wide if level.credits > 0 else np.inf
     ported = 1 / min(level.bandwidth * level.ports, level.inject)
     byte, latency, rooms = (np.full(links, float(of)) for of in (1 / (level.bandwidth * wide), level.latency, room))
-    found = _Net(source, target, np.zeros(1), np.zeros(0), byte, latency, rooms, line, closes, np.full(level.dies, ported))
+    found = Net(source, target, np.zeros(1), np.zeros(0), byte, latency, rooms, line, closes, np.full(level.dies, ported))
     if level.outer is None:
         over, far = crossings(inner, source * level.dies + target)
         return found._replace(first=np.concatenate([[0], np.cumsum(far)]), over=over)
@@ -255,7 +256,7 @@ def _net(level: Level, source: Array, target: Array) -> _Net:
     over, away = np.zeros(int(far.sum()), np.int64), np.repeat(beyond, far)
     over[~away], over[away] = crossings(inner, pair[~beyond])[0], links + crossings(outer, pair[beyond])[0]
     more = len(outer.ends)
-    return _Net(
+    return Net(
         source + level.dies * beyond,
         target + level.dies * beyond,
         np.concatenate([[0], np.cumsum(far)]),
@@ -269,7 +270,7 @@ def _net(level: Level, source: Array, target: Array) -> _Net:
     )
 
 
-def _messages(net: _Net, nbytes: Array, then: Array, chunk: float) -> Messages:
+def _messages(net: Net, nbytes: Array, then: Array, chunk: float) -> Messages:
     count = len(nbytes)
     chunks = np.maximum(np.ceil(nbytes / chunk * (1 - 1e-12)), PIECES).astype(np.int64)
     waits = np.zeros(count, np.uint8)
@@ -296,7 +297,7 @@ def _messages(net: _Net, nbytes: Array, then: Array, chunk: float) -> Messages:
     )
 
 
-def _floor(level: Level, net: _Net, sent: Messages, held: bool) -> Floor:
+def _floor(level: Level, net: Net, sent: Messages, held: bool) -> Floor:
     links, ports = len(net.byte), len(net.ported)
     back = int(sent.chunks @ np.diff(net.first)) if level.credits > 0 else 0
     most = int(sent.chunks.sum()) + back + links + len(sent.chunks) + 2 * ports

@@ -134,27 +134,33 @@ def test_what_goes_by_boxes_takes_as_long_as_its_messages_played(back: bool) -> 
     assert np.quantile(errors, 0.95) < 0.15
 
 
-@pytest.mark.parametrize("topology", cycles_dies.LINES)
 @pytest.mark.parametrize("exchange", ["all_to_all", "uneven", "allreduce"])
-def test_messages_on_sixteen_dies_take_as_long_flit_by_flit(exchange: str, topology: str) -> None:
-    """Of 60 of each by another seed all are within 10 %: a die's packets wait for one another in its channels."""
-    rng, errors = np.random.default_rng(4), []
-    for _ in range(12):
-        rows, cols = ((4, 4), (2, 8), (1, 16), (8, 2))[rng.integers(4)]
-        groups, nbytes = int(rng.choice([1, 2, 4])), 10 ** rng.uniform(4, 7)
-        links = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
-        on = Level(rows, cols, topology, int(ports_needed(rows, cols, topology)), *links)
-        at, shares = placed("snake", rows, cols, groups, 16 // groups), rng.dirichlet(np.full(16 // groups, 3.0))
-        uneven = shares if exchange == "uneven" else None
+def test_messages_of_dies_take_as_long_flit_by_flit(exchange: str) -> None:
+    """Of any topology and size, with few credits and with many: of 300 by other seeds 95 % are within 4 %, all within 20."""
+    errors = []
+    for on, at, nbytes, shares in systems(40, 4):
         found = []
         for play in (events.messages, cycles_dies.messages):
             if exchange == "allreduce":
                 found.append(events.collective(exchange, on, at, nbytes, Sums(), play=play).seconds)
             else:
+                uneven = shares if exchange == "uneven" else None
                 found.append(events.all_to_all(on, at, nbytes, uneven, play=play).seconds)
         errors.append(abs(found[0] / found[1] - 1))
-    assert np.median(errors) < 0.03
-    assert np.max(errors) < 0.15
+    assert np.median(errors) < 0.02
+    assert np.quantile(errors, 0.9) < 0.06
+    assert np.max(errors) < 0.3
+
+
+def test_messages_between_boxes_take_as_long_flit_by_flit() -> None:
+    errors = []
+    for on, at, nbytes, shares in boxed(40, 7):
+        times = [events.all_to_all(on, at, nbytes, shares, play=play) for play in (events.messages, cycles_dies.messages)]
+        assert times[0].links == pytest.approx(times[1].links)
+        errors.append(abs(times[0].seconds / times[1].seconds - 1))
+    assert np.median(errors) < 0.02
+    assert np.quantile(errors, 0.9) < 0.06
+    assert np.max(errors) < 0.2
 
 
 @pytest.mark.parametrize("trips", [0.5, 2.0, 4.0])
