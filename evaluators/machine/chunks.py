@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import loop, part, piece
+from dse.evaluators.machine.heap import pop, push
 from dse.space.elementwise import Array
 
 INJECT, ARRIVE, FREE, CREDIT, DONE = range(5)
@@ -98,36 +99,6 @@ class Messages(NamedTuple):
 
 
 @piece
-def _push(floor, time, what):
-    k = floor.counts[0]
-    floor.counts[0] = k + 1
-    while k > 0:
-        above = (k - 1) >> 1
-        if floor.when[above] <= time:
-            break
-        floor.when[k], floor.what[k] = floor.when[above], floor.what[above]
-        k = above
-    floor.when[k], floor.what[k] = time, what
-
-
-@piece
-def _pop(floor):
-    """Takes the first event, which the caller has looked at, out of the heap."""
-    last = floor.counts[0] - 1
-    floor.counts[0] = last
-    time, what = floor.when[last], floor.what[last]
-    k, below = 0, 1
-    while below < last:
-        if below + 1 < last and floor.when[below + 1] < floor.when[below]:
-            below += 1
-        if floor.when[below] >= time:
-            break
-        floor.when[k], floor.what[k] = floor.when[below], floor.what[below]
-        k, below = below, 2 * below + 1
-    floor.when[k], floor.what[k] = time, what
-
-
-@piece
 def _enqueue(floor, sent, message):
     """A message joins its die's queue."""
     die = sent.source[message]
@@ -144,7 +115,7 @@ def _awake(floor, die, now):
     """A port that stood still begins."""
     if floor.port[die, 0] < 0:
         floor.port[die, 0] = now
-        _push(floor, now, np.int64(die) << 3 | INJECT)
+        push(floor, now, np.int64(die) << 3 | INJECT)
 
 
 @piece
@@ -159,8 +130,8 @@ def _inject(floor, sent, die, now, interleave):
     size = sent.size[message]
     ends = now + size * floor.ported[die]
     sent.message[chunk], sent.at[chunk] = message, floor.first[sent.pair[message]]
-    _push(floor, max(now, ends - size * floor.byte[floor.over[sent.at[chunk]]]), chunk << 3 | ARRIVE)
-    _push(floor, ends, die << 3 | INJECT)
+    push(floor, max(now, ends - size * floor.byte[floor.over[sent.at[chunk]]]), chunk << 3 | ARRIVE)
+    push(floor, ends, die << 3 | INJECT)
     last = sent.sent[message] == sent.chunks[message]
     if last or interleave:
         floor.sending[die, 0] = sent.behind[message]
@@ -192,7 +163,7 @@ def _give_back(floor, sent, chunk, when):
     at = np.int64(sent.at[chunk] - 1)
     if floor.room[floor.over[at], 0] < np.inf:
         message = np.int64(sent.message[chunk])
-        _push(floor, when, at << 30 | message << 4 | np.int64(sent.vc[chunk]) << 3 | CREDIT)
+        push(floor, when, at << 30 | message << 4 | np.int64(sent.vc[chunk]) << 3 | CREDIT)
 
 
 @part
@@ -218,12 +189,12 @@ def _go_on(floor, sent, link, now):
             sent.at[chunk] += 1
             if not floor.held:  # bytes come back as they went, one after the other: from the first one's round trip on
                 _give_back(floor, sent, chunk, now + 2 * floor.latency[link])
-            _push(floor, now + floor.latency[link], np.int64(chunk) << 3 | ARRIVE)
+            push(floor, now + floor.latency[link], np.int64(chunk) << 3 | ARRIVE)
             break
     waiting = floor.queue[link, 0, 0] >= 0 or floor.queue[link, 1, 0] >= 0 or floor.queue[link, 2, 0] >= 0
     if waiting and floor.free[link] > now and not floor.pending[link]:
         floor.pending[link] = 1
-        _push(floor, floor.free[link], np.int64(link) << 3 | FREE)
+        push(floor, floor.free[link], np.int64(link) << 3 | FREE)
 
 
 @piece
@@ -240,7 +211,7 @@ def _receive(floor, sent, chunk, now):
     if sent.left[message] == 0:
         sent.done[message] = ends
         if sent.then[message] >= 0:
-            _push(floor, ends, message << 3 | DONE)
+            push(floor, ends, message << 3 | DONE)
 
 
 @loop
@@ -252,7 +223,7 @@ def flow(floor, sent, interleave):
             _awake(floor, sent.source[message], 0.0)
     while floor.counts[0]:
         now, what = floor.when[0], floor.what[0]
-        _pop(floor)
+        pop(floor)
         kind, place = what & 7, what >> 3
         if kind == ARRIVE:
             if sent.at[place] == floor.first[sent.pair[sent.message[place]] + 1]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import loop, part, piece
+from dse.evaluators.machine.heap import pop, push
 from dse.space.elementwise import Array
 
 VCS = 16
@@ -111,41 +112,11 @@ class Flits(NamedTuple):
 
 
 @piece
-def _push(links, time, what):
-    k = links.counts[0]
-    links.counts[0] = k + 1
-    while k > 0:
-        above = (k - 1) >> 1
-        if links.when[above] <= time:
-            break
-        links.when[k], links.what[k] = links.when[above], links.what[above]
-        k = above
-    links.when[k], links.what[k] = time, what
-
-
-@piece
-def _pop(links):
-    """Takes the first event, which the caller has looked at, out of the heap."""
-    last = links.counts[0] - 1
-    links.counts[0] = last
-    time, what = links.when[last], links.what[last]
-    k, below = 0, 1
-    while below < last:
-        if below + 1 < last and links.when[below + 1] < links.when[below]:
-            below += 1
-        if links.when[below] >= time:
-            break
-        links.when[k], links.what[k] = links.when[below], links.what[below]
-        k, below = below, 2 * below + 1
-    links.when[k], links.what[k] = time, what
-
-
-@piece
 def _give_back(links, channel, now):
     """The credit of a flit comes back over its link, where they are counted."""
     link = channel // VCS
     if links.credits[channel] < ENDLESS // 2:
-        _push(links, now + links.hop[link], channel << 2 | CREDIT)
+        push(links, now + links.hop[link], channel << 2 | CREDIT)
 
 
 @piece
@@ -238,7 +209,7 @@ def _go(links, flits, link, now):
     if links.free[link] > now:
         if not links.pending[link]:
             links.pending[link] = 1
-            _push(links, links.free[link], link << 2 | FREE)
+            push(links, links.free[link], link << 2 | FREE)
         return
     soon, count = False, links.channels[link, 0] + links.channels[link, 1]
     for k in range(count):
@@ -261,7 +232,7 @@ def _go(links, flits, link, now):
         links.free[link] = now + links.width[link]
         flits.channel[flit] = channel
         flits.at[flit] += 1
-        _push(links, now + links.hop[link], flit << 2 | COME)
+        push(links, now + links.hop[link], flit << 2 | COME)
         if inside:
             links.used[before // VCS] = now
             if links.held:
@@ -277,11 +248,11 @@ def _go(links, flits, link, now):
                 _ask(links, flits, place, now)
         if not links.pending[link]:
             links.pending[link] = 1
-            _push(links, links.free[link], link << 2 | FREE)
+            push(links, links.free[link], link << 2 | FREE)
         return
     if soon and not links.pending[link]:
         links.pending[link] = 1
-        _push(links, now + 1, link << 2 | FREE)
+        push(links, now + 1, link << 2 | FREE)
 
 
 @loop
@@ -304,7 +275,7 @@ def go(links, flits):
         now = links.when[0]
         while links.counts[0] and links.when[0] == now:
             what = links.what[0]
-            _pop(links)
+            pop(links)
             kind, of = what & 3, what >> 2
             if kind == COME:
                 _come(links, flits, of, now)

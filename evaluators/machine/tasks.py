@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
+from dse.evaluators.machine.heap import HEAP, pop, push
 from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
 from dse.evaluators.machine.router import choose, inject, own, step, towards
 from dse.space.elementwise import Array
@@ -121,9 +122,9 @@ class Floor(NamedTuple):
     counts: Array
 
 
-HEAP, STACK, SENDING, DONE, STILL, OWED, ASKING, GIVEN = range(8)
-"""Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; flits that
-are to arrive of all packets that have been sent; packets that look for channels; moments at which circuits were given."""
+STACK, SENDING, DONE, STILL, OWED, ASKING, GIVEN = range(HEAP + 1, HEAP + 8)
+"""Places of `Floor.counts` after that of events: of the stack, of places that send; tasks done; cycles in which nothing moved;
+flits that are to arrive of all packets that have been sent; packets that look for channels; moments at which circuits were given."""
 
 LOOK, TAKE, GIVE = range(3)
 """What is done with the channels of a circuit."""
@@ -138,37 +139,6 @@ PATIENCE = 4096
 """Cycles in which flits are there and none moves, and nothing else is going to happen, until it is called a deadlock."""
 
 
-@piece
-def _push(floor, time, what):
-    k = floor.counts[HEAP]
-    floor.counts[HEAP] += 1
-    while k > 0:
-        up = (k - 1) >> 1
-        if floor.when[up] <= time:
-            break
-        floor.when[k], floor.what[k] = floor.when[up], floor.what[up]
-        k = up
-    floor.when[k], floor.what[k] = time, what
-
-
-@piece
-def _pop(floor):
-    """Takes what happens next off the heap, whose first place it was at."""
-    floor.counts[HEAP] -= 1
-    n = floor.counts[HEAP]
-    time, what = floor.when[n], floor.what[n]
-    k = 0
-    while 2 * k + 1 < n:
-        down = 2 * k + 1
-        if down + 1 < n and floor.when[down + 1] < floor.when[down]:
-            down += 1
-        if time <= floor.when[down]:
-            break
-        floor.when[k], floor.what[k] = floor.when[down], floor.what[down]
-        k = down
-    floor.when[k], floor.what[k] = time, what
-
-
 @part
 def _start(floor, tasks, task, time):
     """An engine begins with a task, or a channel with a block."""
@@ -178,8 +148,8 @@ def _start(floor, tasks, task, time):
         busy *= floor.crowded if time > tasks.ready[task] else floor.byte
         after = max(floor.latency, busy + floor.latency - after)
     floor.free[on] = time + busy
-    _push(floor, time + after, task << 2)
-    _push(floor, time + busy, on << 2 | FREE)
+    push(floor, time + after, task << 2)
+    push(floor, time + busy, on << 2 | FREE)
 
 
 @piece
@@ -250,8 +220,8 @@ def _give(net, floor, packets, time):
         _circuit(net, floor, packets, packet, TAKE)
         trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
         if packets.head[packet] >= 0:
-            _push(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
-        _push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
+            push(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
+        push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
     floor.counts[ASKING] = 0
     floor.counts[GIVEN] += 1
 
@@ -290,7 +260,7 @@ def _ready(net, floor, tasks, packets):
                 floor.counts[SENDING] += 1
         elif kind == NOTE:
             if tasks.after[task] > 0:
-                _push(floor, time + tasks.after[task], task << 2)
+                push(floor, time + tasks.after[task], task << 2)
             else:
                 _finish(floor, tasks, task, time)
         elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
@@ -328,13 +298,13 @@ def _happen(net, floor, tasks, packets, now):
         if floor.counts[HEAP] == 0 or floor.when[0] > now:
             return
         time, what = floor.when[0], floor.what[0]
-        _pop(floor)
+        pop(floor)
         if what < 0:
             packet = -1 - what
             _circuit(net, floor, packets, packet, GIVE)
             for task in (packets.left[packet], packets.tail[packet]):
                 if task >= 0:
-                    _push(floor, time, task << 2 | COME)
+                    push(floor, time, task << 2 | COME)
         elif what & 3 == COME:
             task = what >> 2
             tasks.ready[task] = time
@@ -378,7 +348,7 @@ def _hand_over(net, floor, packets, at, now):
     if not tail:
         return False
     if packets.left[packet] >= 0:
-        _push(floor, now + packets.pace[packet], packets.left[packet] << 2 | COME)
+        push(floor, now + packets.pace[packet], packets.left[packet] << 2 | COME)
     floor.counts[OWED] += packets.owed[packet]
     floor.waiting[at, 0] = packets.line[packet]
     return floor.waiting[at, 0] < 0
@@ -419,9 +389,9 @@ def perform(net, floor, tasks, packets):
             if to < 0:
                 task += floor.place[-1 - to, net.router_of[at >> net.shift]]
             if flit & TAIL:
-                _push(floor, now + packets.pace[packet], task << 2 | COME)
+                push(floor, now + packets.pace[packet], task << 2 | COME)
             if flit & HEAD and packets.head[packet] >= 0:
-                _push(floor, now + 1.0, packets.head[packet] << 2 | COME)
+                push(floor, now + 1.0, packets.head[packet] << 2 | COME)
         floor.counts[STILL] = 0 if net.sums[CROSSED] + net.sums[SENT] > moved or net.sums[HERE] else floor.counts[STILL] + 1
         if floor.counts[STILL] > PATIENCE and not quiet:
             if floor.counts[HEAP] == 0:
