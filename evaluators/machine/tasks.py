@@ -124,7 +124,7 @@ class Floor(NamedTuple):
 
 STACK, SENDING, DONE, STILL, OWED, ASKING, GIVEN = range(HEAP + 1, HEAP + 8)
 """Places of `Floor.counts` after that of events: of the stack, of places that send; tasks done; cycles in which nothing moved;
-flits that are to arrive of all packets that have been sent; packets that look for channels; moments at which circuits were given."""
+flits that are to arrive of all packets sent; packets that look for channels; times when circuits were given."""
 
 LOOK, TAKE, GIVE = range(3)
 """What is done with the channels of a circuit."""
