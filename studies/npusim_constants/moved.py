@@ -1,0 +1,109 @@
+"""What NpuSim's figures become where an assumed constant of npu64 is another one, all else as it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators import evaluate
+from dse.evaluators.account.metrics import metric
+from dse.measured.validate import Asked, asked_of, ends, rows_of, words_of
+from dse.space.design import Design, stacked
+from dse.space.fields import at, replaced, spec_at
+from dse.space.units import parse
+
+HERE = Path(__file__).resolve().parent.parent
+
+FACTORS = 0.8, 1.25
+"""What constants are multiplied by."""
+
+OTHERS = {
+    "chip.tile.matrix.call": "230 cycle",
+    "chip.tile.vector.call": "200 cycle",
+    "chip.tile.dma": "32 cycle",
+    "chip.tile.sync": "32 cycle",
+}
+"""What is taken for constants that are 0: calls as tile32 has them, and a store or a handshake of as many cycles as words of a
+kilobyte take."""
+
+TIMES = ("chip.tile.", "chip.noc.", "chip.hbm.", "chip.decode.")
+"""Parts of the chip that times depend on."""
+
+
+class Moved(NamedTuple):
+    """One figure with one constant changed.
+
+    Attributes:
+        constant, value: address, and what it is; empty for the figure as it is.
+        row, role: of the published figure.
+        published: both ends of it.
+        simulated: what comes out; not a number where nothing fits.
+    """
+
+    constant: str
+    value: str
+    row: str
+    role: str
+    published: tuple[float, float]
+    simulated: float
+
+    @property
+    def error(self) -> float:
+        """Relative; 0 inside a published range."""
+        low, high = self.published
+        return min(0.0, self.simulated / low - 1 if low else 0.0) + max(0.0, self.simulated / high - 1)
+
+
+def moved() -> Iterator[Moved]:
+    """All rows of NpuSim's studies that are in closed form or served, as they are and with each constant changed."""
+    for path in sorted(HERE.glob("npusim*/published.csv")):
+        for _, row in rows_of(path):
+            words, base = (words_of(row, column) for column in ("overrides", "baseline"))
+            if any(word.startswith("fidelity=") for word in (*words, *base)):
+                continue
+            first = asked_of(words)
+            alone = any(word.startswith("chip=") for word in base)
+            second = asked_of(base if alone else (*words, *base)) if base else None
+            changes = list(_changes(first, second))
+            values = _values(first, changes, row["metric"])
+            if second is not None:
+                values = values / _values(second, changes, row["metric"])
+            published = ends(row["value"])
+            for (constant, value, _), found in zip(changes, np.atleast_2d(values).mean(axis=0), strict=True):
+                yield Moved(constant, value, row["id"], row["role"], published, float(found))
+
+
+def _changes(first: Asked, second: Asked | None) -> Iterator[tuple[str, str, Any]]:
+    """Addresses, values as text and as numbers: of assumed numbers that times may depend on, in both designs the same."""
+    yield "", "", None
+    for source in first.question.sources:
+        address = source.address
+        if source.source != "assumed" or not address.startswith(TIMES):
+            continue
+        value = at(first.question.base, address)
+        if isinstance(value, bool | str) or value is None:
+            continue
+        if second is not None and at(second.question.base, address) != value:  # what the figure varies
+            continue
+        if value:
+            for factor in FACTORS:
+                whole = "whole" in spec_at(first.question.base, address).metadata
+                number = max(round(value * factor), 1) if whole else value * factor
+                yield address, f"x {factor:g}", number
+        elif address in OTHERS:
+            yield address, OTHERS[address], parse(OTHERS[address], spec_at(first.question.base, address).metadata["unit"])
+
+
+def _values(asked: Asked, changes: list[tuple[str, str, Any]], what: str) -> np.ndarray:
+    """A metric of a design with each change, shape (changes,), or of each case, shape (cases, changes)."""
+    each = what.strip().startswith("each(")
+    name = what.strip()[5:-1] if each else what.strip()
+    metric(name)
+    designs: list[Design] = [
+        replaced(asked.question.base, {address: value} if address else {}) for address, _, value in changes
+    ]
+    found = [evaluate(stacked([of]), asked.question.workload, fidelity=asked.fidelity, cases=each) for of in designs]
+    if each:
+        return np.array([np.asarray(of.cases[name])[:, 0] for of in found]).T
+    return np.array([of.columns[name][0] for of in found], float)
