@@ -174,16 +174,17 @@ def laid(layout: Layout) -> tuple[Array, Array]:
 def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: float) -> Ways:
     """Caches from all prefilling pipelines to all decoding ones of their block, all alike often.
 
-    A message holds all links of its way at once, by its words, and where routes are locked by its handshake. Of the links that a
-    cache goes over, the slowest says how long it takes: the seconds c that its messages hold the link, beside others that hold
-    it for a share u of the time, or for o seconds in the time of as many tokens where they would take all of it:
+    A message holds all links of its way at once, by its words, and where routes are locked by its handshake. Of the links that
+    a cache goes over, the slowest says how long it takes: the seconds c that its messages hold the link, beside others that
+    hold it for a share u of the time, or for o seconds in the time of as many tokens where they would take all of it:
 
         t = max over links of min(c / (1 - u), c + o)
 
-    Others are all pipelines, whose links a cache crosses on its way. Of 120 random fleets played by routers
-    (`played_transfer`), half are within 2 % of this and nine in ten within 20 %; a burst of all messages at once lets caches
-    through in 0.8 to 1.25 times this (tests/agreement/test_pools.py), since what waits for one link keeps others from being used.
-    How much longer pipelines' own messages take is at most said: half are within 15 %, some twice.
+    Others are all pipelines, whose links a cache crosses on its way. Of random fleets that events play (`played_transfer`,
+    tests/agreement/test_pools.py), half are within 5 % of this and nine in ten within 20 %, of locked routes, and 15 % of a
+    wormhole's. A burst of all messages at once, flit by flit, lets caches through in 0.8 to 1.25 times this, since what waits
+    for one link keeps others from being used. How much longer pipelines' own messages take is at most said: half are within
+    15 %, some twice.
 
     Args:
         layout: of pipelines.

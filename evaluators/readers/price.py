@@ -227,11 +227,11 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
     if call.group is not None:
         network, shown = _messages(call.group, call.products[0].count * divided, matrix)
     elif call.exchange is not None:
-        of, together = call.exchange, busy
-        if of.attended:
-            shown = lambda reads: reader.exchange(of, machine, maximum(together, reads))  # noqa: E731
+        around = call.exchange
+        if around.attended:
+            shown = lambda reads, work=busy: reader.exchange(around, machine, maximum(work, reads))  # noqa: E731
         else:
-            network = reader.exchange(of, machine, 0.0)
+            network = reader.exchange(around, machine, 0.0)
     if shown is not None:
         network = shown(reading)
     return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown)
@@ -279,7 +279,7 @@ def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
         vector = machine.engines.vectors(call.operations, call.specials, 0.0)
         took = took._replace(compute=maximum(took.compute, vector))
     need = call.fetch if call.reads else 0.0
-    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, took=took)
+    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, None, took=took)
 
 
 def _alone(seconds: Any, activity: Activity) -> Cost:

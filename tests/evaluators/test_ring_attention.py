@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.partition import ring_attention
+from dse.evaluators.layouts import pipelines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Exchange
@@ -18,6 +20,7 @@ from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as by_numbers
 from dse.space.mapping import PLACEMENTS
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
+from tests.samples import asked
 
 
 def drawn(seed: int) -> tuple[str, int, int, int, int]:
@@ -130,6 +133,23 @@ def test_a_block_as_a_whole_moves_what_keys_and_values_do() -> None:
                 ring_attention.steps(placement, cores, 6, 3, 5, "int8"),
             )
             assert activity(whole).sent_bytes == activity(parts).sent_bytes == cores * (cores - 1) * 6 * 8
+
+
+@pytest.mark.parametrize("word", ["mn", "mn_k", "input_only"])
+def test_keys_of_earlier_chunks_go_around_as_well(word: str) -> None:
+    base = asked("chip=npu64", "model=qwen3_4b", f"mapping.both.partition={word}").base
+    plan, model = base.mapping.prefill, asked("chip=npu64", "model=qwen3_4b").workload.cases[0].model
+    kv = 2 * model.kv_heads * model.head_dim * 2.0  # keys and values of 16 bits
+
+    def moved(tokens: float, cached: float) -> tuple[float, float]:
+        step = Step("prefill", tokens, 1.0, tokens * (cached + tokens / 2), cached)
+        calls = (call for block in pipelines.blocks(model, step, plan, base.mapping.precision) for call in block.calls)
+        call = next(call for call in calls if call.exchange is not None and call.exchange.attended)
+        return call.exchange.nbytes, call.sent
+
+    cores = int(plan.tp)
+    for tokens, cached in ((256.0, 0.0), (256.0, 1024.0), (512.0, 4096.0)):
+        assert moved(tokens, cached) == ((tokens + cached) / cores * kv, (cores - 1) * (tokens + cached) * kv)
 
 
 def _machine(fabric: Fabric) -> Machine:
