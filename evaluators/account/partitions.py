@@ -181,7 +181,9 @@ def _words(phase: Phase, frame: Frame, seconds: dict[Name, dict[int, Any]]) -> C
     size = float(BYTES[phase.precision.activations])
     gather = {
         (part.name, of.name): [
-            _of_cases(phase, part.times * phase.closed.exchange(gathering(part, of, phase.plan, size, which), phase.machine))
+            _of_cases(
+                phase, part.times * phase.closed.exchange(gathering(part, of, phase.plan, size, which), phase.machine, 0.0)
+            )
             for which in range(len(CUTS))
         ]
         for part in phase.parts

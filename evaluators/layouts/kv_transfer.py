@@ -174,13 +174,17 @@ def laid(layout: Layout) -> tuple[Array, Array]:
 def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: float) -> Ways:
     """Caches from all prefilling pipelines to all decoding ones of their block, all alike often.
 
-    A message holds all links of its way at once, by its words, and where routes are locked by its handshake. It takes
-    1 / (1 - u) times as long where others hold the busiest link of its way for a share u of the time; where they would take all
-    of it, each token's messages take their turn. Others are all pipelines, whose links a cache crosses on its way. Played
-    (`played_transfer`, tests/agreement/test_pools.py), caches by themselves take as long as that; beside pipelines that compute
-    and send in turn and hold a link for up to a fifth of the time, half are within 5 % and nine in ten within 20 %, of locked
-    routes, and 15 % of a wormhole's; in a burst of all messages at once, where those that wait for one link keep others from
-    being used, 0.5 to 2 times. How much longer pipelines' own messages take is at most said: half are within 15 %, some twice.
+    A message holds all links of its way at once, by its words, and where routes are locked by its handshake. Of the links that
+    a cache goes over, the slowest says how long it takes: the seconds c that its messages hold the link, beside others that
+    hold it for a share u of the time, or for o seconds in the time of as many tokens where they would take all of it:
+
+        t = max over links of min(c / (1 - u), c + o)
+
+    Others are all pipelines, whose links a cache crosses on its way. Of random fleets that events play (`played_transfer`,
+    tests/agreement/test_pools.py), half are within 5 % of this and nine in ten within 20 %, of locked routes, and 15 % of a
+    wormhole's. A burst of all messages at once, flit by flit, lets caches through in 0.8 to 1.25 times this, since what waits
+    for one link keeps others from being used. How much longer pipelines' own messages take is at most said: half are within
+    15 %, some twice.
 
     Args:
         layout: of pipelines.
@@ -209,7 +213,7 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
         for d in partners:
             messages = list(_caches(sources[p], targets[d], layout, fabric, block))
             mine = Links.held(layout, messages)
-            slowest.append(float(Links.held(layout, _beside(messages, mine, others, busy)).all.max()))
+            slowest.append(_slowest(mine, others, busy))
             hops += [message.hops for message in messages]
             caches = caches.plus(mine, 1 / (prefill.dp * len(partners)))
     per_token = float(np.mean(slowest))
@@ -261,6 +265,13 @@ def _most(caches: Array, prefilling: Array, decoding: Array, prefilled: float, d
     turns = caches + prefilling + decoded / max(prefilled, 1e-30) * decoding
     left = 1 - prefilled * prefilling - decoded * decoding
     return float(np.maximum(left[used] / caches[used], 1 / turns[used]).min(initial=np.inf))
+
+
+def _slowest(own: Links, others: Links, busy: Links) -> float:
+    """Of the links of a cache, seconds of the one that is longest taken; arguments as of `_beside`."""
+    used = own.all > 0
+    mine, turns, shares = (links.all[used] for links in (own, others, busy))
+    return float(np.minimum(mine / (1 - np.minimum(shares, 1 - 1e-9)), mine + turns).max(initial=0.0))
 
 
 def _beside(messages: Iterable[Message], own: Links, others: Links, busy: Links) -> Iterator[Message]:

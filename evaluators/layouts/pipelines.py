@@ -199,17 +199,18 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
     pairs = at.pairs * of.heads.units
     made = expanding(precision.kv) * at.positions * of.kv_heads.units * float(of.kv_dim)
     flop = pairs * 2.0 * (of.qk_dim + of.v_dim)
-    exchange = None
+    exchange, sent = None, 0.0
     if plan.partition != "k" and at.phase == "prefill":
-        # rows are divided, and every row attends to all keys and values
-        slice_ = ceil_div(at.tokens, rows) * of.kv_heads.units * kv
-        exchange = Exchange(minimum(requests, 1.0), plan.placement, plan.tp, slice_)
+        # rows are divided, and every row attends to all keys and values, those of the cache as well
+        slice_ = ceil_div(at.tokens + at.positions, rows) * of.kv_heads.units * kv
+        exchange = Exchange(minimum(requests, 1.0), plan.placement, plan.tp, slice_, attended=True)
+        sent = exchange.times * (plan.tp - 1) * slice_ * plan.tp
     return Call(
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units), products,
         width=float(BYTES[precision.activations]), specials=count,
         operations=count * (SOFTMAX + CAP * of.capped) + made * share, reads="kv", fetch=nbytes * share,
         piece=(of.together if of.picked else BLOCK_TOKENS) * of.kv_heads.units * share * kv, exchange=exchange,
-        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped) + made,
+        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped) + made, sent=sent,
         known=at.positions / maximum(at.positions + at.tokens, 1.0),
         wrote=minimum(at.tokens / maximum(requests, 1.0), float(BLOCK_TOKENS)) * of.kv_heads.units * share * kv,
     )  # fmt: skip

@@ -100,18 +100,20 @@ class Group(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Slices of all cores of a group that come to all of them around its rings, or their sums, which nothing hides.
+    """Slices of all cores of a group that come to all of them around its rings, or their sums.
 
     Attributes:
         times: how often all slices go round: 2 where they are summed and then come to all; 0 for not at all.
         placement, cores: of the group.
         nbytes: of a slice. [B]
+        attended: whether each core works on a slice while that goes on; else nothing hides the messages.
     """
 
     times: Any
     placement: str
     cores: Any
     nbytes: Any
+    attended: bool = False
 
 
 class Call(NamedTuple):

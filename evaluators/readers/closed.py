@@ -6,7 +6,7 @@ from typing import Any
 from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.partition import onward as stages
-from dse.evaluators.kernels.partition import partition, ring
+from dse.evaluators.kernels.partition import partition, ring, ring_attention
 from dse.evaluators.kernels.partition.onward import Onward, Way
 from dse.evaluators.kernels.registry import module_of
 from dse.evaluators.machine.engine import Engines
@@ -52,9 +52,11 @@ def product(group: Group, of: Product, machine: Machine, width: float) -> tuple[
     return found
 
 
-def exchange(of: Exchange, machine: Machine) -> Any:
-    """Seconds of slices that go around a group."""
+def exchange(of: Exchange, machine: Machine, work: Any = 0.0) -> Any:
+    """Seconds of slices that go around a group; where cores work on them for some time, those beyond that."""
     assert machine.fabric is not None
+    if of.attended:
+        return of.times * ring_attention.cost(of.placement, of.cores, of.nbytes, work, machine.fabric)
     return of.times * ring.cost(of.placement, of.cores, of.nbytes, machine.fabric)
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.partition import onward as stages
-from dse.evaluators.kernels.partition import partition, ring
+from dse.evaluators.kernels.partition import partition, ring, ring_attention
 from dse.evaluators.kernels.partition.onward import Onward, Way
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
@@ -21,7 +21,7 @@ from dse.evaluators.passes.rivals import picked, way
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers import rivals
 from dse.evaluators.readers.timing import Timing
-from dse.space.chip import MainMemory
+from dse.space.chip import MainMemory, MatrixEngine, VectorEngine
 from dse.space.fields import leaves, replaced
 from dse.space.mapping import AUTO, TILE_SUMS
 from dse.space.memory import behind
@@ -75,15 +75,18 @@ def _ways(price: rivals.Divided, group: Group, asked: Product, machine: Machine,
     return [group], 0
 
 
-def exchange(play: Play, of: Exchange, machine: Machine) -> Any:
-    """Seconds of slices that go around a group; a slice has whole bytes."""
+def exchange(play: Play, of: Exchange, machine: Machine, work: Any = 0.0) -> Any:
+    """Seconds of slices that go around a group, which have whole bytes; where cores work on them for some time, beyond that."""
     assert machine.fabric is not None
 
-    def one(times: Any, cores: Any, nbytes: Any, *on: Any) -> tuple[float]:
-        moves = times > 0 and cores > 1 and nbytes > 0
-        return (_around(play, of.placement, int(cores), ceil(nbytes), ceil(times), Fabric(*on)) if moves else 0.0,)
+    def one(times: Any, cores: Any, nbytes: Any, work: Any, *on: Any) -> tuple[float]:
+        if times <= 0 or cores <= 1 or nbytes <= 0:
+            return (0.0,)
+        if of.attended:
+            return (times * _attended(play, of.placement, int(cores), ceil(nbytes), float(work), Fabric(*on)),)
+        return (_around(play, of.placement, int(cores), ceil(nbytes), ceil(times), Fabric(*on)),)
 
-    return _each(one, (of.times, of.cores, of.nbytes, *machine.fabric))[0]
+    return _each(one, (of.times, of.cores, of.nbytes, work, *machine.fabric))[0]
 
 
 def onward(play: Play, way: Way, nbytes: Any, machine: Machine) -> Onward:
@@ -114,6 +117,12 @@ def _around(play: Play, placement: str, cores: int, nbytes: int, times: int, fab
 
 
 @lru_cache(maxsize=16384)
+def _attended(play: Play, placement: str, cores: int, nbytes: int, work: float, fabric: Fabric) -> float:
+    program, turn = ring_attention.turns(placement, cores, nbytes), work / cores
+    return max(float(play(program, fabric, engines=lasting(turn, nbytes)).seconds) - work, 0.0)
+
+
+@lru_cache(maxsize=16384)
 def _sent_on(play: Play, way: Way, nbytes: int, fabric: Fabric) -> Onward:
     return stages.arrivals(way, play(stages.steps(way, nbytes), fabric).ready["x"])
 
@@ -126,6 +135,12 @@ def _played(
     program = way.steps(Shape(*sizes), group.placement, group.cores, DTYPES[nbytes], **group.options)
     timing = play(program, fabric, engines=of)
     return timing.seconds, timing.engine_seconds
+
+
+def lasting(seconds: float, elements: int) -> Engines:
+    """Engines that an instruction on some elements, an operation each, takes so long."""
+    none = MatrixEngine(dataflow="ce", rows=1, cols=1, depth=0, reload="tile", fill=0.0, call=0.0)
+    return Engines(1 / seconds if seconds else inf, none, VectorEngine(lanes=elements, special=1.0, call=0.0), inf)
 
 
 def _numbers(of: Any) -> tuple[Any, ...]:

@@ -26,7 +26,8 @@ class Reader(NamedTuple):
         collective: seconds of an allreduce between dies, of (opener, machine).
         product: seconds of a product on a group, and those of its engines, of (group, product, machine, bytes of a value).
         job: seconds and activity of what a chip of tiles is asked for as a whole.
-        exchange: seconds of slices that go around a group, of (exchange, machine).
+        exchange: seconds of slices that go around a group, of (exchange, machine, seconds of the work on them): where cores
+            work on slices, those beyond that work.
         onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
         memory: seconds of what a core asks its memory for, and what one more byte takes, of (asked, machine); None where it is
             what the machine's memory says.
@@ -37,7 +38,7 @@ class Reader(NamedTuple):
     collective: Callable[[Opener, Machine], Any]
     product: Callable[[Group, Product, Machine, float], tuple[Any, Any]]
     job: Callable[[Any], KernelCost]
-    exchange: Callable[[Exchange, Machine], Any]
+    exchange: Callable[[Exchange, Machine, Any], Any]
     onward: Callable[[Way, Any, Machine], Onward]
     memory: Callable[[Asked, Machine], tuple[Any, Any]] | None = None
     play: Callable[..., Timing] | None = None
@@ -57,9 +58,9 @@ class Cost(NamedTuple):
         memory: activations and all of these bytes.
         network: messages that nothing hides; None where there are none.
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
-        beside: messages that go beside engines and reads, `network` being what these do not hide; None where there are none.
+        shown: what of messages that go beside engines and reads these do not hide, of the seconds of reads; it is `network` of
+            all reads. None where messages go beside none.
         took: of a kernel that a library prices, which then says all; None elsewhere.
-        beside_reads: whether these messages go beside reads as well; where they are sums, they do not.
     """
 
     matrix: Any
@@ -73,9 +74,8 @@ class Cost(NamedTuple):
     memory: Any
     network: Any
     activity: Activity | None = None
-    beside: Any = None
+    shown: Callable[[Any], Any] | None = None
     took: Took | None = None
-    beside_reads: Any = 1.0
 
 
 class Timed(NamedTuple):
@@ -223,24 +223,29 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
             activations = call.local * where(spilled, memory.byte, cache.byte)
         reading = activations + read if call.reads else activations
     network: Any = None
-    beside: Any = None
-    beside_reads: Any = 1.0
+    shown: Callable[[Any], Any] | None = None
     if call.group is not None:
-        # sums wait for the product; weights that go round come in beside it, and beside their own stream from memory
-        messages = call.products[0].count * divided
-        if call.group.partition == "k":
-            network = maximum(messages - matrix, 0.0)
-        elif call.group.partition == AUTO:
-            beside, beside_reads = messages, call.group.which != call.group.ways.index("k") if "k" in call.group.ways else 1.0
-            network = maximum(messages - maximum(matrix, reading * beside_reads), 0.0)
-        else:
-            beside, network = messages, maximum(messages - maximum(matrix, reading), 0.0)
+        network, shown = _messages(call.group, call.products[0].count * divided, matrix)
     elif call.exchange is not None:
-        network = reader.exchange(call.exchange, machine)
-    return Cost(
-        matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, beside,
-        beside_reads=beside_reads,
-    )  # fmt: skip
+        around = call.exchange
+        if around.attended:
+            shown = lambda reads, work=busy: reader.exchange(around, machine, maximum(work, reads))  # noqa: E731
+        else:
+            network = reader.exchange(around, machine, 0.0)
+    if shown is not None:
+        network = shown(reading)
+    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown)
+
+
+def _messages(of: Group, messages: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
+    """Messages of a product that nothing hides, or what of them is left beside some seconds of reads.
+
+    Sums wait for the product; weights that go round come in beside it, and beside their own stream from memory.
+    """
+    if of.partition == "k":
+        return maximum(messages - matrix, 0.0), None
+    beside: Any = of.which != of.ways.index("k") if of.partition == AUTO and "k" in of.ways else 1.0
+    return None, lambda reads: maximum(messages - maximum(matrix, reads * beside), 0.0)
 
 
 def _asked(call: Call, nbytes: Any, piece: Any) -> Asked:
@@ -274,7 +279,7 @@ def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
         vector = machine.engines.vectors(call.operations, call.specials, 0.0)
         took = took._replace(compute=maximum(took.compute, vector))
     need = call.fetch if call.reads else 0.0
-    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, None, None, None, took)
+    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, None, took=took)
 
 
 def _alone(seconds: Any, activity: Activity) -> Cost:
@@ -306,9 +311,8 @@ def _behind_messages(
         if call.reads and call.job is None and window is not None:
             here, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
             resident[place] = here
-            if cost.beside is not None:  # what a read hid is hidden no more
-                hidden = maximum(cost.matrix, (cost.memory - here * cost.per_byte) * cost.beside_reads)
-                costs[place] = cost = cost._replace(network=maximum(cost.beside - hidden, 0.0))
+            if cost.shown is not None:  # what a read hid is hidden no more
+                costs[place] = cost = cost._replace(network=cost.shown(cost.memory - here * cost.per_byte))
         if cost.network is not None:
             before, window = window, Window(cost.network)
             if not call.operators and call.exchange is not None and before is not None:  # which some entries leave out

@@ -1,17 +1,26 @@
-"""Attention around a ring: rows get what NumPy says, and the way of keys and values takes what is priced for it."""
+"""Attention around a ring: rows get what NumPy says, and blocks go on beside work, as long as is priced for it."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dse.evaluators.kernels.partition import ring, ring_attention
+from dse.evaluators.graph.step import Step
+from dse.evaluators.kernels.partition import ring_attention
+from dse.evaluators.layouts import pipelines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.passes.call import Exchange
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Loop, Program, Round, Send
+from dse.evaluators.readers import READERS
 from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as by_numbers
 from dse.space.mapping import PLACEMENTS
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
+from tests.samples import asked
 
 
 def drawn(seed: int) -> tuple[str, int, int, int, int]:
@@ -56,20 +65,92 @@ def test_a_wrong_destination_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("routing", ["locked", "wormhole"])
-def test_blocks_take_the_way_that_is_priced_and_go_on_beside_work(routing: str) -> None:
+def test_blocks_go_on_beside_work_as_long_as_the_closed_form_says(routing: str) -> None:
     fabric, rng, gaps = {"locked": LOCKED, "wormhole": WORMHOLE}[routing], np.random.default_rng(1), list[float]()
     for _ in range(30):
         placement, cores = str(rng.choice(PLACEMENTS)), int(rng.choice([2, 3, 4, 6, 8, 16]))
         rows, dim = int(rng.integers(8, 65)), int(rng.choice([32, 64, 128]))
         program = ring_attention.steps(placement, cores, rows, dim, dim, "float16")
         way, whole = play(ring_attention.messages(program), fabric), play(program, fabric, engines=ENGINES)
-        priced = ring.cost(placement, cores, 2.0 * rows * 2 * dim, fabric)
         assert activity(program).sent_bytes == (cores - 1) * cores * rows * 2 * dim * 2
-        gaps.append(abs(priced / way.seconds - 1))
         work = play(
             replace(program, strands=(tuple(turn for turn in program.strands[0] if not sends(turn)),)), fabric, engines=ENGINES
         )
         assert max(work.seconds, way.seconds) <= whole.seconds * (1 + 1e-9)
         assert whole.seconds < work.seconds + way.seconds
+        waits = ring_attention.cost(placement, cores, 2.0 * rows * 2 * dim, work.seconds, fabric)
+        gaps.append(abs((work.seconds + waits) / whole.seconds - 1))
+    # keys and values are two messages there, and the running sums of a block do not all wait for its values
     assert np.median(gaps) < 0.05
-    assert np.quantile(gaps, 0.9) < 0.15
+    assert np.quantile(gaps, 0.9) < 0.1
+
+
+def fabrics(locked: float) -> st.SearchStrategy[Fabric]:
+    """Networks of all paces."""
+    times = st.floats(0.0, 20.0)
+    return st.builds(
+        lambda hop, ramp, post, word: WORMHOLE._replace(hop=hop, ramp=ramp, post=post, word=word, locked=locked),
+        times, times, times, st.floats(0.5, 4.0),
+    )  # fmt: skip
+
+
+MACHINES = st.sampled_from([0.0, 1.0]).flatmap(fabrics)
+GROUPS = st.tuples(st.sampled_from(PLACEMENTS), st.sampled_from([2, 3, 4, 6, 8, 9, 16]), st.integers(1, 50_000))
+
+
+@given(GROUPS, MACHINES, st.floats(0.0, 4.0))
+@settings(max_examples=25)
+def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: Fabric, worked: float) -> None:
+    placement, cores, nbytes = of
+    machine, asked = _machine(fabric), Exchange(1.0, placement, cores, float(nbytes), attended=True)
+    work = worked * float(READERS["closed"].exchange(asked, machine, 0.0))
+    closed, played = (work + READERS[word].exchange(asked, machine, work) for word in ("closed", "events"))
+    assert played >= work
+    # cores that a long way puts out of step wait for one another a hop or two more or less
+    assert played == pytest.approx(closed, rel=0.02, abs=8 * (fabric.hop + fabric.ramp))
+
+
+@given(GROUPS, MACHINES, st.floats(0.0, 4.0), st.floats(1.0, 3.0))
+@settings(max_examples=15)
+def test_more_work_or_longer_blocks_never_take_less(
+    of: tuple[str, int, int], fabric: Fabric, worked: float, more: float
+) -> None:
+    placement, cores, nbytes = of
+    machine, asked = _machine(fabric), Exchange(1.0, placement, cores, float(nbytes), attended=True)
+    work = worked * float(READERS["closed"].exchange(asked, machine, 0.0))
+    for word in ("closed", "events"):
+        takes = READERS[word].exchange
+        before = work + takes(asked, machine, work)
+        assert more * work + takes(asked, machine, more * work) >= before * (1 - 1e-9)
+        assert work + takes(asked._replace(nbytes=more * nbytes), machine, work) >= before * (1 - 1e-9)
+
+
+def test_a_block_as_a_whole_moves_what_keys_and_values_do() -> None:
+    for placement in PLACEMENTS:
+        for cores in (1, 2, 6, 9, 16):
+            whole, parts = (
+                ring_attention.turns(placement, cores, 6 * 8),
+                ring_attention.steps(placement, cores, 6, 3, 5, "int8"),
+            )
+            assert activity(whole).sent_bytes == activity(parts).sent_bytes == cores * (cores - 1) * 6 * 8
+
+
+@pytest.mark.parametrize("word", ["mn", "mn_k", "input_only"])
+def test_keys_of_earlier_chunks_go_around_as_well(word: str) -> None:
+    base = asked("chip=npu64", "model=qwen3_4b", f"mapping.both.partition={word}").base
+    plan, model = base.mapping.prefill, asked("chip=npu64", "model=qwen3_4b").workload.cases[0].model
+    kv = 2 * model.kv_heads * model.head_dim * 2.0  # keys and values of 16 bits
+
+    def moved(tokens: float, cached: float) -> tuple[float, float]:
+        step = Step("prefill", tokens, 1.0, tokens * (cached + tokens / 2), cached)
+        calls = (call for block in pipelines.blocks(model, step, plan, base.mapping.precision) for call in block.calls)
+        call = next(call for call in calls if call.exchange is not None and call.exchange.attended)
+        return call.exchange.nbytes, call.sent
+
+    cores = int(plan.tp)
+    for tokens, cached in ((256.0, 0.0), (256.0, 1024.0), (512.0, 4096.0)):
+        assert moved(tokens, cached) == ((tokens + cached) / cores * kv, (cores - 1) * (tokens + cached) * kv)
+
+
+def _machine(fabric: Fabric) -> Machine:
+    return Machine(None, None, None, 0.0, fabric, None, 0.0)

@@ -1,18 +1,21 @@
-"""Attention of rows that are divided over a group, as a program: blocks of keys and values go around, softmax is kept running.
+"""Attention of rows that are divided over a group: blocks of keys and values go around, softmax is kept running.
 
 Each core has the queries of its rows, and at first keys and values of the same; it attends to the block that it has, corrects
-what it has summed by the new largest score, and sends the block on. Layouts price the blocks' way (`ring.cost`) and the work
-one after the other: what of the way goes on beside the work is left out there, and played here. Every row attends to all keys.
+what it has summed by the new largest score, and sends the block on beside that work. The core has two blocks: the one that it
+attends to and sends, and the one that comes. Every row attends to all keys, or rows are dealt out so that each core has as much
+to do with one block as with another.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dse.evaluators.kernels.partition.input_only import gathered, spread
-from dse.evaluators.kernels.partition.placement import placed, sides
-from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot, Tiles, Vector
-from dse.space.elementwise import Array
+from dse.evaluators.kernels.partition.placement import grid, placed, sides, step
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Loop, Multiply, Program, Round, Send, Slot, Tiles, Vector
+from dse.space.elementwise import Array, maximum
 
 ATTEND = (
     Round((Multiply("q", "k", "scores", "dr,kd->kr", combine="set"),)),
@@ -28,6 +31,29 @@ ATTEND = (
 
 LEAST = -1e30
 """A score below all others."""
+
+
+def cost(placement: str, cores: Any, nbytes: Any, work: Any, fabric: Fabric) -> Any:
+    """Time that attention takes beyond its work, waiting for blocks. [s]
+
+        t = rings (members - 1) max(step(along) - work / cores, 0) + (rings - 1) max(step(across) - work / cores, 0)
+
+    A core works as long on each block. The next one comes meanwhile, so that the longer of the two counts; nothing comes
+    beside the last one.
+
+    Args:
+        placement, cores: of the group; leaves broadcast over designs.
+        nbytes: of a block of keys and values. [B]
+        work: of a core on all blocks. [s]
+        fabric: the network.
+
+    Source:
+        [liu2023ring] section 3: blocks go on beside the attention to them, which hides their way where it takes longer.
+    """
+    rings, members = grid(placement, cores)
+    waits = (maximum(step(placement, cores, axis, nbytes, fabric, buffered=True) - work / cores, 0.0) for axis in (1, 0))
+    along, across = waits
+    return rings * (members - 1) * along + (rings - 1) * across
 
 
 def steps(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype: str = "float32") -> Program:
@@ -62,6 +88,20 @@ def steps(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype:
     slots += [Slot(name, (v_dim, rows), dtype) for name in ("part", "out")]
     last = Round((Vector("divide", ("out", "all"), "out"),))
     return Program(*sides(placement, cores), tuple(slots), ((*turns, last),))
+
+
+def turns(placement: str, cores: int, nbytes: int) -> Program:
+    """The program with attention to a block as one instruction, on as many elements as the block has bytes."""
+    of = placed(placement, cores)
+    work = Round((Vector("larger", ("kv", "kv"), "out"),))
+
+    def on(axis: int) -> Round:
+        return Round((of.shift("kv", axis, np.asarray(0), np.asarray(nbytes)),))
+
+    ring = (Loop((work, on(1)), of.members - 1), work)
+    between = (*ring, on(0))
+    slots = (Slot("kv", (nbytes, 1), "int8", depth=2), Slot("out", (1, 1), "int8"))
+    return Program(*sides(placement, cores), slots, ((*between * (of.rings - 1), *ring),))
 
 
 def messages(program: Program) -> Program:
