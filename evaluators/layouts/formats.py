@@ -2,13 +2,15 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.graph.operators import MIXING, MatMul, Operator, Part
 from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.mapping import Mapping, Precision
-from dse.space.numbers import BYTES, CACHED, FORMATS, PLAIN, Rates, rate
+from dse.space.numbers import BYTES, CACHED, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
 
 WIDE = "bf16"
 """What values become that engines do not multiply as they are, where nothing wider waits for them."""
@@ -121,8 +123,57 @@ def plain_activations(precision: Precision) -> None:
         )
 
 
+def piece_bytes(name: str, along: Any, across: Any = 1) -> Any:
+    """Bytes of the piece of a tensor that the fullest core has, with the scales of all blocks that it has a share of. [B]
+
+    A block whose values lie on several cores has its scale on each of them.
+
+    Args:
+        name: of a format.
+        along: values of the piece along blocks, which cores share out evenly in order.
+        across: those in the other direction, likewise.
+
+    >>> piece_bytes("mxfp4", 32, 2), piece_bytes("mxfp4", 8), piece_bytes("mxfp4", 7), piece_bytes("bf16", 7)
+    (34.0, 5.0, 5.5, 14.0)
+    """
+    of = FORMATS[name]
+    nbytes = along * across * (of.bits / 8)
+    return nbytes + blocks_of(along, of.block) * blocks_of(across, of.across) * (of.scale / 8) if of.scale else nbytes
+
+
+def blocks_of(values: Any, block: int) -> Any:
+    """Blocks that the piece has a share of which has a share of most, of pieces of so many values one after the other.
+
+    A piece begins at most block - gcd(values, block) values into a block.
+
+    >>> blocks_of(7, 32), blocks_of(8, 32), blocks_of(48, 32), blocks_of(np.array([7.0, 33.0]), 32).tolist()
+    (2, 1, 2, [2, 2])
+    """
+    if block == 1:
+        return values
+    count = np.asarray(values).astype(int)
+    found = (count + 2 * block - 1 - np.gcd(count, block)) // block
+    return found if isinstance(values, np.ndarray) else int(found)
+
+
 WEIGHTS = ("weights", "experts", "attention")
 """Formats of `Precision` that are of weights."""
+
+
+def stored_only(precision: Precision) -> None:
+    """Refuses formats that cores of a mesh have no kernels for: they multiply 16 bits, and expand what is stored narrower.
+
+    Raises:
+        DesignError: activations of other formats, or something wider.
+    """
+    for address, word, _ in leaves(precision):
+        tensor = address if address in TENSORS else "weights"
+        stored = address in (*WEIGHTS, *CACHED)
+        valid = [name for name in of_tensor(tensor) if FORMATS[name].bits == 16 or (stored and FORMATS[name].bits < 16)]
+        if word not in valid:
+            raise DesignError(
+                f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
+            )
 
 
 def itemsize_of(mapping: Mapping) -> float:
