@@ -206,25 +206,36 @@ def cached_as(precision: Precision) -> Cached:
     return AS_OTHERS if found == Cached(BYTES[precision.activations]) else found
 
 
-def index_sizes(precision: Precision, dim: int) -> tuple[float, int]:
-    """Bytes of a value of an indexer's queries and keys where all tiles work on one operator, and of the scale of a key.
+class Keys(NamedTuple):
+    """How keys of an indexer are stored and multiplied where all tiles work on one operator.
 
-    Both are multiplied as keys are stored; scores are rescaled by what a key has.
+    Attributes:
+        itemsize: bytes of a value of queries and keys, as both are multiplied. [B]
+        scale: bytes of the one scale of a key, by which its scores are rescaled. [B]
+        packed: bytes of a value with its share of scales, where keys are expanded before they are multiplied; else 0. [B]
+        expand: operations of the vector engine on each value then.
+    """
 
-    Raises:
-        DesignError: keys with several scales each, or of formats that no engine multiplies.
+    itemsize: float
+    scale: int = 0
+    packed: float = 0.0
+    expand: float = 0.0
 
-    >>> index_sizes(Precision(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
-    (1.0, 4)
+
+def index_keys(precision: Precision, dim: int) -> Keys:
+    """Keys of an indexer, of `dim` values each: multiplied as they are stored, if they have one scale each of a plain format;
+    with several scales each, or of four bits, expanded to 16 bits, which queries have then.
+
+    >>> index_keys(Precision(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
+    Keys(itemsize=1.0, scale=4, packed=0.0, expand=0.0)
+    >>> index_keys(Precision(weights="bf16", activations="bf16", kv="bf16", index="mxfp4"), 128)
+    Keys(itemsize=2.0, scale=0, packed=0.53125, expand=3.0)
     """
     name = index_of(precision)
     of = FORMATS[name]
     if of.scale and (of.bits != 8 or of.block < dim):
-        raise DesignError(
-            f"mapping.precision.index: {name} has scales for every {of.block} values, and an indexer of tiles takes one for a "
-            f"key, of {dim}; valid: {', '.join(PLAIN)}" + (", fp8_1x128" if dim <= FORMATS["fp8_1x128"].block else "")
-        )
-    return float(of.bits // 8), of.scale // 8
+        return Keys(BYTES[WIDE], 0, BYTES[name], of.expand)
+    return Keys(float(of.bits // 8), of.scale // 8)
 
 
 def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:

@@ -161,12 +161,14 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
         saved = 2 * 30_008 * 128 * 48 * (BYTES["bf16"] - BYTES["fp8_1x128"])
         assert wide["hbm_used"][0] - narrow["hbm_used"][0] == pytest.approx(saved, rel=1e-3)
     if where == "tile_gh200":  # a key in bytes with a scale of four, read once a step by decode: 132 for 256
+        words_ = ("bf16", "fp8_1x128", "mxfp4")
         read = {
             word: sum(row.nbytes for row in explain(formats(of.base, index=word), of.workload.cases[0]).rows
                       if (row.phase, row.operator) == ("decode", "index"))
-            for word in ("bf16", "fp8_1x128")
+            for word in words_
         }  # fmt: skip
         assert read["fp8_1x128"] / read["bf16"] == pytest.approx(132 / 256, rel=0.03)  # beside scores
+        assert read["mxfp4"] / read["bf16"] == pytest.approx(68 / 256, rel=0.06)
 
 
 @given(st.integers(1, 300), st.sampled_from([1, 16, 32, 128]))
@@ -351,10 +353,6 @@ REFUSED = [
     (
         ("chip=wse2", "mapping.precision.activations=fp8"),
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
-    ),
-    (
-        ("chip=tile_gh200", "+model.qwen3_1b7.indexer={heads: 2, dim: 256, top: 8}", "+mapping.precision.index=fp8_1x128"),
-        "index: fp8_1x128 has scales for every 128 values, .* one for a key, of 256; valid: int8, fp8, bf16, fp16, fp32$",
     ),
     (
         ("chip=wse2", "mapping.precision.kv=fp32"),
