@@ -18,7 +18,7 @@ from dse.evaluators.layouts.region_states import conv_bytes, state_bytes, workin
 from dse.evaluators.layouts.regions import Region
 from dse.evaluators.layouts.residency import width
 from dse.space.elementwise import ceil_div, maximum, minimum, where
-from dse.space.layers import Reach, at_reach, layers
+from dse.space.layers import at_reach, layers
 from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.model import Model
 from dse.space.numbers import FORMATS
@@ -194,7 +194,7 @@ def _cached(model: Model, mapping: Mapping, mesh: Mesh, rows: Any, cols: Any, *,
     return each, kv
 
 
-def _lying(of: Growth, mapping: Mapping, *, vectors: bool) -> list[tuple[tuple[int, ...], Reach, str, bool]]:
+def _lying(of: Growth, mapping: Mapping, *, vectors: bool) -> list[tuple[tuple[int, ...], int, str, bool]]:
     """What is cached of a kind of layers: values of a position, how many are kept, the format, and whether values lie over the
     rows of a region and positions over its columns.
     """
