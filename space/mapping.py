@@ -409,6 +409,13 @@ class TilePlan:
         "is not said",
         AttentionPlan,
     )
+    states: Any = quantity(
+        "1",
+        "share of the local memory beside activations that recurrent states take first, from step to step; of decode. They are "
+        "with the KV cache where it is not said",
+        high=0.9,
+        absent=True,
+    )
 
 
 STAGES = ("layers", "parts")
@@ -430,6 +437,7 @@ class PoolPlan(TilePlan):
     attention: Any = refused(
         "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
     )
+    states: Any = refused("states of requests that come and go are with their caches; leave it out, or ask for batches")
 
 
 ARRANGEMENTS = ("dp_first", "pp_first")

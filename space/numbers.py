@@ -16,7 +16,8 @@ class Format(NamedTuple):
     Attributes:
         bits: of a value.
         scale: bits of scales (and zero points) for each block of values; 0 where a tensor or a channel has one.
-        block: values that share them.
+        block: values that share them, along the inner dimension of a product, or along a head.
+        across: vectors of these that share them too.
         engine: the format whose rate a chip states for it; "" where no engine multiplies it.
         expand: operations of a vector engine to make a value of 16 bits or more of it: unpack it, convert it, scale it.
         holds: words of `TENSORS`.
@@ -28,11 +29,12 @@ class Format(NamedTuple):
     engine: str = ""
     expand: float = 0.0
     holds: tuple[str, ...] = TENSORS
+    across: int = 1
 
     @property
     def nbytes(self) -> float:
         """Of a value with its share of scales. [B]"""
-        return (self.bits + self.scale / self.block) / 8
+        return (self.bits + self.scale / (self.block * self.across)) / 8
 
 
 CONVERT, SCALE, UNPACK = 1.0, 1.0, 1.0
@@ -52,7 +54,7 @@ FORMATS: dict[str, Format] = {
     "nvfp4": Format(4, 8, 16, "nvfp4", UNPACK + CONVERT + SCALE, ("weights", "activations", *CACHED)),
     # E4M3 with scales of 32 bits for each 128 values of a token, or 128 x 128 of weights [deepseek2024]: those of sums
     "fp8_1x128": Format(8, 32, 128, "fp8", CONVERT + SCALE, ("activations", "combine", *CACHED)),
-    "fp8_128x128": Format(8, 32, 128 * 128, "fp8", CONVERT + SCALE, ("weights",)),
+    "fp8_128x128": Format(8, 32, 128, "fp8", CONVERT + SCALE, ("weights",), 128),
     # symmetric, a scale of 16 bits for each 128 or 32 values of a column
     "int4_g128": Format(4, 16, 128, "", UNPACK + CONVERT + SCALE, ("weights",)),
     "int4_g32": Format(4, 16, 32, "", UNPACK + CONVERT + SCALE, ("weights",)),

@@ -133,18 +133,25 @@ def through_stages(
             known[id(call.rows)] = weights_away * turns, held.weights_near * turns
         return known[id(call.rows)]
 
+    states_away = maximum(1 - held.states_here - held.states_near, 0.0)
+
     def away(call: Call) -> Any:
         if call.reads == "kv":
             return kv_away
+        if call.reads == "states":
+            return states_away
         return weights(call)[0] if call.reads else 0.0
 
     def near(call: Call) -> Any:
         if call.reads == "kv":
             return minimum(held.kv_near, 1 - held.kv_here)
+        if call.reads == "states":
+            return held.states_near
         return weights(call)[1] if call.reads else 0.0
 
     def once(call: Call) -> Any:
-        return (kv_away if call.reads == "kv" else weights_away) * call.fetch * call.known
+        known = {"kv": kv_away, "states": states_away}
+        return known.get(call.reads, weights_away) * call.fetch * call.known
 
     prefetch = NO_PREFETCH if plan.prefetch is None else Prefetch(plan.prefetch.policy, held.buffer, once)
     shares = tuple(tuple(away(call) for call in block.calls) for block in of)

@@ -272,7 +272,7 @@ def _limits(design: Design, job: Stretches, *held: Resident) -> list[Limit]:
     chip, mapping = _of(design)
     found = []
     for name, plan, here in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
-        found += plan_limits(chip, name, plan, here, (1 - here.kv_here) * here.kv, job.model.layers, room(chip, plan))
+        found += plan_limits(chip, name, plan, here, here.cached, job.model.layers, room(chip, plan))
         found += on_groups.limits(name, plan)
     return found
 

@@ -20,7 +20,8 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
 from dse.evaluators.kernels.kv import KV, kv
-from dse.evaluators.layouts.held import VALUE, Held, held, streaming
+from dse.evaluators.layouts.formats import index_of, stored_only
+from dse.evaluators.layouts.held import VALUE, Held, held, streaming, weight_bytes_of
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.region_rivals import left_open, needs, refuse_unknown, rivals
 from dse.evaluators.layouts.regions import Region, blocks, region
@@ -39,13 +40,13 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
-from dse.space.errors import DesignError, chosen
-from dse.space.fields import leaves, replaced
+from dse.space.errors import chosen
+from dse.space.fields import replaced
 from dse.space.layers import at_reach, by_reach, layers
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, Mapping, MeshPlan, ProductPlan
+from dse.space.mapping import BYTES, Mapping, MeshPlan, Precision, ProductPlan
 from dse.space.model import Model
-from dse.space.parameters import fixed_bytes, growths, parameters
+from dse.space.parameters import fixed_bytes, growths
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
@@ -188,7 +189,7 @@ def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
         **({"kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1]))} if room else {}),
         **energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
         **of_phases(chip, lambda: spending(design, job, prefill, moved, decode), job.output_tokens),
-        **_memory(chip, job.model, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
+        **_memory(chip, job.model, mapping.precision, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
     }
 
 
@@ -197,12 +198,12 @@ def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
     return [(dynamic(of.activity or Activity(), design.chip), of.seconds) for of in phases]
 
 
-def _memory(chip: Chip, model: Model, nbytes: Any, seconds: Any) -> dict[str, Any]:
+def _memory(chip: Chip, model: Model, precision: Precision, nbytes: Any, seconds: Any) -> dict[str, Any]:
     """What main memory holds and moves, where there is one."""
     if chip.hbm is None:
         return {}
     most = chip.hbm.channel_bandwidth * chip.hbm.channels * seconds
-    return {"hbm_used": parameters(model) * VALUE, "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
+    return {"hbm_used": weight_bytes_of(model, precision), "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
 
 
 def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
@@ -342,15 +343,16 @@ def _transition(design: Design, job: Stretches, machine: Machine, fidelity: str)
         return Cost(0.0, Activity())
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
-    cached: Any = 0.0
+    cached: Any = 0.0  # in values of 16 bits
+    said = mapping.precision
     for of in growths(job.model):
         kind = of.layer
-        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads))
+        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads)) * (BYTES[said.kv] / VALUE)
         cached = cached + at_reach(job.prompt_kept, kind.reach) * values
-        cached = cached + at_reach(job.prompt_kept, kind.indexed) * (kind.times * of.scores)
+        cached = cached + at_reach(job.prompt_kept, kind.indexed) * (kind.times * of.scores * (BYTES[index_of(said)] / VALUE))
     if fixed_bytes(job.model, VALUE):
         cached = cached + job.sequences * (fixed_bytes(job.model, VALUE) / VALUE)
-    weights = parameters(job.model) * resident
+    weights = weight_bytes_of(job.model, said) / VALUE * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
     moved = where(same, 0.0, 1.0)
@@ -413,7 +415,9 @@ def _held(design: Design, job: Stretches, phase: str, place: Region) -> tuple[He
     if phase == "prefill":
         longest = reduced(np.maximum, job.prompts, job.prompt_starts)
         cached = ceil_div(job.prompt_kept, place.mesh.rows)
-        found = held(job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences)
+        found = held(
+            job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences, past=job.past
+        )
     else:
         rows, cols = (_fullest(job, mapping, lines) for lines in (place.mesh.rows, place.mesh.cols))
         found = held(job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences)
@@ -431,15 +435,13 @@ def _fullest(job: Stretches, mapping: Mapping, lines: Any) -> Any:
 
 def _limits(design: Design, job: Stretches, only: str = "") -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
-    for address, word, _ in leaves(mapping.precision):
-        if BYTES[word] != VALUE:
-            raise DesignError(f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: bf16, fp16")
+    stored_only(mapping.precision)
     if unknown(job.model):
         return [Limit(f"model.{unknown(job.model)}", 1.0, 0.0, "layout")]
     places = _regions(design, job.model)
     found = []
     if chip.hbm is not None:
-        weights = parameters(job.model) * VALUE
+        weights = weight_bytes_of(job.model, mapping.precision)
         found.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
     for name, plan in plans(mapping):
         if only and name != only:

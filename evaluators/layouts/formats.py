@@ -2,13 +2,15 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.graph.operators import MIXING, MatMul, Operator, Part
 from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.mapping import Mapping, Precision
-from dse.space.numbers import BYTES, CACHED, FORMATS, PLAIN, Rates, rate
+from dse.space.numbers import BYTES, CACHED, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
 
 WIDE = "bf16"
 """What values become that engines do not multiply as they are, where nothing wider waits for them."""
@@ -121,8 +123,57 @@ def plain_activations(precision: Precision) -> None:
         )
 
 
+def piece_bytes(name: str, along: Any, across: Any = 1) -> Any:
+    """Bytes of the piece of a tensor that the fullest core has, with the scales of all blocks that it has a share of. [B]
+
+    A block whose values lie on several cores has its scale on each of them.
+
+    Args:
+        name: of a format.
+        along: values of the piece along blocks, which cores share out evenly in order.
+        across: those in the other direction, likewise.
+
+    >>> piece_bytes("mxfp4", 32, 2), piece_bytes("mxfp4", 8), piece_bytes("mxfp4", 7), piece_bytes("bf16", 7)
+    (34.0, 5.0, 5.5, 14.0)
+    """
+    of = FORMATS[name]
+    nbytes = along * across * (of.bits / 8)
+    return nbytes + blocks_of(along, of.block) * blocks_of(across, of.across) * (of.scale / 8) if of.scale else nbytes
+
+
+def blocks_of(values: Any, block: int) -> Any:
+    """Blocks that the piece has a share of which has a share of most, of pieces of so many values one after the other.
+
+    A piece begins at most block - gcd(values, block) values into a block.
+
+    >>> blocks_of(7, 32), blocks_of(8, 32), blocks_of(48, 32), blocks_of(np.array([7.0, 33.0]), 32).tolist()
+    (2, 1, 2, [2, 2])
+    """
+    if block == 1:
+        return values
+    count = np.asarray(values).astype(int)
+    found = (count + 2 * block - 1 - np.gcd(count, block)) // block
+    return found if isinstance(values, np.ndarray) else int(found)
+
+
 WEIGHTS = ("weights", "experts", "attention")
 """Formats of `Precision` that are of weights."""
+
+
+def stored_only(precision: Precision) -> None:
+    """Refuses formats that cores of a mesh have no kernels for: they multiply 16 bits, and expand what is stored narrower.
+
+    Raises:
+        DesignError: activations of other formats, or something wider.
+    """
+    for address, word, _ in leaves(precision):
+        tensor = address if address in TENSORS else "weights"
+        stored = address in (*WEIGHTS, *CACHED)
+        valid = [name for name in of_tensor(tensor) if FORMATS[name].bits == 16 or (stored and FORMATS[name].bits < 16)]
+        if word not in valid:
+            raise DesignError(
+                f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
+            )
 
 
 def itemsize_of(mapping: Mapping) -> float:
@@ -155,25 +206,36 @@ def cached_as(precision: Precision) -> Cached:
     return AS_OTHERS if found == Cached(BYTES[precision.activations]) else found
 
 
-def index_sizes(precision: Precision, dim: int) -> tuple[float, int]:
-    """Bytes of a value of an indexer's queries and keys where all tiles work on one operator, and of the scale of a key.
+class Keys(NamedTuple):
+    """How keys of an indexer are stored and multiplied where all tiles work on one operator.
 
-    Both are multiplied as keys are stored; scores are rescaled by what a key has.
+    Attributes:
+        itemsize: bytes of a value of queries and keys, as both are multiplied. [B]
+        scale: bytes of the one scale of a key, by which its scores are rescaled. [B]
+        packed: bytes of a value with its share of scales, where keys are expanded before they are multiplied; else 0. [B]
+        expand: operations of the vector engine on each value then.
+    """
 
-    Raises:
-        DesignError: keys with several scales each, or of formats that no engine multiplies.
+    itemsize: float
+    scale: int = 0
+    packed: float = 0.0
+    expand: float = 0.0
 
-    >>> index_sizes(Precision(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
-    (1.0, 4)
+
+def index_keys(precision: Precision, dim: int) -> Keys:
+    """Keys of an indexer, of `dim` values each: multiplied as they are stored, if they have one scale each of a plain format;
+    with several scales each, or of four bits, expanded to 16 bits, which queries have then.
+
+    >>> index_keys(Precision(weights="bf16", activations="bf16", kv="bf16", index="fp8_1x128"), 128)
+    Keys(itemsize=1.0, scale=4, packed=0.0, expand=0.0)
+    >>> index_keys(Precision(weights="bf16", activations="bf16", kv="bf16", index="mxfp4"), 128)
+    Keys(itemsize=2.0, scale=0, packed=0.53125, expand=3.0)
     """
     name = index_of(precision)
     of = FORMATS[name]
     if of.scale and (of.bits != 8 or of.block < dim):
-        raise DesignError(
-            f"mapping.precision.index: {name} has scales for every {of.block} values, and an indexer of tiles takes one for a "
-            f"key, of {dim}; valid: {', '.join(PLAIN)}" + (", fp8_1x128" if dim <= FORMATS["fp8_1x128"].block else "")
-        )
-    return float(of.bits // 8), of.scale // 8
+        return Keys(BYTES[WIDE], 0, BYTES[name], of.expand)
+    return Keys(float(of.bits // 8), of.scale // 8)
 
 
 def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:

@@ -5,25 +5,27 @@ A table of embeddings is not on the chip: the host looks them up.
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import Dim, MatMul
+from dse.evaluators.graph.operators import Dim, MatMul, Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.layouts.formats import apart_bytes, index_of, piece_bytes, weights_of
 from dse.evaluators.layouts.region_attention import stretches
-from dse.evaluators.layouts.region_calls import attention_group, columns, kv_widths
+from dse.evaluators.layouts.region_calls import attention_group, columns, kv_widths, piece
 from dse.evaluators.layouts.region_states import conv_bytes, state_bytes, working_bytes
 from dse.evaluators.layouts.regions import Region
 from dse.evaluators.layouts.residency import width
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.layers import at_reach, layers
-from dse.space.mapping import Mapping
+from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.model import Model
-from dse.space.parameters import growths
+from dse.space.numbers import FORMATS
+from dse.space.parameters import Growth, growths, parameters
 
 VALUE = 2.0
-"""Bytes of a weight, an activation or a cached value: 16 bits."""
+"""Bytes of an activation, and of all that is multiplied: 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Held:
         weights: tiles of its layers.
         kv: of the tokens that are cached.
         activations: the residual stream, scores, and the widest intermediate.
-        buffers: second versions of what travels, and sums in single precision.
+        buffers: second versions of what travels, what is expanded, and sums in single precision.
         per_token: of K and V for each token that a core holds.
         largest: of the tiles that one product multiplies with.
         away: share of all weights that comes from main memory each time. [1]
@@ -62,7 +64,7 @@ class Held:
 
 def held(
     model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: Any, scores: bool, across: Any = None,
-    sequences: Any = 1.0,
+    sequences: Any = 1.0, past: Any = 0.0,
 ) -> tuple[Held, Held]:  # fmt: skip
     """What a core holds in a full region, and in the last one, which has what is left of the layers, and the head.
 
@@ -77,15 +79,12 @@ def held(
         scores: whether whole score matrices are there (prefill), or one row of them.
         across: tokens of the cache that the fullest column has, where positions lie over the columns; None for `cached`.
         sequences: that have states.
+        past: tokens cached before a prompt, by reach of the model.
     """
     mesh = place.mesh
-    layer, last, widest = _stored(model, mapping.kv_heads, not scores)
-
-    def tile(k: Any, n: Any) -> Any:
-        return ceil_div(k, mesh.rows) * ceil_div(n, mesh.cols)
-
-    tiles = [(tile(*sides), count) for sides, count in layer.items()]
-    weights = sum(of * count for of, count in tiles)
+    layer, last, widest = _stored(model, mapping.kv_heads, not scores, mapping.precision)
+    tiles = [(_tile(one, mesh), count) for one, count in layer.items()]
+    weights = sum(of.nbytes * count for of, count in tiles)
     rest = maximum(place.all_layers - (place.count - 1) * place.layers, 0.0)
     rows = ceil_div(tokens, mesh.rows) if scores else tokens
     stream, wide = ceil_div(model.hidden, mesh.cols), ceil_div(widest, mesh.cols)
@@ -95,27 +94,49 @@ def held(
         seen = 0.0 if scores or across is None else at_reach(across, kind.reach) / sequences
         matrix = maximum(matrix, _scores(kind.of, tokens, mesh) if scores else tokens * _scores_of_one(kind.of, seen, mesh))
         passing = maximum(passing, working_bytes(kind.of, tokens, mesh) if scores else 0.0)
-    second = reduce(maximum, (of for of, _ in tiles)) if scores else 0.0
+    second = reduce(maximum, (of.values for of, _ in tiles)) if scores else 0.0
+    head_tile = _tile(last, mesh)
+    packed = [of for of in (*(of for of, _ in tiles), head_tile) if of.packed]
+    first = reduce(maximum, (of.values if scores else minimum(of.values, piece(of.each)) for of in packed), 0.0)
+    first = maximum(first, _expanded(model, mapping, mesh, past, vectors=not scores))
     activations = VALUE * (rows * (2 * stream + wide) + matrix)
-    buffers = VALUE * second + 4.0 * rows * maximum(wide, stream) + passing
+    buffers = VALUE * (second + first) + 4.0 * rows * maximum(wide, stream) + passing
 
-    wide_tile = VALUE * reduce(maximum, (of for of, _ in tiles))
+    wide_tile = reduce(maximum, (of.nbytes for of, _ in tiles))
 
-    each, kv = _cached(model, mapping, mesh, cached, cached if scores or across is None else across, vectors=not scores)
+    lines = cached, cached if scores or across is None else across
+    each, kv = _cached(model, mapping, mesh, *lines, vectors=not scores)
     mixings = layers(model).mixings
     states = sum((state_bytes(of.of, mesh) + conv_bytes(of.of, mesh, VALUE)) * of.times for of in mixings) / model.layers
 
     def core(layers: Any, weights: Any, largest: Any) -> Held:
         one = layers * states
         return Held(
-            VALUE * weights, layers * kv, activations, buffers, each * layers, largest, states=sequences * one, per_sequence=one
-        )
+            weights, layers * kv, activations, buffers, each * layers, largest, states=sequences * one,
+            per_sequence=one,
+        )  # fmt: skip
 
-    head_tile = tile(*last)
     return (
         core(place.layers, place.layers * weights, wide_tile),
-        core(rest, rest * weights + head_tile, maximum(wide_tile, VALUE * head_tile)),
+        core(rest, rest * weights + head_tile.nbytes, maximum(wide_tile, head_tile.nbytes)),
     )
+
+
+class _Piece(NamedTuple):
+    """A core's tile of a matrix of weights: its values, their bytes, whether it becomes a wide one before it is used, and its
+    values along the inner dimension.
+    """
+
+    values: Any
+    nbytes: Any
+    packed: bool
+    each: Any
+
+
+def _tile(of: "_Matrix", mesh: Mesh) -> _Piece:
+    k, n = ceil_div(of.over_rows, mesh.rows), ceil_div(of.over_cols, mesh.cols)
+    nbytes = piece_bytes(of.word, k, n) if of.along_rows else piece_bytes(of.word, n, k)
+    return _Piece(k * n, nbytes, FORMATS[of.word].expand > 0, k if of.along_rows else n)
 
 
 def _scores(of: Model, tokens: Any, mesh: Mesh) -> Any:
@@ -163,17 +184,43 @@ def _cached(model: Model, mapping: Mapping, mesh: Mesh, rows: Any, cols: Any, *,
     each: Any = 0.0
     kv: Any = 0.0
     for of in growths(model):
-        layer, share = of.layer, of.layer.times / model.layers
-        turned = (of.scores, layer.indexed), *(((of.kv, layer.reach),) if layer.of.latent is not None else ())
-        for values, reach in turned if vectors else ():
-            nbytes = VALUE * ceil_div(values, mesh.rows) * share
-            # as many for each row as there are for each column
-            each, kv = each + nbytes * mesh.rows / mesh.cols, kv + nbytes * at_reach(cols, reach)
-        lying = [] if vectors and layer.of.latent is not None else [(kv_widths(layer.of, mapping.kv_heads), layer.reach)]
-        for widths, reach in lying if vectors else [*lying, ((of.scores, 0), layer.indexed)]:
-            nbytes = VALUE * sum(ceil_div(values, mesh.cols) for values in widths) * share
-            each, kv = each + nbytes, kv + nbytes * at_reach(rows, reach)
+        share = of.layer.times / model.layers
+        for widths, reach, word, turned in _lying(of, mapping, vectors=vectors):
+            lines = mesh.rows if turned else mesh.cols
+            nbytes = sum(piece_bytes(word, ceil_div(values, lines)) for values in widths) * share
+            # of what is turned as many for each row as there are for each column
+            each = each + (nbytes * mesh.rows / mesh.cols if turned else nbytes)
+            kv = kv + nbytes * at_reach(cols if turned else rows, reach)
     return each, kv
+
+
+def _lying(of: Growth, mapping: Mapping, *, vectors: bool) -> list[tuple[tuple[int, ...], int, str, bool]]:
+    """What is cached of a kind of layers: values of a position, how many are kept, the format, and whether values lie over the
+    rows of a region and positions over its columns.
+    """
+    layer, said = of.layer, mapping.precision
+    kv, index = kv_widths(layer.of, mapping.kv_heads), ((of.scores,), layer.indexed, index_of(said), vectors)
+    latent = vectors and layer.of.latent is not None
+    return [((of.kv,) if latent else kv, layer.reach, str(said.kv), latent), *((index,) if of.scores else ())]
+
+
+def _expanded(model: Model, mapping: Mapping, mesh: Mesh, past: Any, *, vectors: bool) -> Any:
+    """Values of the cache of a layer that a core has as they are multiplied, where their format is another: a piece of what
+    vectors meet, or all keys and values that there are before a prompt.
+
+    Args:
+        model, mapping, mesh: what lies where.
+        past: cached tokens before a prompt, by reach of the model.
+        vectors: whether these are of decode.
+    """
+    most: Any = 0.0
+    for of in growths(model):
+        for widths, reach, word, turned in _lying(of, mapping, vectors=vectors):
+            if FORMATS[word].expand:
+                here = [ceil_div(values, mesh.rows if turned else mesh.cols) for values in widths]
+                found = sum(here) * ceil_div(at_reach(past, reach), mesh.rows)
+                most = maximum(most, reduce(maximum, (piece(maximum(one, 1)) for one in here)) if vectors else found)
+    return most
 
 
 def streaming(of: Held, sram: Any, cap: Any) -> Held:
@@ -190,24 +237,43 @@ def streaming(of: Held, sram: Any, cap: Any) -> Held:
     return replace(of, weights=where(whole, of.weights, stays + of.largest + ahead), away=away, ahead=ahead)
 
 
+class _Matrix(NamedTuple):
+    """A matrix of weights: its sides over rows and columns of a region, its format, and whether blocks of it lie along rows."""
+
+    over_rows: int
+    over_cols: int
+    word: str
+    along_rows: bool
+
+
 @lru_cache(maxsize=256)
-def _stored(model: Model, heads: str, vectors: bool) -> tuple[dict[tuple[int, int], float], tuple[int, int], float]:
-    """Weight matrices by their sides over rows and columns, and how many of each a layer has on average.
+def _stored(model: Model, heads: str, vectors: bool, precision: Precision) -> tuple[dict[_Matrix, float], _Matrix, float]:
+    """Weight matrices, and how many of each a layer has on average.
 
-    Also the head's sides, and the most values of a token that a product in a layer leaves.
+    Also the head's, and the most values of a token that a product in a layer leaves.
     """
-    *parts, head = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
+    *parts, head = transformer(model, ONE)
 
-    def sides(of: MatMul, kind: Model = model) -> tuple[int, int]:
-        k, n = width(of.k), width(columns(of, kind, heads))
+    def lying(part: Part, of: MatMul) -> _Matrix:
+        k, n, word = width(of.k), width(columns(of, part.of or model, heads)), weights_of(part, of, precision)
         if of.name == "q_absorb":  # lies with the latent over the rows
-            return n // of.apart, k * of.apart
-        return (n, k) if vectors and of.k.split else (k, n)
+            return _Matrix(n // of.apart, k * of.apart, word, False)
+        return _Matrix(n, k, word, False) if vectors and of.k.split else _Matrix(k, n, word, True)
 
-    layer: dict[tuple[int, int], float] = {}
+    layer: dict[_Matrix, float] = {}
     products = [(part, of) for part in parts for of in part.operators if isinstance(of, MatMul)]
     for part, of in products:
-        lying = sides(of, part.of or model)
-        layer[lying] = layer.get(lying, 0.0) + of.stored * part.times / model.layers
-    (last,) = (sides(of) for of in head.operators if isinstance(of, MatMul))
+        one = lying(part, of)
+        layer[one] = layer.get(one, 0.0) + of.stored * part.times / model.layers
+    (last,) = (lying(head, of) for of in head.operators if isinstance(of, MatMul))
     return layer, last, max(of.m * width(of.n) for _, of in products)
+
+
+ONE = Step("decode", 1.0, 1.0, 1.0, 1.0)
+"""A token of a request."""
+
+
+@lru_cache(maxsize=256)
+def weight_bytes_of(model: Model, precision: Precision) -> float:
+    """Of all weights, in their formats. [B]"""
+    return float(parameters(model) * BYTES[precision.weights] + apart_bytes(transformer(model, ONE), precision))

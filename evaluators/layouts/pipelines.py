@@ -229,7 +229,7 @@ def _recur(part: Part, of: Recur, plan: TilePlan, precision: Precision) -> Call:
         part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
         tuple(Product(each, m, k, n) for m, k, n in sizes),
         width=float(BYTES[precision.activations]), operations=elements / plan.tp,
-        reads="kv", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
+        reads="kv" if plan.states is None else "states", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
         flop=flop, nbytes=fetch, macs=flop / 2, elements=elements, operators=(of.name,),
     )  # fmt: skip
 

@@ -15,10 +15,23 @@ from dse.evaluators.graph.operators import Attention, Dim, Index, MatMul, Part
 from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.kv import kv
-from dse.evaluators.layouts.region_calls import Group, On, attention_group, call, element, kv_widths, turned
+from dse.evaluators.layouts.formats import index_of, weights_of
+from dse.evaluators.layouts.region_calls import (
+    Group,
+    On,
+    attention_group,
+    call,
+    element,
+    expanded,
+    fetched_first,
+    kv_widths,
+    turned,
+    with_weights,
+)
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import ONCE, Call, Kernel
 from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.mapping import BYTES
 from dse.space.model import Latent
 
 
@@ -43,12 +56,28 @@ def fresh(part: Part, of: Attention, on: On, ring: dict[str, Any]) -> list[Call]
     masked = 2.0 * of.heads.units * maximum(of.tokens * keys - of.pairs, 0.0)
     return [
         *found,
+        *_past(part, of, on),
         *([call(Kernel(part.name, "kv_window", "move", "transfer", *way))] if window else ()),
         call(first, (), pairs * of.qk_dim, masked=masked * of.qk_dim),
         *([element(part.name, "scores_tanh", "cap", softmax, on_head.turned, same=False, copies=side)] if of.capped else ()),
         call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, on.line, ONCE, side)),
         call(last, (of.name,), pairs * of.v_dim, masked=masked * of.v_dim),
     ]
+
+
+def _past(part: Part, of: Attention, on: On) -> list[Call]:
+    """What is cached before a prompt becomes what cores multiply, where it is none: keys and values, or the latent."""
+    latent = on.model.latent
+    wide = sum(_kv_sides(of, on)) if latent is None else latent.kv_rank + latent.rope_dim
+    shape = Shape(of.positions, wide, 1)
+    there = where(of.positions > 0, ONCE, 0.0)
+    return expanded(part.name, "kv_past", on.precision.kv, shape, on.mesh.turned, times=there, pieces=False)
+
+
+def _kv_sides(of: Attention, on: On) -> tuple[Any, Any]:
+    """Values of K, and of V, of a position that attention reads, as they are cached."""
+    heads = of.heads.units if on.mapping.kv_heads == "full" else of.kv_heads.units
+    return heads * of.qk_dim, heads * of.v_dim
 
 
 def _shared(part: Part, of: Attention, latent: Latent, on: On) -> list[Call]:
@@ -84,11 +113,15 @@ def cached(part: Part, of: Attention, on: On) -> list[Call]:
     on_head, word = Mesh(head.cols, on.mesh.rows), on.plan.gemv
     queries, values = Shape(m * head.turns, head.width, positions), Shape(m, positions, of.heads.units * of.v_dim)
     stored = [] if on.model.kv_reused else [call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {}))]
+    k, v = (Shape(m * positions, wide, 1) for wide in _kv_sides(of, on))
+    said, over = on.precision.kv, on.mesh.turned
     return [
         *stored,
+        *expanded(part.name, "scores", said, k, over),
         call(Kernel(part.name, "scores", "gemv", word, queries, on_head, on.tree, ONCE, head.copies), (), pairs * of.qk_dim),
         *([element(part.name, "scores_tanh", "cap", softmax, on.mesh)] if of.capped else ()),
         call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on.mesh, on.line)),
+        *expanded(part.name, "values", said, v, over),
         call(Kernel(part.name, "values", "gemv", word, values, on.mesh, on.tree), (of.name,), pairs * of.v_dim),
     ]
 
@@ -106,37 +139,44 @@ def _latent(part: Part, of: Attention, on: On) -> list[Call]:
         turned(part.name, "kv_turn", of.kv_dim, m, on),
         call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, Shape(m, of.kv_dim, 1), back, {})),
         call(Kernel(part.name, "q_all", "move", "dispatch", Shape(m * heads, of.qk_dim, 1), back, {})),
+        *expanded(part.name, "scores", on.precision.kv, Shape(m * positions, of.kv_dim, 1), on.mesh),
         call(Kernel(part.name, "scores", "gemv", word, queries, on.mesh, on.tree), (), pairs * of.qk_dim),
         *([element(part.name, "scores_tanh", "cap", softmax, back, same=False)] if of.capped else ()),
         call(Kernel(part.name, "softmax", "vector", "softmax", softmax, back, line)),
         call(Kernel(part.name, "shares_all", "move", "dispatch", softmax, on.mesh, {})),
+        *expanded(part.name, "values", on.precision.kv, Shape(m * positions, of.v_dim, 1), on.mesh),
         call(Kernel(part.name, "values", "gemv", word, values, back, on.tree), (of.name,), pairs * of.v_dim),
     ]
 
 
-def apart(part: Part, of: MatMul, on: On, weights: Any, ring: dict[str, Any]) -> Call:
+def apart(part: Part, of: MatMul, on: On, ring: dict[str, Any]) -> list[Call]:
     """Products of the heads with a matrix of each, on the columns that hold it.
 
     Of vectors, what is absorbed lies over the columns before and over the rows behind, for all heads at once where they come
     back. Of a prompt, weights lie as keys do, which takes no more steps than there are rows.
     """
-    one, flop = width(of.n) // of.apart, 2.0 * of.m * width(of.k) * width(of.n)
+    one, flop, word = width(of.n) // of.apart, 2.0 * of.m * width(of.k) * width(of.n), weights_of(part, of, on.precision)
+    weights = width(of.k) * width(of.n) * BYTES[word]
     if on.vectors and "attention" in of.needs:
         shape = Shape(of.m, width(of.k), width(of.n))
-        return call(Kernel(part.name, of.name, "gemv", on.plan.gemv, shape, on.mesh, on.tree), (of.name,), flop, weights)
+        kernel = Kernel(part.name, of.name, "gemv", on.plan.gemv, shape, on.mesh, on.tree)
+        return with_weights(word, (width(of.n), width(of.k)), call(kernel, (of.name,), flop, weights))
     head = attention_group(Dim(of.apart, width(of.k)), on.mesh.cols)
+    over = Mesh(head.cols, on.mesh.rows)
     if on.vectors:
-        shape, on_head = Shape(of.m * head.turns, head.width, one), Mesh(head.cols, on.mesh.rows)
-        kernel = Kernel(part.name, of.name, "gemv", on.plan.gemv, shape, on_head, on.tree, ONCE, head.copies)
+        shape = Shape(of.m * head.turns, head.width, one)
+        kernel = Kernel(part.name, of.name, "gemv", on.plan.gemv, shape, over, on.tree, ONCE, head.copies)
     else:
-        shape, on_head = Shape(of.m, head.width, one), Mesh(on.mesh.rows, head.cols)
-        kernel = Kernel(part.name, of.name, "gemm", "meshgemm_t", shape, on_head, ring, head.turns, head.copies)
-    return call(kernel, (of.name,), flop, weights)
+        shape = Shape(of.m, head.width, one)
+        kernel = Kernel(part.name, of.name, "gemm", "meshgemm_t", shape, over.turned, ring, head.turns, head.copies)
+    each, made = Shape(one, head.width, 1), call(kernel, (of.name,), flop, weights)
+    how: dict[str, Any] = {"times": head.turns, "copies": head.copies, "pieces": on.vectors}
+    return fetched_first(expanded(part.name, of.name, word, each, over, weights=weights, **how), made)
 
 
 def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
     """Scores of an indexer, their sum over its heads, and the choice of the best positions."""
-    flop, past = 2.0 * of.pairs * of.heads * of.dim, of.positions
+    flop, past, word = 2.0 * of.pairs * of.heads * of.dim, of.positions, index_of(on.precision)
     if on.vectors:
         m = of.tokens
         positions = kv(on.mapping.kv).fullest(of.pairs / m, on.generated, on.mesh.cols) * on.mesh.cols
@@ -144,6 +184,7 @@ def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
         return [
             turned(part.name, "index_turn", of.dim, m * (of.heads + 1), on),
             call(Kernel(part.name, "index_cache", "kv", on.mapping.kv, Shape(m, of.dim, 1), back, {})),
+            *expanded(part.name, "index_scores", word, Shape(m * positions, of.dim, 1), on.mesh),
             call(Kernel(part.name, "index_scores", "gemv", on.plan.gemv, queries, on.mesh, on.tree), (), flop),
             element(part.name, "index_sums", "rectify", Shape(m * of.heads, positions, 1), back),
             call(Kernel(part.name, "choice", "vector", "choice", sums, back, on.line), (of.name,)),
@@ -156,7 +197,9 @@ def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
     across = Mesh(head.copies, on.mesh.rows * head.cols)
     queries = Shape(m, of.dim, keys)
     kernel = Kernel(part.name, "index_scores", "gemm", "meshgemm_t", queries, on_head, ring, head.turns, head.copies)
+    there = where(past > 0, ONCE, 0.0)
     return [
+        *expanded(part.name, "index_past", word, Shape(past, of.dim, 1), on.mesh.turned, times=there, pieces=False),
         call(Kernel(part.name, "index_all", "move", "dispatch", Shape(of.dim, m, 1), whole, {})),
         call(kernel, (), flop, masked=2.0 * of.heads * of.dim * (m * keys - of.pairs)),
         element(part.name, "index_rectified", "rectify", each, on_head.turned, same=False, copies=head.copies),

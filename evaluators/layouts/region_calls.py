@@ -6,14 +6,16 @@ of it leave lies over the columns, on every row.
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.graph.operators import Dim, MatMul
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.layouts.residency import width
-from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.passes.call import ONCE, Call, Kernel
 from dse.space.elementwise import ceil_div, maximum
-from dse.space.mapping import Mapping, MeshPlan
+from dse.space.mapping import Mapping, MeshPlan, Precision
 from dse.space.model import Model
+from dse.space.numbers import FORMATS
 from dse.space.parameters import v_dim
 
 
@@ -35,6 +37,12 @@ class On(NamedTuple):
     mapping: Mapping
     vectors: bool
     generated: Any
+
+    @property
+    def precision(self) -> Precision:
+        """Formats of what is stored."""
+        found: Precision = self.mapping.precision
+        return found
 
     @property
     def same(self) -> dict[str, Any]:
@@ -67,10 +75,10 @@ class On(NamedTuple):
 def call(
     of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0, weights: Any = None, *, masked: Any = 0.0, repeated: Any = 0.0
 ) -> Call:
-    """A call of a kernel, that does some operators."""
+    """A call of a kernel, that does some operators, and reads so many bytes of weights."""
     shape = (of.shape.m, of.shape.k, of.shape.n)
     reads = "" if weights is None else "weights"
-    fetch = 0.0 if weights is None else weights * VALUE
+    fetch = 0.0 if weights is None else weights
     return Call(
         of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch,
         masked=masked, repeated=repeated,
@@ -84,6 +92,66 @@ def element(
     """A vector instruction on m tokens, k wide over the rows of a mesh; over its columns tokens, or all of them on each."""
     options: dict[str, Any] = {"function": function} | ({"replicated": True} if same else {})
     return call(Kernel(part, name, "vector", "elementwise", shape, mesh, options, times, copies), operators)
+
+
+PIECE = 1024
+"""Values that a core has wide at a time, of packed ones that a product of vectors meets where they lie: 2 KiB of its memory
+(assumed; instructions start once a piece, which is below 1 % of its operations). What travels while it is multiplied is wide
+whole."""
+
+
+def piece(each: Any) -> Any:
+    """Values of a core that are wide at a time, of vectors of which it has `each` values.
+
+    >>> piece(12), piece(2000)
+    (1020, 2000)
+    """
+    return maximum(PIECE // each, 1) * each
+
+
+def expanded(
+    part: str, name: str, word: str, shape: Shape, mesh: Mesh, *, weights: Any = None, times: Any = ONCE, copies: Any = 1.0,
+    pieces: bool = True,
+) -> list[Call]:  # fmt: skip
+    """Values of a format that cores do not multiply, all but those of 16 bits, become such, before the kernel of a name.
+
+    Args:
+        part, name: of the kernel.
+        word: the format.
+        shape, mesh: m vectors over the columns, k wide over the rows, of one run.
+        weights: bytes of weights that come from main memory for it; None where they are caches.
+        times, copies: of the kernel.
+        pieces: whether some vectors become wide after the others; else all at a time.
+    """
+    operations = FORMATS[word].expand
+    if not operations or not np.any(times):
+        return []
+    if pieces:
+        here = ceil_div(shape.m, mesh.cols)
+        each = ceil_div(shape.k, mesh.rows)
+        turns = maximum(ceil_div(here, piece(each) // each), 1)
+        shape, times = Shape(ceil_div(here, turns) * mesh.cols, shape.k, 1), times * turns
+    of = Kernel(part, f"{name}_expand", "vector", "expand", shape, mesh, {"operations": operations}, times, copies)
+    return [call(of, weights=weights)]
+
+
+def with_weights(word: str, sides: tuple[Any, Any], made: Call) -> list[Call]:
+    """A product whose weights may have to be expanded first: these come from main memory, where they do, before that.
+
+    Args:
+        word: the format of weights.
+        sides: vectors over the columns of the product's mesh, and values of each over its rows.
+        made: the product.
+    """
+    of = made.kernel
+    assert of is not None
+    how: dict[str, Any] = {"times": of.times, "copies": of.copies, "pieces": of.kind == "gemv"}
+    return fetched_first(expanded(of.part, of.name, word, Shape(*sides, 1), of.mesh, weights=made.fetch, **how), made)
+
+
+def fetched_first(first: list[Call], made: Call) -> list[Call]:
+    """A product and what expands its weights, if anything does, which then is what reads them."""
+    return [*first, made._replace(reads="", fetch=0.0)] if first else [made]
 
 
 def turned(part: str, name: str, values: Any, rows: Any, on: On) -> Call:

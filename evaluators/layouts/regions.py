@@ -15,13 +15,14 @@ from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, 
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.layouts.formats import weights_of
 from dse.evaluators.layouts.region_attention import apart, cached, fresh, scored
-from dse.evaluators.layouts.region_calls import On, attention_group, call, columns, element, gemm_of, turned
+from dse.evaluators.layouts.region_calls import On, attention_group, call, columns, element, gemm_of, turned, with_weights
 from dse.evaluators.layouts.region_states import convolved, recurred
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import ONCE, Block, Call, Kernel, alike
 from dse.space.elementwise import ceil_div, maximum, minimum, where
-from dse.space.mapping import Mapping, MeshPlan, ProductPlan
+from dse.space.mapping import BYTES, Mapping, MeshPlan, ProductPlan
 from dse.space.model import Model
 
 
@@ -115,7 +116,7 @@ def _calls(part: Part, on: On) -> list[Call]:
         elif isinstance(of, Elementwise):
             found += _vector(part, of, on)
         elif of.apart > 1:
-            found.append(apart(part, of, on, width(of.k) * width(of.n), ring))
+            found += apart(part, of, on, ring)
         else:
             found += _product(part, name, (of, *others), on, each)
     if part.name != "head":
@@ -148,16 +149,18 @@ def _product(part: Part, name: str, together: tuple[Any, ...], on: On, each: Any
         how = ("gemv", on.plan.gemv, shape, on.over(k), on.tree)
     flop = of.m * (2.0 * width(k) * sum(width(one.n) for one in together))
     repeated = of.m * (2.0 * width(k) * sum(width(on.columns(one)) for one in together)) - flop
-    weights = width(k) * sum(width(columns(one, on.model, on.mapping.kv_heads)) for one in together) * times
+    stored = sum(width(columns(one, on.model, on.mapping.kv_heads)) for one in together)
+    word = weights_of(part, of, on.precision)
+    weights = width(k) * stored * times * BYTES[word]
     kernel, names = Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together)
-    made = call(kernel, names, flop, weights, repeated=repeated)
+    made = with_weights(word, (stored, width(k)), call(kernel, names, flop, weights, repeated=repeated))
     if of.stored > 1:
         ways = {"experts_down": "combine", "experts_gate" if on.model.gated_ffn else "experts_up": "dispatch"}
         outer = (k if of.name != "experts_down" else of.n).units
         moved = Kernel(part.name, ways.get(of.name, ""), "move", "dispatch", Shape(of.m, outer, 1), on.over(Dim(1)).turned, {})
-        return [call(moved), made] if moved.name == "dispatch" else [made, call(moved)] if moved.name else [made]
+        return [call(moved), *made] if moved.name == "dispatch" else [*made, call(moved)] if moved.name else made
     back = [one for one in together if on.vectors and _returns(part, one)]
-    return [made, *(turned(part.name, f"{one.name}_turn", width(one.n), m, on) for one in back)]
+    return [*made, *(turned(part.name, f"{one.name}_turn", width(one.n), m, on) for one in back)]
 
 
 def _returns(part: Part, of: MatMul) -> bool:

@@ -1,7 +1,8 @@
 """What of a model stays in the local memories of a group of tiles, and what has to come from HBM each time.
 
-Activations and buffers first, then the KV cache up to its share, then weights, as much as fits; what weights leave is the
-KV cache's again ([zhu2025] section 4.2).
+Activations and buffers first, then recurrent states up to their share, where they have one, and else as a part of the KV
+cache; then the KV cache up to its share, then weights, as much as fits; what weights leave is the KV cache's again ([zhu2025]
+section 4.2, which has no states).
 """
 
 from typing import Any, NamedTuple
@@ -39,13 +40,15 @@ class Resident(NamedTuple):
 
     Attributes:
         activations: input, output and widest intermediate of a block of tokens, and the buffer of a transfer. [B]
-        kv: of all layers of its stage, at the longest. [B]
+        kv: of all layers of its stage, at the longest, with states that have no share of their own. [B]
         weights: of all layers of its stage. [B]
         kv_here, weights_here: share of each that stays. [1]
         block: tokens of activations that it holds at a time.
         buffer: set aside for what is prefetched. [B]
         slices: of attention on the whole group, beyond the room of activations that are not there meanwhile. [B]
         weights_near, kv_near: share of each that stays in the cache in front of main memory. [1]
+        states: of all layers of its stage, where they have a share of their own. [B]
+        states_here, states_near: share of them that stays, and that is in that cache. [1]
     """
 
     activations: Any
@@ -58,17 +61,25 @@ class Resident(NamedTuple):
     slices: Any = 0.0
     weights_near: Any = 0.0
     kv_near: Any = 0.0
+    states: Any = 0.0
+    states_here: Any = 0.0
+    states_near: Any = 0.0
 
     @property
     def sram(self) -> Any:
         """Bytes of local memory in use."""
-        resident = self.kv_here * self.kv + self.weights_here * self.weights
+        resident = self.kv_here * self.kv + self.weights_here * self.weights + self.states_here * self.states
         return self.activations + resident + self.buffer + self.slices
 
     @property
     def hbm(self) -> Any:
         """Bytes that are in HBM."""
-        return (1 - self.kv_here) * self.kv + (1 - self.weights_here) * self.weights
+        return self.cached + (1 - self.weights_here) * self.weights
+
+    @property
+    def cached(self) -> Any:
+        """Bytes of caches and states that are in HBM."""
+        return (1 - self.kv_here) * self.kv + (1 - self.states_here) * self.states
 
 
 def resident(
@@ -112,14 +123,21 @@ def resident(
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
     kv = cached_here(model, plan, cached, sequences, said) * of.caches
+    states = 0.0
+    if plan.states is not None:
+        states = states_here(model, plan, sequences, said) * of.caches
+        kv = kv - states
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
     room = maximum(sram - activations - slices, 0.0)
     buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.cap * room
     stays = kv if plan.attention is None else 0.0
-    here = shared_out(room - buffer, stays, weights, kv_share=mapping.sram_kv)
+    kept = 0.0 if plan.states is None else minimum(states, plan.states * (room - buffer))
+    here = shared_out(room - buffer - kept, stays, weights, kv_share=mapping.sram_kv)
     shares = here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0)
-    held = Resident(activations, kv, weights, *shares, block, buffer, slices)
+    held = Resident(
+        activations, kv, weights, *shares, block, buffer, slices, states=states, states_here=kept / maximum(states, 1.0)
+    )
     return held if near is None else _nearer(held, stays, near)
 
 
@@ -136,7 +154,9 @@ def _nearer(held: Resident, stays: Any, near: Any) -> Resident:
     """
     weights = minimum(1 - held.weights_here, near / maximum(held.weights, 1.0))
     left = maximum(near - weights * held.weights, 0.0)
-    return held._replace(weights_near=weights, kv_near=minimum((1 - held.kv_here) * (stays > 0), left / maximum(held.kv, 1.0)))
+    kv = minimum((1 - held.kv_here) * (stays > 0), left / maximum(held.kv, 1.0))
+    states = minimum(1 - held.states_here, maximum(left - kv * held.kv, 0.0) / maximum(held.states, 1.0))
+    return held._replace(weights_near=weights, kv_near=kv, states_near=states)
 
 
 def nbytes(part: Part, precision: Precision, *, routed: bool = False) -> float:
@@ -166,17 +186,26 @@ def cached_here(model: Model, plan: TilePlan, cached: Any, sequences: Any, preci
         sequences: that have states.
         precision: formats; a convolution keeps activations.
     """
-    kv, index, conv = BYTES[precision.kv], BYTES[index_of(precision)], BYTES[precision.activations]
-    total: Any = 0.0
+    kv, index = BYTES[precision.kv], BYTES[index_of(precision)]
+    total = states_here(model, plan, sequences, precision)
     for of in growths(model):
-        layer, state = of.layer, of.layer.of.recurrence
-        if state is None:
+        layer = of.layer
+        if layer.of.recurrence is None:
             here = at_reach(cached, layer.reach) * (kv_here(layer.of, plan) * kv)
             here = here + at_reach(cached, layer.indexed) * (of.scores * index) if of.scores else here
-        else:
+            total = total + layer.times * here
+    return total
+
+
+def states_here(model: Model, plan: TilePlan, sequences: Any, precision: Precision) -> Any:
+    """Bytes of recurrent states that a core has of some sequences, of all layers, with what convolutions keep. [B]"""
+    total: Any = 0.0
+    for of in growths(model):
+        state = of.layer.of.recurrence
+        if state is not None:
             share = ceil_div(state.heads, plan.tp) / state.heads if plan.partition == "k" else 1.0 / plan.tp
-            here = sequences * share * (of.state * STATE_BYTES + of.conv * conv)
-        total = total + layer.times * here
+            here = sequences * share * (of.state * STATE_BYTES + of.conv * BYTES[precision.activations])
+            total = total + of.layer.times * here
     return total
 
 

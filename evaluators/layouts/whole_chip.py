@@ -23,7 +23,7 @@ from dse.evaluators.kernels.vector import index, streamed
 from dse.evaluators.kernels.vector.recurrent import Recurrence
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding, nobody
-from dse.evaluators.layouts.formats import cached_as, expanding, index_sizes, itemsize_of, weights_of
+from dse.evaluators.layouts.formats import cached_as, expanding, index_keys, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
@@ -221,18 +221,17 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
 
 
 def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
-    """Scores of an indexer, and what it picks.
-
-    Raises:
-        DesignError: its keys have more scales than one each.
-    """
-    itemsize, scale = index_sizes(on.precision, of.dim)
+    """Scores of an indexer, and what it picks."""
+    said = index_keys(on.precision, of.dim)
     keys, causal = some.keys, some.queries > 1
     if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
         keys, causal = max(ceil_div(some.pairs, some.queries), 1), False
     job = indexed(
-        index.Index(of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block, scale=scale),
-        of.top, on.chip, itemsize,
+        index.Index(
+            of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block, scale=said.scale,
+            packed=said.packed, expand=said.expand,
+        ),
+        of.top, on.chip, said.itemsize,
     )  # fmt: skip
     flop = 2.0 * some.requests * some.pairs * of.heads * of.dim
     return _call(part, of, (some.requests * some.queries, of.dim, some.keys), job, flop)

@@ -26,6 +26,7 @@ class Layer(NamedTuple):
         keys, values: cached before, keys rotated already; shape (sequences, positions, KV heads, of a head).
         top: experts of a token; 0 where there are none.
         normed: whether queries and keys of each head are normed before they are rotated.
+        packed: tensors (weights, kv) that have to become wide values before they are multiplied.
     """
 
     parts: tuple[Part, ...]
@@ -35,6 +36,7 @@ class Layer(NamedTuple):
     values: Array
     top: int = 0
     normed: bool = False
+    packed: tuple[str, ...] = ()
 
     @property
     def sequences(self) -> int:

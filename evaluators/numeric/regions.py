@@ -58,6 +58,7 @@ class _Region(Worker):
         self.lie: dict[str, str] = {}
         self.cache: list[tuple[Array, Array, Array]] = []
         self.heads = layer.attention.heads.units
+        self.wide: dict[str, int] = {}
 
     def run(self, call: Call) -> None:
         """One kernel."""
@@ -68,16 +69,40 @@ class _Region(Worker):
             self._moved(call)
         elif of.name in ("scores", "softmax", "values"):
             getattr(self, f"_{of.name}")(call)
+        elif of.algorithm == "expand":
+            self._expanded(call)
         elif of.kind == "vector":
             self._vector(call)
         else:
             self._products(call)
+
+    def _expanded(self, call: Call) -> None:
+        """Values that become wide for the kernel that the call is named for."""
+        kernel = _kernel(call)
+        shape, mesh = _sizes(call)
+        program = in_double(VECTOR["expand"].steps(shape, mesh, "float32", **kernel.options))
+        x = np.arange(1.0, shape.m * shape.k + 1).reshape(shape.m, shape.k)
+        if not np.array_equal(_gathered(play(program, {"x": _spread(x, mesh, alike=False)})["wide"], shape, alike=False), x):
+            raise ValueError(f"call {call.name!r}: some values are not made wide")
+        self.wide[kernel.name.removesuffix("_expand")] = whole(shape.m * shape.k * kernel.times * kernel.copies)
+
+    def _used(self, name: str) -> int:
+        """Values of weights that are multiplied with some token."""
+        of = self.layer.weights[name]
+        return int(of.size if of.ndim == 2 else len(np.unique(self.chosen.expert)) * of[0].size)
+
+    def _is_wide(self, call: Call, tensor: str, values: int) -> None:
+        """Refuses what is multiplied as it is stored, where it is packed."""
+        found = self.wide.get(_kernel(call).name, 0)
+        if tensor in self.layer.packed and found < values:
+            raise ValueError(f"call {call.name!r}: {values} values of {tensor} are multiplied, {found} are wide")
 
     def _products(self, call: Call) -> None:
         """Products of one operand, side by side."""
         operators = [self.operators[name] for name in call.operators]
         first = operators[0]
         assert isinstance(first, MatMul)
+        self._is_wide(call, "weights", sum(self._used(of.name) for of in operators))
         weights = self._side_by_side(operators, call)
         side = self.side(call)
         if weights.ndim == 3:
@@ -227,6 +252,7 @@ class _Region(Worker):
         q, found = self._queries(), []
         if self.vectors and not self.cache:
             raise ValueError(f"call {call.name!r}: nothing is cached")
+        self._is_wide(call, "kv", sum(k[seen].size for k, _, seen in self.cache))
         for head in range(q.shape[1]):
             if not self.vectors:
                 k = self.get("k_proj").reshape(len(self.x), -1, q.shape[2])
@@ -284,6 +310,7 @@ class _Region(Worker):
             self.put("attention", np.concatenate(found, axis=1), COLS)
             return
         kernel, mesh = _kernel(call), self._on_all(call)
+        self._is_wide(call, "kv", sum(v[seen].size for _, v, seen in self.cache))
         each = max(heads // mesh.cols, 1)
         owned, out, shape = self._owned(heads, each), np.zeros((len(self.x), heads, of.v_dim)), _sizes(call)[0]
         for token, (_, v, _) in enumerate(self.cache):

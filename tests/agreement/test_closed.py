@@ -13,6 +13,7 @@ from dse.evaluators.kernels.move import MOVE
 from dse.evaluators.kernels.vector import VECTOR
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import COUNTS, Activity, activity
+from dse.evaluators.program.rounds import EXPANSIONS
 from dse.evaluators.readers.events import play
 from tests.agreement.test_events import DMA, SLOW
 
@@ -173,6 +174,16 @@ def test_an_elementwise_instruction_costs_what_its_program_does() -> None:
         closed = VECTOR["elementwise"].cost(shape, mesh, SLOW, function=function)
         assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=1e-12)
         same(closed.activity, activity(program))
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 9), st.integers(1, 9), st.sampled_from(sorted(EXPANSIONS)))
+@settings(max_examples=20, deadline=None)
+def test_values_of_any_format_become_wide_in_what_their_program_takes(m: int, k: int, rows: int, cols: int, each: int) -> None:
+    shape, mesh = Shape(m, k, 1), Mesh(rows, cols)
+    program = VECTOR["expand"].steps(shape, mesh, operations=float(each))
+    closed = VECTOR["expand"].cost(shape, mesh, SLOW, operations=float(each))
+    assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=1e-12)
+    same(closed.activity, activity(program))
 
 
 @pytest.mark.parametrize(("name", "near"), [("transfer", 0.4), ("dispatch", 0.2)])

@@ -97,6 +97,8 @@ def regions(draw: Any) -> tuple[Drawn, Any]:
         "decode__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
         "kv": draw(st.sampled_from(sorted(KV))), "kv_heads": draw(st.sampled_from(KV_HEADS)),
         "kv_projection": projection,
+        "precision__weights": draw(st.sampled_from(["fp16", "int8", "mxfp4"])),
+        "precision__kv": draw(st.sampled_from(["fp16", "mxfp8", "int4_head"])),
     }  # fmt: skip
     return balanced(of) if experts else of, {"rows": draw(st.integers(2, 4)) if vectors else cols, "cols": cols, **words}
 
@@ -130,7 +132,7 @@ LAYOUTS: dict[str, Any] = {
     "cores by blocks": lambda of: on_cores(of, "mn_k", "mesh", 4),
     "cores by words": lambda of: on_mixed_cores(of, 1),
     "dies": on_dies,
-    "region": lambda of: in_region(of, 3 if of.phase == "prefill" else 2, 3),
+    "region": lambda of: in_region(of, 3 if of.phase == "prefill" else 2, 3, precision__weights="mxfp4", precision__kv="mxfp8"),
 }
 
 

@@ -34,6 +34,7 @@ from dse.evaluators.readers.rivals import settled
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.mapping import DIVISIONS
+from dse.space.numbers import FORMATS
 from tests.agreement.layers import Drawn
 from tests.evaluators.test_transformer import BF16
 from tests.samples import asked
@@ -152,7 +153,10 @@ def in_region(of: Drawn, rows: int, cols: int, **words: str) -> Walk:
     blocks = by_regions.blocks(of.model, of.at, place, mapping, of.at.positions / of.layer.sequences)
     blocks = offered(blocks, rivals(base.chip, getattr(mapping, of.phase), mesh))
     blocks = tuple(_settled(block, of_mesh(base.chip)) for block in blocks)
-    return Walk(blocks, of.layer, lambda some, layer: regions.computed(some, layer, mesh, vectors=vectors))
+    formats = mapping.precision
+    packed = tuple(name for name in ("weights", "kv") if FORMATS[getattr(formats, name)].expand)
+    layer = of.layer._replace(packed=packed)
+    return Walk(blocks, layer, lambda some, layer: regions.computed(some, layer, mesh, vectors=vectors))
 
 
 def _settled(block: Block, on: Machine) -> Block:

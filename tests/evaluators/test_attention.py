@@ -414,3 +414,23 @@ def test_compiled_counts_are_those_of_all_turns(data: st.DataObject) -> None:
     of, out = (problems, shared, queries, keys, causal, window, *group, *part, splits, *sides), np.empty(3)
     counted(*of, out)
     assert tuple(out.tolist()) == blocks.in_turn(*of)
+
+
+@given(st.integers(1, 4), st.integers(2, 8), st.integers(1, 64), st.integers(1, 300), st.integers(1, 4), st.integers(1, 16))
+@settings(max_examples=60, deadline=None)
+def test_heads_share_what_is_loaded_where_a_block_has_queries_of_several(
+    kv_heads: int, shared: int, block: int, keys: int, blocks: int, slice_: int
+) -> None:
+    """Each block of queries loads all keys: GQA has fewer of them where they are longer than a head's queries, else as many."""
+    mesh, tiling = Mesh(4, 4), Tiling(1, 2, block, slice_)
+
+    def loaded(queries: int) -> tuple[float, float]:
+        of = Heads(1, kv_heads * shared, kv_heads, queries, keys, 8, 8)
+        alone, together = (memory_bytes(one, tiling, mesh, 2.0) for one in (replace(of, kv_heads=of.heads), of))
+        return alone, together
+
+    alone, together = loaded(block * blocks)
+    assert together == alone
+    if block % shared == 0:  # a block has one query of each head, or a few
+        alone, together = loaded(block // shared)
+        assert together * shared == alone

@@ -8,17 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts.devices import footprint
-from dse.evaluators.layouts.formats import index_of, multiplied
+from dse.evaluators.layouts.formats import blocks_of, index_of, multiplied
+from dse.evaluators.layouts.held import held
+from dse.evaluators.layouts.regions import Region, blocks
 from dse.evaluators.silicon.area import dearest
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
 from dse.space.mapping import Precision
 from dse.space.numbers import BYTES, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
-from dse.space.parameters import attention_parameters, ffn_parameters
+from dse.space.parameters import attention_parameters, ffn_parameters, parameters
 from tests.samples import asked, metrics
 
 BITS = {
@@ -37,7 +40,10 @@ WHERE = {
     "ascend910b": ("chip=ascend910b", "mapping.both.tp=4"),
     "h800_ep": ("chip=h800_ep", "chip.dies.rows=1", "mapping.both.ep=8"),
     "npu64": ("chip=npu64",),
+    "wse2": ("chip=wse2", "mapping.resident_layers=4"),
 }
+NARROW = [name for name in FORMATS if FORMATS[name].bits <= 16]
+"""What cores of a mesh, which multiply 16 bits, have kernels for."""
 
 
 def question(*words: str) -> Any:
@@ -80,8 +86,11 @@ def test_a_device_holds_each_tensor_in_its_format(
 @settings(max_examples=15, deadline=None)
 def test_what_operators_take_adds_up_in_all_formats(where: str, data: st.DataObject) -> None:
     of = question(*WHERE[where], *MOE)
-    said = {name: data.draw(WEIGHTS) for name in ("weights", "experts", "attention")}
-    said |= {"kv": data.draw(CACHED), "activations": data.draw(st.sampled_from(PLAIN) if where == "npu64" else ACTIVATIONS)}
+    kept = (WEIGHTS, CACHED) if where != "wse2" else (one.filter(NARROW.__contains__) for one in (WEIGHTS, CACHED))
+    met = {"npu64": st.sampled_from(PLAIN), "wse2": st.sampled_from(["bf16", "fp16"])}.get(where, ACTIVATIONS)
+    weights, cached = kept
+    said = {name: data.draw(weights) for name in ("weights", "experts", "attention")}
+    said |= {"kv": data.draw(cached), "activations": data.draw(met)}
     design = formats(of.base, **said)
     latency = evaluate(stacked([design]), of.workload).columns["latency"][0]
     found = explain(design, of.workload.cases[0])
@@ -152,12 +161,79 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
         saved = 2 * 30_008 * 128 * 48 * (BYTES["bf16"] - BYTES["fp8_1x128"])
         assert wide["hbm_used"][0] - narrow["hbm_used"][0] == pytest.approx(saved, rel=1e-3)
     if where == "tile_gh200":  # a key in bytes with a scale of four, read once a step by decode: 132 for 256
+        words_ = ("bf16", "fp8_1x128", "mxfp4")
         read = {
             word: sum(row.nbytes for row in explain(formats(of.base, index=word), of.workload.cases[0]).rows
                       if (row.phase, row.operator) == ("decode", "index"))
-            for word in ("bf16", "fp8_1x128")
+            for word in words_
         }  # fmt: skip
         assert read["fp8_1x128"] / read["bf16"] == pytest.approx(132 / 256, rel=0.03)  # beside scores
+        # in four bits 68; queries have 16 bits there, so that all that is saved is of keys, eight steps of 48 layers long
+        saved = (read["bf16"] - read["mxfp4"]) / (8 * 48 * 2 * 30_004)
+        assert saved == pytest.approx(256 - 68, rel=0.01)
+
+
+@given(st.integers(1, 300), st.sampled_from([1, 16, 32, 128]))
+@settings(max_examples=100, deadline=None)
+def test_a_piece_has_the_scales_of_all_blocks_that_it_has_a_share_of(values: int, block: int) -> None:
+    pieces = [range(values * place, values * (place + 1)) for place in range(block)]
+    assert blocks_of(values, block) == max(len({at // block for at in piece}) for piece in pieces)
+    assert blocks_of(np.array([1.0 * values, 1.0]), block).tolist() == [blocks_of(values, block), 1]
+
+
+@given(
+    st.integers(1, 90), st.integers(1, 90), st.sampled_from(["mxfp4", "int8", "fp8_128x128", "int4_g32", "bf16"]),
+    st.sampled_from(["mxfp8", "int4_head", "fp8", "bf16"]), st.integers(0, 500),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_a_core_of_a_region_holds_tiles_in_their_format(rows: int, cols: int, word: str, kv: str, tokens: int) -> None:
+    of = asked("chip=wse2", "model=qwen3_1b7", "mapping.precision.weights=bf16")
+    design, model = formats(of.base, weights=word, kv=kv), of.workload.cases[0].model
+    place = Region(Mesh(rows, cols), 1.0, model.layers, model.layers)
+    found, last = held(model, place, design.mapping, tokens=1.0, cached=1.0 * tokens, scores=True)
+
+    def piece(name: str, long: int, wide: int) -> float:
+        """Values of a core and the scales of what they are in blocks of, which cores count one by one."""
+        said, across = FORMATS[name], 128 if name == "fp8_128x128" else 1
+        met = [max(len({at // block for at in range(n * one, n * (one + 1))}) for one in range(200))
+               for n, block in ((long, said.block), (wide, across))]  # fmt: skip
+        return (long * wide * said.bits + (met[0] * met[1] * said.scale if said.scale else 0)) / 8
+
+    def tile(k: int, n: int) -> float:
+        return piece(word, -(-k // rows), -(-n // cols))
+
+    h, q, w, f = model.hidden, model.heads * 128, model.kv_heads * 128, model.ffn_intermediate
+    layer = tile(h, q) + 2 * tile(h, w) + tile(q, h) + 2 * tile(h, f) + tile(f, h)
+    assert found.weights == pytest.approx(model.layers * layer, rel=1e-12)
+    assert last.weights == pytest.approx(model.layers * layer + tile(h, model.vocab), rel=1e-12)
+    assert found.kv == pytest.approx(tokens * model.layers * 2 * piece(kv, -(-w // cols), 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("word", ["int8", "mxfp8", "mxfp4", "int4_g128"])
+def test_a_wafer_expands_each_weight_once_a_step(word: str) -> None:
+    """Elements of the calls that do so: whole tiles, thus no fewer than the weights of a layer, and few more."""
+    of = asked("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=512", "workload.output=4")
+    (case,), base = of.workload.cases, formats(of.base, weights=word)
+    for step in (prefill(case), decode(case, "last")[0][1]):
+        side = 660.0 if step.phase == "prefill" else 360.0
+        made = blocks(case.model, step, Region(Mesh(side, side), 1.0, 32.0, 32.0), base.mapping, 4.0)
+        kernels = [
+            (one.kernel, one.kernel.times * block.times)
+            for block in made
+            for one in block.calls
+            if one.name.endswith("_expand")
+        ]
+        values = sum(times * kernel.shape.m * kernel.shape.k for kernel, times in kernels)
+        stored = parameters(case.model) - case.model.vocab * case.model.hidden  # the table is the host's
+        assert stored * 0.999 <= values <= stored * 1.06
+        assert {kernel.options["operations"] for kernel, _ in kernels} == {FORMATS[word].expand}
+
+
+def test_weights_at_the_edge_come_in_their_format() -> None:
+    of = asked("chip=wse2_hbm", "model=llama3_70b", "workload.batch=[1]", "workload.prompt=256", "workload.output=4")
+    found = {word: evaluate(stacked([formats(of.base, weights=word)]), of.workload).columns for word in ("fp16", "mxfp8")}
+    assert found["mxfp8"]["hbm_used"][0] == pytest.approx(found["fp16"]["hbm_used"][0] * 8.25 / 16, rel=1e-12)
+    assert found["mxfp8"]["tpot"][0] < 0.6 * found["fp16"]["tpot"][0]
 
 
 def rows(design: Design, of: Any, phase: str, part: str) -> float:
@@ -165,19 +241,26 @@ def rows(design: Design, of: Any, phase: str, part: str) -> float:
     return sum(row.parts.get(part, 0.0) for row in found if row.phase == phase)
 
 
-@pytest.mark.parametrize("where", ["h100", "ascend910b", "npu64", "tile_gh200"])
+@pytest.mark.parametrize("where", ["h100", "ascend910b", "npu64", "tile_gh200", "wse2"])
 @pytest.mark.parametrize("tensor", ["weights", "kv"])
 def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> None:
     """Slow lanes bind decode in four bits, which no engine of these chips multiplies, more than in formats that it does."""
-    stack = () if where in ("npu64", "tile_gh200") else ("stack=ideal",)
+    stack = () if where in ("npu64", "tile_gh200", "wse2") else ("stack=ideal",)
     on = WHERE.get(where, (f"chip={where}",))
     of = asked(*on, *stack, "model=llama3_8b", "workload.batch=[2]", "workload.prompt=4096", "workload.output=4")
     lanes = "chip.tile.vector.lanes" if where in ("npu64", "tile_gh200") else "chip.core.vector"
-    slow = replaced(of.base, {lanes: at(of.base, lanes) / 20})
+    if where == "wse2":  # cores multiply 16 bits alone, and have one engine
+        slow, usual, part = (
+            replaced(of.base, {"chip.core.operation": at(of.base, "chip.core.operation") * 20}),
+            "fp16",
+            "products",
+        )
+    else:
+        slow, usual, part = replaced(of.base, {lanes: at(of.base, lanes) / 20}), "int8", "vector"
     narrow = "int4_g128" if tensor == "weights" else "int4_head"
-    plain = {"activations": "int8", "weights": "int8", "kv": "int8"}
-    native, expanded = (formats(slow, **plain | {tensor: word}) for word in ("int8", narrow))
-    assert rows(expanded, of, "decode", "vector") > 1.5 * rows(native, of, "decode", "vector")
+    plain = {"activations": usual, "weights": usual, "kv": usual}
+    native, expanded = (formats(slow, **plain | {tensor: word}) for word in (usual, narrow))
+    assert rows(expanded, of, "decode", part) > 1.4 * rows(native, of, "decode", part)
 
 
 def test_four_bits_of_weights_are_read_in_half_the_time_and_multiplied_as_fast_as_activations() -> None:
@@ -274,8 +357,8 @@ REFUSED = [
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
     ),
     (
-        ("chip=tile_gh200", "+model.qwen3_1b7.indexer={heads: 2, dim: 256, top: 8}", "+mapping.precision.index=fp8_1x128"),
-        "index: fp8_1x128 has scales for every 128 values, .* one for a key, of 256; valid: int8, fp8, bf16, fp16, fp32$",
+        ("chip=wse2", "mapping.precision.kv=fp32"),
+        "kv: fp32 has no kernels on a mesh of cores; valid: int8, fp8, bf16, fp16, mx",
     ),
     (("chip=tile32", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, .*KV"),
     (("chip=npu64", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, fp8, bf16"),

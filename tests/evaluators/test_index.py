@@ -72,6 +72,8 @@ def test_an_index_scores_what_its_definition_says(data: Any) -> None:
 
     queries, keys, block = one(1, 2, 3), one(4, 8), one(1, 2, 4)
     of = Index(one(1, 3), 5, one(1, 4, 9), queries * one(1, 2), keys * one(1, 2, 5), block=block, scale=one(0, 4))
+    if one(0, 1):
+        of = replace(of, packed=0.53125, expand=3.0)
     v = drawn(of, data.draw(st.integers(0, 99)))
     found = played(of, v, queries, keys)
     assert found.reshape(told(of, v).shape) == pytest.approx(told(of, v), rel=1e-4, abs=1e-4)
@@ -128,7 +130,15 @@ def largest(values: Array, recipe: streamed.Recipe, *names: str) -> dict[str, Ar
     return {name: streamed.result(stored, name, rows) for name in recipe.stored}
 
 
-@pytest.mark.parametrize("of", [Index(3, 5, 4, 2, 24), Index(2, 4, 13, 1, 24, scale=4), Index(2, 4, 3, 4, 24, block=4)])
+@pytest.mark.parametrize(
+    "of",
+    [
+        Index(3, 5, 4, 2, 24),
+        Index(2, 4, 13, 1, 24, scale=4),
+        Index(2, 4, 3, 4, 24, block=4),
+        Index(2, 4, 7, 2, 24, packed=0.53125, expand=3.0),
+    ],
+)
 @pytest.mark.parametrize("blocks", [1, 2, 5])
 def test_the_closed_form_counts_what_is_played(of: Index, blocks: int) -> None:
     walk, items, memory = scores(of, 2, 4, "float16"), 2 * of.sequences, channels("south", 3, 2, 3, 100.0, 1.0)

@@ -130,9 +130,8 @@ def test_a_wrong_destination_is_noticed(name: str) -> None:
     """A message astray changes the result; elementwise work sends none, a dispatch or turn only multicasts."""
     mesh, shape = Mesh(5, 5), Shape(10, 15, 10)
     options: dict[str, object] = {"into": Mesh(3, 3)} if name == "reshuffle" else {}
-    options |= (
-        {"allreduce": "ring"} if name in ("norm", "softmax", "choice") else {"function": "add"} if name == "elementwise" else {}
-    )
+    options |= {"allreduce": "ring"} if name in ("norm", "softmax", "choice") else {}
+    options |= {"elementwise": {"function": "add"}, "expand": {"operations": 2.0}}.get(name, {})
     kernel = {**VECTOR, **MOVE}[name]
     program = kernel.steps(shape, mesh, **options)
     rng = np.random.default_rng(0)
@@ -145,7 +144,7 @@ def test_a_wrong_destination_is_noticed(name: str) -> None:
         tiles["x"] = np.abs(tiles["x"]) ** 9
         tiles["found"] = np.ones((5, 5, 2, program.slots[0].shape[1])) * [[0.0], [7.0]]
     right = play(program, tiles)
-    if name in ("elementwise", "dispatch", "turn"):
+    if name in ("elementwise", "expand", "dispatch", "turn"):
         return
     strand = list(rounds_of(program.strands[0]))
     place, number = next((p, n) for p, turn in enumerate(strand) for n, step in enumerate(turn.steps) if isinstance(step, Send))

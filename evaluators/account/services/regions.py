@@ -32,6 +32,7 @@ from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.kv import kv
+from dse.evaluators.layouts.formats import index_of
 from dse.evaluators.layouts.held import Held
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.regions import region
@@ -300,7 +301,8 @@ def _request(design: Design, load: Load) -> Room:
     mapping = _of(design)[1]
 
     def nbytes(cached: Any, sequences: float) -> float:
-        kv, conv = BYTES[mapping.precision.kv], BYTES[mapping.precision.activations]
+        said = mapping.precision
+        kv, index, conv = BYTES[said.kv], BYTES[index_of(said)], BYTES[said.activations]
         total = 0.0
         for of in growths(load.model):
             layer = of.layer
@@ -308,7 +310,7 @@ def _request(design: Design, load: Load) -> Room:
                 total += layer.times * sequences * (of.state * STATE_BYTES + of.conv * conv)
                 continue
             values = at_reach(cached, layer.reach) * sum(kv_widths(layer.of, mapping.kv_heads))
-            total += layer.times * float(values + at_reach(cached, layer.indexed) * of.scores) * kv
+            total += layer.times * float(values * kv + at_reach(cached, layer.indexed) * of.scores * index)
         return total
 
     return room_of(load.model, nbytes)

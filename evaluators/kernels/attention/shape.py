@@ -1,8 +1,10 @@
 """What attention computes, and how it is cut for groups of tiles ([zhang2026] sections III-A and III-B).
 
-Heads that share keys and values are one problem: their queries make one longer sequence (section III-D), position by position,
-so that a causal mask is a staircase. A group of tiles works on one block of a problem's queries, an item, and goes through its
-keys block by block; every tile has a slice of both.
+Heads that share keys and values are one problem: their queries make one longer sequence (section III-D), position by
+position, so that a causal mask is a staircase. A group of tiles works on one block of a problem's queries, an item, and goes
+through its keys block by block; every tile has a slice of both. Keys and values are loaded once a block of queries: GQA loads
+fewer than MHA where a block has queries of several heads, as in decode and of short prompts. Of longer prompts it has as many
+blocks, and takes as long to the bit.
 
 Within a sliding window a block of queries sees a band of the keys. Its blocks of keys begin with the first key that its first
 query sees, wherever that is, so that no more of them are loaded and computed than the band is long, whatever the group; pairs

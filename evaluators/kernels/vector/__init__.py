@@ -5,6 +5,12 @@ A width lies over the rows of the mesh; tokens lie over its columns, or are on e
 
 from types import ModuleType
 
-from dse.evaluators.kernels.vector import choice, elementwise, norm, softmax
+from dse.evaluators.kernels.vector import choice, elementwise, expand, norm, softmax
 
-VECTOR: dict[str, ModuleType] = {"elementwise": elementwise, "norm": norm, "softmax": softmax, "choice": choice}
+VECTOR: dict[str, ModuleType] = {
+    "elementwise": elementwise,
+    "norm": norm,
+    "softmax": softmax,
+    "choice": choice,
+    "expand": expand,
+}

@@ -12,12 +12,13 @@ Source:
     [deepseekai2025] the lightning indexer, section 2. Halving is ours: radix selection of one bit a pass.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from dse.evaluators.kernels.vector.streamed import WIDE, Call, Recipe
 from dse.evaluators.kernels.vector.walked import Product, Walk, held
+from dse.evaluators.program.rounds import expansion
 from dse.space.elementwise import ceil_div
 
 
@@ -31,6 +32,8 @@ class Index:
         causal: whether a query sees no later key.
         block: positions whose largest score counts for all; 1 where each counts for itself.
         scale: bytes of a key's scale, which one-byte formats have.
+        packed, expand: bytes of a key's value with its share of scales, and operations that make of it what is multiplied; 0
+            where keys are multiplied as they are.
     """
 
     heads: int
@@ -41,6 +44,8 @@ class Index:
     causal: bool = False
     block: int = 1
     scale: int = 0
+    packed: float = 0.0
+    expand: float = 0.0
 
     @property
     def pairs(self) -> Any:
@@ -71,8 +76,10 @@ def scores(of: Index, queries: Any, keys: Any, dtype: str) -> Walk:
     sides: dict[str, tuple[Any, ...]] = {"q": (queries, of.heads, of.dim), "k": (each, many, of.dim)}
     summed: dict[str, tuple[Any, ...]] = {"s": (of.heads, each, many, queries), "out": (1, each, many, queries)}
     statistics: dict[str, tuple[Any, ...]] = {"w": (of.heads, 1, 1, queries)}
+    widened = tuple(Call(step.function, step.inputs, step.out) for step in expansion("k", "wk", of.expand)) if of.expand else ()
     body: tuple[Product | Call, ...] = (
-        Product("k", "q", "s", "pcd,mhd->hpcm"),
+        *widened,
+        Product("wk" if widened else "k", "q", "s", "pcd,mhd->hpcm"),
         Call("rectified", ("s", "w"), "s"),
         Call("total", ("s",), "out"),
     )
@@ -85,7 +92,10 @@ def scores(of: Index, queries: Any, keys: Any, dtype: str) -> Walk:
         body += (Call("peaks", ("out",), "peak"),)
     loads = ("k", *(("scale",) if of.scale else ()))
     moving = ("q", "w", *loads, after)
-    slots = held(sides, dtype, (), moving) + held(summed, wide, (), moving) + held(statistics, "float32", (), moving)
+    if widened:
+        sides["wk"] = sides["k"]
+    slots = tuple(replace(one, packed=of.packed) if one.name == "k" else one for one in held(sides, dtype, (), moving))
+    slots += held(summed, wide, (), moving) + held(statistics, "float32", (), moving)
     return Walk(("q", "w"), (), loads, body, (after,), (), (), slots)
 
 
