@@ -123,7 +123,7 @@ def evaluate(
     outer = fidelity in outside.words()
     with together(designs.groups):
         for rows, design in designs.groups:
-            made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
+            made = Judged(every, {}, silicon.exceeded(design.chip))
             _refuse_faults(design, workload.cases[0], fidelity)
             if PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0]):
                 reader = _reader(design, workload.cases[0], fidelity)
@@ -132,7 +132,7 @@ def evaluate(
                 continue
             for place, row in enumerate(rows):
                 one = _picked(design, place)
-                made = Judged(every, {}, silicon.limits(one.chip, itemised=False))
+                made = Judged(every, {}, silicon.exceeded(one.chip))
                 found = _alone(one, workload, fidelity)
                 _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
     return outcomes

@@ -8,7 +8,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area, links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
-from dse.space.elementwise import maximum, of_each, where
+from dse.space.elementwise import maximum, of_each, total, where
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -117,7 +117,7 @@ def static(chip: Chip, decode_cores: Any = 0) -> Any:
 @at_once
 def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
-    return sum(design_parts(chip, decode_cores).values())
+    return total(design_parts(chip, decode_cores).values())
 
 
 @at_once

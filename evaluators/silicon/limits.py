@@ -7,22 +7,28 @@ import numpy as np
 from dse.evaluators.silicon import area, energy, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div, where
+from dse.space.elementwise import ceil_div, extremes, where
 from dse.space.limits import Limit
 
 
-def limits(chip: Chip, *, itemised: bool = True) -> list[Limit]:
+@at_once
+def exceeded(chip: Chip) -> list[Limit]:
+    """Limits of silicon that some design does not keep, without what needs are made of.
+
+    Args:
+        chip: leaves broadcast over designs.
+    """
+    return [limit for limit in limits(chip, False) if not extremes(limit.need <= limit.have)[0]]
+
+
+@at_once
+def limits(chip: Chip, itemised: Any = True) -> list[Limit]:
     """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price.
 
     Args:
         chip: leaves broadcast over designs.
         itemised: also what needs are made of, which takes as long as the rest.
     """
-    return _limits(chip, itemised)
-
-
-@at_once
-def _limits(chip: Chip, itemised: Any) -> list[Limit]:
     if chip.die is None or chip.areas is not None:
         return []
     one, own = area.die(chip), chip.die
