@@ -1,7 +1,7 @@
 """Energy, power and money of what chips do, phase by phase."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from dse.evaluators.silicon import area, energy, price
@@ -69,7 +69,13 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
     latency = total(seconds)
     joules = total(dynamic) + chips * idle * latency
     rated = partial(energy.design_power, chip, decode_cores)
-    parts = cache(lambda: price.of_tokens(chip, chips, latency, joules, tokens, decode_cores))
+    prices: dict[str, Any] = {}
+
+    def priced() -> dict[str, Any]:
+        if not prices:
+            prices.update(price.of_tokens(chip, chips, latency, joules, tokens, decode_cores))
+        return prices
+
     return {
         "energy": joules,
         "energy_per_token": lambda: joules / tokens,
@@ -79,9 +85,9 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
         "power_density": lambda: rated() / area.total(chip, decode_cores),
         "plug_power": lambda: price.plugged(chip, decode_cores),
         "system_price": lambda: chips * price.system(chip, decode_cores),
-        "price_per_mtoken": lambda: parts()["chips"] + parts()["electricity"],
-        "chips_per_mtoken": lambda: parts()["chips"],
-        "electricity_per_mtoken": lambda: parts()["electricity"],
+        "price_per_mtoken": lambda: priced()["chips"] + priced()["electricity"],
+        "chips_per_mtoken": lambda: priced()["chips"],
+        "electricity_per_mtoken": lambda: priced()["electricity"],
     }
 
 

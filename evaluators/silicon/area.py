@@ -121,6 +121,7 @@ def _of_core(chip: Chip) -> Any:
     return chip.core.matrix / (RATE * chip.clock) * dearest(chip.core.rates)
 
 
+@same
 def dearest(rates: Rates | None) -> Any:
     """Multiply-adders over those that products of 16 bits take, by the format that takes most: its rate x bits / 16.
 

@@ -15,7 +15,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, distinct
 from dse.space.fields import replaced
-from dse.space.remember import FEW, KEPT, same
+from dse.space.remember import FEW, KEPT
 
 T = TypeVar("T")
 
@@ -40,20 +40,28 @@ def at_once(function: Callable[..., T]) -> Callable[..., T]:
 
     It reads nothing that `UNREAD` names.
     """
-    usual = function.__defaults__ or (None,)
+    kept: dict[tuple[int, int], tuple[Chip, Any, T]] = {}
+    usual, alone = (function.__defaults__ or (None,))[0], function.__code__.co_argcount == 1
 
-    @same
     @wraps(function)
-    def answer(chip: Chip, number: Any = usual[0]) -> T:
-        given = (chip,) if function.__code__.co_argcount == 1 else (chip, number)
-        found = _parts.get(id(chip))
-        if found is None or isinstance(number, np.ndarray):
-            return function(*given)
-        _, whole, some = found
-        key = function, number
-        if key not in whole.known:
-            whole.known[key] = function(whole.chip, *given[1:])
-        return _some(whole.known[key], some)  # type: ignore[no-any-return]
+    def answer(chip: Chip, number: Any = usual) -> T:
+        place = id(chip), id(number)
+        known = kept.get(place)
+        if known is None:
+            found = _parts.get(place[0]) if _parts and not isinstance(number, np.ndarray) else None
+            if found is None:
+                value = function(chip) if alone else function(chip, number)
+            else:
+                _, whole, some = found
+                key = function, number
+                if key not in whole.known:
+                    whole.known[key] = function(whole.chip) if alone else function(whole.chip, number)
+                value = _some(whole.known[key], some)
+            if len(kept) >= FEW:
+                kept.clear()
+            # what was given is kept too, so that nothing else takes its place
+            known = kept[place] = chip, number, value
+        return known[2]
 
     return answer
 
