@@ -27,7 +27,7 @@ from dse.space.kinds import KINDS, plural
 from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit
 from dse.space.machines import MACHINES, machine_of
-from dse.space.remember import same
+from dse.space.remember import has, same
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
@@ -123,7 +123,7 @@ def evaluate(
     outer = fidelity in outside.words()
     with together(designs.groups):
         for rows, design in designs.groups:
-            made = Judged(every, {}, silicon.limits(design.chip, itemised=False))
+            made = Judged(every, {}, silicon.exceeded(design.chip))
             _refuse_faults(design, workload.cases[0], fidelity)
             if PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0]):
                 reader = _reader(design, workload.cases[0], fidelity)
@@ -132,7 +132,7 @@ def evaluate(
                 continue
             for place, row in enumerate(rows):
                 one = _picked(design, place)
-                made = Judged(every, {}, silicon.limits(one.chip, itemised=False))
+                made = Judged(every, {}, silicon.exceeded(one.chip))
                 found = _alone(one, workload, fidelity)
                 _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
     return outcomes
@@ -340,7 +340,7 @@ def _broken(design: Design) -> bool:
 def _by_itself(design: Design, case: Asked) -> bool:
     """Whether designs of a group are worked out one after the other, whatever reader asks."""
     judge = _judge(design, case)
-    return bool(hasattr(judge, "by_itself") and judge.by_itself(design))
+    return bool(has(judge, "by_itself") and judge.by_itself(design))
 
 
 def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
@@ -488,7 +488,7 @@ def _fill(
 
 def _put(columns: Columns, rows: Any, total: dict[str, Any]) -> None:
     """Writes metrics of some designs; of the only one, which has numbers, all at once."""
-    if columns.shape == (1,) and not any(isinstance(value, np.ndarray) for value in total.values()):
+    if columns.shape == (1,) and np.ndarray not in set(map(type, total.values())):
         columns.update(zip(total, np.array(list(total.values()), dtype=float)[:, None], strict=True))
         return
     every = (len(rows),) == columns.shape and bool((rows[1:] > rows[:-1]).all())

@@ -5,12 +5,14 @@ arguments first. Nothing else in the project branches on scalar against array.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dse.space.remember import same
 
 Array = NDArray[Any]
 Number = float | Array
@@ -115,9 +117,58 @@ def logarithm(a: Any) -> Any:
 ALIKE, PLACES = 16, 4096
 """Numbers to each value from which on values are looked for, and places of a table of them."""
 
+TABLES = 64
+"""Tables of values that are kept, by the lowest and the highest of them."""
+
+_tables: dict[tuple[float, float], tuple[Array, Array]] = {}
+
+
+@same
+def distinct(a: Any) -> tuple[Array, Array] | None:
+    """Values of numbers, and which of them each is; None where they are not few, or two are nearly the same.
+
+    Args:
+        a: numbers, shape (designs,).
+
+    Returns:
+        Values, ascending, shape (values,), and places among them, shape (designs,).
+
+    >>> values, places = distinct(np.repeat([9.0, 4.0], 50))
+    >>> values.tolist(), places[[0, -1]].tolist(), distinct(np.arange(100.0))
+    ([4.0, 9.0], [1, 0], None)
+    """
+    if not isinstance(a, np.ndarray) or a.ndim != 1 or a.dtype != float or len(a) < ALIKE:
+        return None
+    ends = extremes(a)
+    if not -math.inf < ends[0] < ends[1] < math.inf:
+        return None
+    if ends in _tables:  # mostly the same numbers again
+        values, table = _tables[ends]
+        places = table[_of_table(a, *ends)]
+        if (values[places] == a).all():
+            return values, places
+    few = a[: len(a) // ALIKE + 1]
+    if len(np.unique(few)) == len(few):  # of so many two are equal, if there are no more values than that
+        return None
+    values = np.unique(a)
+    at = _of_table(values, *ends)
+    if len(values) * ALIKE > len(a) or (at[1:] == at[:-1]).any():
+        return None
+    table = np.zeros(PLACES, dtype=np.intp)
+    table[at] = np.arange(len(values))
+    if len(_tables) >= TABLES:
+        _tables.clear()
+    _tables[ends] = values, table
+    return values, table[_of_table(a, *ends)]
+
+
+def _of_table(a: Array, low: float, high: float) -> Array:
+    """Places of numbers in a table from the lowest to the highest."""
+    return ((a - low) / ((high - low) / (PLACES - 1))).astype(np.intp)
+
 
 def of_each(work: Callable[..., Any], a: Any, *given: Any) -> Any:
-    """What some work makes of numbers, done once for each value where these are few, no two nearly the same.
+    """What some work makes of numbers, done once for each value where these are few.
 
     Args:
         work: element by element.
@@ -127,18 +178,11 @@ def of_each(work: Callable[..., Any], a: Any, *given: Any) -> Any:
     >>> of_each(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum().item(), of_each(np.power, 4.0, 0.5).item()
     (250.0, 2.0)
     """
-    if not isinstance(a, np.ndarray) or a.ndim != 1 or len(a) < ALIKE or not hashed(given):
+    found = distinct(a) if isinstance(a, np.ndarray) and hashed(given) else None
+    if found is None:
         return work(a, *given)
-    values = np.unique(a)
-    if len(values) == 1 or len(values) * ALIKE > len(a):
-        return work(a, *given)
-    low, step = values[0], (values[-1] - values[0]) / (PLACES - 1)
-    places = ((values - low) / step).astype(np.intp)
-    if (places[1:] == places[:-1]).any():
-        return work(a, *given)
-    table = np.empty(PLACES)
-    table[places] = _of_values(work, values.tobytes(), given)
-    return table[((a - low) / step).astype(np.intp)]
+    values, places = found
+    return _of_values(work, values.tobytes(), given)[places]
 
 
 @lru_cache(maxsize=256)
@@ -154,6 +198,19 @@ def hashed(given: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def total(values: Iterable[Any]) -> Any:
+    """The sum of numbers, one after the other; zeros add nothing.
+
+    >>> total([0.0, np.array([1.0, 2.0]), 3.0]).tolist(), total([])
+    ([4.0, 5.0], 0.0)
+    """
+    found: Any = 0.0
+    for value in values:
+        if isinstance(value, np.ndarray) or value != 0:
+            found = found + value if isinstance(found, np.ndarray) or found != 0 else value
+    return found
 
 
 def extremes(a: Any) -> tuple[float, float]:

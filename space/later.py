@@ -19,11 +19,14 @@ class Later:
 
     def __call__(self) -> Any:
         """The metric."""
-        return self._all()[self._name]
+        found = self._all()[self._name]
+        return found() if callable(found) else found
 
 
 def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Metrics that are worked out together, once, when somebody asks for one of them.
+
+    Where the work leaves a function in the place of a metric, that is called when somebody asks for this one.
 
     >>> found = later(("energy", "power"), lambda: {"energy": 6.0, "power": 3.0})
     >>> now(found)

@@ -1,7 +1,8 @@
 """What depends on scalars alone is computed once; with an array among what it depends on, every time."""
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import cache, lru_cache, wraps
+from types import ModuleType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -75,3 +76,14 @@ def same(function: Callable[..., T]) -> Callable[..., T]:
         return known[1]
 
     return answer
+
+
+@cache
+def has(module: ModuleType, name: str) -> bool:
+    """Whether a module has something of a name: to look for what is not there takes long.
+
+    >>> import math
+    >>> has(math, "pi"), has(math, "tau2")
+    (True, False)
+    """
+    return hasattr(module, name)

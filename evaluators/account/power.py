@@ -1,11 +1,12 @@
 """Energy, power and money of what chips do, phase by phase."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from dse.evaluators.silicon import area, energy, price
 from dse.space.chip import Chip
-from dse.space.elementwise import maximum
+from dse.space.elementwise import maximum, total
 from dse.space.later import later
 
 Spent = Sequence[tuple[Any, Any]]
@@ -60,24 +61,33 @@ RATED = ("tdp", "power_density")
 
 
 def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
-    latency, joules, (idle, rated) = 0.0, 0.0, _watts(chip, decode_cores)
-    for dynamic, seconds in spent:
-        latency, joules = latency + seconds, joules + dynamic
-        peak = maximum(peak, dynamic / maximum(seconds, NOTHING))
-    joules = joules + chips * idle * latency
-    parts = price.of_tokens(chip, chips, latency, joules, tokens, decode_cores)
+    """Metrics, and what works them out of those that take the most."""
+    idle = energy.static(chip, decode_cores)
+    seconds, dynamic = [of[1] for of in spent], [of[0] for of in spent]
+    for joules, took in spent:
+        peak = maximum(peak, joules / maximum(took, NOTHING))
+    latency = total(seconds)
+    joules = total(dynamic) + chips * idle * latency
+    rated = partial(energy.design_power, chip, decode_cores)
+    prices: dict[str, Any] = {}
+
+    def priced() -> dict[str, Any]:
+        if not prices:
+            prices.update(price.of_tokens(chip, chips, latency, joules, tokens, decode_cores))
+        return prices
+
     return {
         "energy": joules,
-        "energy_per_token": joules / tokens,
-        "power": joules / maximum(latency, NOTHING),
-        "peak_power": peak + chips * idle,
+        "energy_per_token": lambda: joules / tokens,
+        "power": lambda: joules / maximum(latency, NOTHING),
+        "peak_power": lambda: peak + chips * idle,
         "tdp": rated,
-        "power_density": rated / area.total(chip, decode_cores),
-        "plug_power": price.plugged(chip, decode_cores),
-        "system_price": chips * price.system(chip, decode_cores),
-        "price_per_mtoken": parts["chips"] + parts["electricity"],
-        "chips_per_mtoken": parts["chips"],
-        "electricity_per_mtoken": parts["electricity"],
+        "power_density": lambda: rated() / area.total(chip, decode_cores),
+        "plug_power": lambda: price.plugged(chip, decode_cores),
+        "system_price": lambda: chips * price.system(chip, decode_cores),
+        "price_per_mtoken": lambda: priced()["chips"] + priced()["electricity"],
+        "chips_per_mtoken": lambda: priced()["chips"],
+        "electricity_per_mtoken": lambda: priced()["electricity"],
     }
 
 
@@ -101,7 +111,3 @@ def alone(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 
         return found | {"tdp": rated, "power_density": rated / area.total(chip)}
 
     return later((*ALONE, *RATED) if whole else ALONE, work)
-
-
-def _watts(chip: Chip, decode_cores: Any) -> tuple[Any, Any]:
-    return energy.static(chip, decode_cores), energy.design_power(chip, decode_cores)

@@ -20,6 +20,7 @@ from dse.evaluators.choices.per_design import one_by_one
 from dse.evaluators.passes.part import cut
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
+from dse.space.remember import has
 from dse.space.software import DEVICES, MANY_DIES, PIPELINES, POOLED_DIES, REGIONS, WHOLE_CHIP, software_of
 from dse.space.workload import Case, Workload
 
@@ -53,7 +54,7 @@ def in_the_way(design: Design, fidelity: str) -> str:
 def by_itself(design: Design) -> bool:
     """Whether a design is worked out apart from others."""
     layout = layout_of(design)
-    return bool(hasattr(layout, "by_itself") and layout.by_itself(design))
+    return bool(has(layout, "by_itself") and layout.by_itself(design))
 
 
 def in_part(design: Design) -> str:

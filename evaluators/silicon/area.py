@@ -8,6 +8,7 @@ from dse.evaluators.silicon import links
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import total as summed
 from dse.space.fields import leaves
 from dse.space.memory import peak
 from dse.space.numbers import FORMATS, Rates
@@ -44,9 +45,9 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     """Parts, and what they sum to."""
     if chip.areas is not None or chip.router is not None:
         found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
-        return found, sum(found.values())
+        return found, summed(found.values())
     found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
-    whole = sum(found.values())
+    whole = summed(found.values())
     if chip.tile is not None:
         cut = _cut(chip, _dies(chip, whole / (1 - share)))
         found[BETWEEN], whole = found[BETWEEN] + cut, whole + cut
@@ -114,11 +115,13 @@ RATE = 4.0
 """Operations on 8-bit values that a multiply-adder of 16 bits does in a cycle: two multiply-adds."""
 
 
+@same
 def _of_core(chip: Chip) -> Any:
     """Multiply-adders of 16 bits of a core of a pool: as many as the format takes that takes most of them. [1]"""
     return chip.core.matrix / (RATE * chip.clock) * dearest(chip.core.rates)
 
 
+@same
 def dearest(rates: Rates | None) -> Any:
     """Multiply-adders over those that products of 16 bits take, by the format that takes most: its rate x bits / 16.
 
@@ -150,6 +153,7 @@ def _pool(chip: Chip) -> dict[str, Any]:
     }
 
 
+@same
 def _cached(chip: Chip) -> Any:
     """Width of the ways to the shared cache: none to a cache of no size. [B/cycle]"""
     return where(chip.l2.size > 0, chip.l2.bandwidth, 0.0) / chip.clock

@@ -8,7 +8,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area, links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
-from dse.space.elementwise import maximum, of_each, where
+from dse.space.elementwise import maximum, of_each, total, where
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -94,15 +94,13 @@ def _local(chip: Chip) -> Any:
 def of_pool(activity: Pooled, chip: Chip) -> Any:
     """Of what cores of a pool do, however long it takes. [J], broadcasts over designs."""
     tech, own = chip.technology, chip.die
-    on_chip = (
-        activity.operands * (tech.mac / WORD + 2 / own.reuse * access(tech.access, own.private))
-        + activity.elements * tech.element
-        + activity.shared_bytes * tech.shared
-    )
-    outside = activity.memory_bytes * chip.dram.byte + activity.linked_bytes * _outside(chip)
+    operands, nothing = activity.operands, not isinstance(activity.operands, np.ndarray) and activity.operands == 0
+    multiplied = 0.0 if nothing else operands * (tech.mac / WORD + 2 / own.reuse * access(tech.access, own.private))
+    on_chip = total((multiplied, activity.elements * tech.element, activity.shared_bytes * tech.shared))
+    outside = total((activity.memory_bytes * chip.dram.byte, activity.linked_bytes * _outside(chip)))
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
-    return on_chip * supply.squared(chip) + outside
+    return total((on_chip * supply.squared(chip), outside))
 
 
 @at_once
@@ -117,7 +115,7 @@ def static(chip: Chip, decode_cores: Any = 0) -> Any:
 @at_once
 def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
-    return sum(design_parts(chip, decode_cores).values())
+    return total(design_parts(chip, decode_cores).values())
 
 
 @at_once

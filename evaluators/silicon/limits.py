@@ -7,40 +7,56 @@ import numpy as np
 from dse.evaluators.silicon import area, energy, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div, where
+from dse.space.elementwise import ceil_div, extremes, where
 from dse.space.limits import Limit
 
 
-def limits(chip: Chip, *, itemised: bool = True) -> list[Limit]:
+@at_once
+def exceeded(chip: Chip) -> list[Limit]:
+    """Limits of silicon that some design does not keep, without what needs are made of.
+
+    Args:
+        chip: leaves broadcast over designs.
+    """
+    return [Limit(*bound) for bound in _bounds(chip) if not extremes(bound[1] <= bound[2])[0]]
+
+
+@at_once
+def limits(chip: Chip) -> list[Limit]:
     """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price.
 
     Args:
         chip: leaves broadcast over designs.
-        itemised: also what needs are made of, which takes as long as the rest.
     """
-    return _limits(chip, itemised)
+    bounds = _bounds(chip)
+    if not bounds:
+        return []
+    whole = area.total(chip)
+    parts = {
+        "chip.die.reticle": _of_one(chip, area.dies(chip, whole)[0]),
+        "chip.die.cooling": {name: part / whole for name, part in energy.design_parts(chip).items()},
+    }
+    if chip.dram is not None:
+        needed = area.shore(chip)
+        devices = needed / chip.die.sites
+        parts["chip.die.shore"] = {"devices": devices, "spare sites": needed - devices}
+    return [Limit(*bound, tuple(parts.get(bound[0], {}).items())) for bound in bounds]
 
 
-@at_once
-def _limits(chip: Chip, itemised: Any) -> list[Limit]:
+def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
+    """Of each limit, its address, need, what there is, and the unit of both."""
     if chip.die is None or chip.areas is not None:
         return []
-    one, own = area.die(chip), chip.die
-    whole = area.total(chip)
-    count, _ = area.dies(chip, whole)
-    most, watts = where(own.wafer, one, own.reticle), energy.design_power(chip)
-    blocks = _of_one(chip, count) if itemised else {}
-    heat = {name: part / whole for name, part in energy.design_parts(chip).items()} if itemised else {}
+    one, own, whole = area.die(chip), chip.die, area.total(chip)
     made = [
-        Limit("chip.die.reticle", one, most, "mm2", tuple(blocks.items())),
-        Limit("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
-        Limit("chip.die.cooling", watts / whole, own.cooling, "W/mm2", tuple(heat.items())),
+        ("chip.die.reticle", one, where(own.wafer, one, own.reticle), "mm2"),
+        ("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
+        ("chip.die.cooling", energy.design_power(chip) / whole, own.cooling, "W/mm2"),
     ]
     if chip.dram is None:
         return made
-    needed, edges = area.shore(chip), area.EDGES * one**0.5 * count * own.shore
-    sites = {"devices": needed / own.sites, "spare sites": needed - needed / own.sites} if itemised else {}
-    return [*made, Limit("chip.die.shore", needed, edges, "mm", tuple(sites.items()))]
+    edges = area.EDGES * one**0.5 * area.dies(chip, whole)[0] * own.shore
+    return [*made, ("chip.die.shore", area.shore(chip), edges, "mm")]
 
 
 def _of_one(chip: Chip, count: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from dse.evaluators.silicon import area, links
 from dse.evaluators.silicon.energy import design_power
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, memory_of
-from dse.space.elementwise import exponential, extremes, maximum, minimum, where
+from dse.space.elementwise import exponential, extremes, maximum, minimum, total, where
+from dse.space.remember import same
 
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""
@@ -73,9 +74,18 @@ def good(chip: Chip, decode_cores: Any = 0) -> Any:
     return with_spares if least >= 1 else where(spare >= 1, with_spares, clustered(one, tech.defects, tech.clustering))
 
 
-@at_once
+@same
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs; some tiles may only decode."""
+    memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip) * _sold(chip)
+    dies, package, around = _without_memory(chip, decode_cores)
+    made = {"dies": dies, "memory": memory, "package": package}
+    return made | ({} if chip.carrier is None else _joined_on(chip, decode_cores, made)) | around
+
+
+@at_once
+def _without_memory(chip: Chip, decode_cores: Any = 0) -> tuple[Any, Any, dict[str, Any]]:
+    """Dies, their package, and what is around them. [USD]"""
     tech, of, whole, one = chip.technology, chip.economics, area.total(chip, decode_cores), area.die(chip, decode_cores)
     count, below = area.dies(chip, whole)
     silicon = count * tech.wafer / (dies_of_wafer(one) * maximum(good(chip, decode_cores), NONE))
@@ -83,19 +93,21 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
         under = (whole - count * one) / below
         working = maximum(clustered(under, tech.defects, tech.clustering), NONE)
         silicon = silicon + below * tech.wafer / (dies_of_wafer(under) * working)
-    memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip)
-    made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
-    sold = of.markup / of.assembly
-    yielded = {name: value * sold for name, value in made.items()}
-    return (yielded if chip.carrier is None else yielded | _joined_on(chip, decode_cores, yielded)) | {
+    around = {
         "test": of.test * of.markup,
         "board": of.board,
         "network": of.network * (outward * _joined(chip) + chip.die.outside / 2),
         "network between servers": of.fabric * links.port(chip),
         "power and cooling": of.cooling * of.pue * plugged(chip, decode_cores),
     }
+    return silicon * _sold(chip), of.package * whole * _sold(chip), around
+
+
+def _sold(chip: Chip) -> Any:
+    """What is paid for what is put together, over what it costs: more by a margin, and by those that fail. [1]"""
+    return chip.economics.markup / chip.economics.assembly
 
 
 def _joined_on(chip: Chip, decode_cores: Any, made: dict[str, Any]) -> dict[str, Any]:
@@ -116,10 +128,10 @@ def plugged(chip: Chip, decode_cores: Any = 0) -> Any:
     return (design_power(chip, decode_cores) + _beside(chip)) / chip.economics.supply
 
 
-@at_once
+@same
 def system(chip: Chip, decode_cores: Any = 0) -> Any:
     """What a chip in its server costs. [USD], broadcasts over designs."""
-    return sum(parts(chip, decode_cores).values())
+    return total(parts(chip, decode_cores).values())
 
 
 def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, decode_cores: Any = 0) -> dict[str, Any]:

@@ -85,7 +85,11 @@ def fastest(chip: Chip) -> Any:
 @at_once
 def squared(chip: Chip) -> Any:
     """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
-    return (volts(chip) / chip.technology.volts) ** 2
+    return of_each(_squared, chip.clock / nominal(chip), chip.technology)
+
+
+def _squared(faster: Any, tech: Node) -> Any:
+    return (_supply(faster, tech) / tech.volts) ** 2
 
 
 def _law(supply: Any, tech: Node) -> Any:

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import infeasible, limits
 from dse.evaluators.machine.d2d import routes
-from dse.evaluators.silicon import area, energy, links, price, supply, whole
-from dse.evaluators.silicon.limits import limits as silicon_limits
-from dse.evaluators.silicon.whole import parts, together
+from dse.evaluators.silicon import area, energy, links, price, supply
 from dse.space.choices import CONSTANTS, FREE, PRICED, choice
-from dse.space.design import Design, stacked
+from dse.space.design import stacked
 from dse.space.fields import at, leaves, replaced
 from tests.samples import asked as question_of
 
@@ -284,29 +282,3 @@ def test_metrics_that_nobody_asks_for_are_left_out():
     assert "price_per_mtoken" not in few
     assert few["energy"][0] == everything["energy"][0]
     assert few["latency"][0] == everything["latency"][0]
-
-
-@pytest.mark.parametrize("chip", ["a100", "npu64", "wse2", "wafer64"])
-def test_silicon_of_groups_of_a_block_is_that_of_each_by_itself(chip: str) -> None:
-    """To the bit, whatever words and numbers groups have."""
-    question, rng = question_of(f"chip={chip}"), np.random.default_rng(len(chip))
-    groups = []
-    for _ in range(6):
-        size = int(rng.integers(1, 40))
-        numbers = {"clock": rng.uniform(0.6, 1.3, size) * question.base.chip.clock, "die.cooling": rng.uniform(0.1, 2.0, size)}
-        words = {"die.reticle": float(rng.choice([400.0, 858.0]))}
-        groups.append(replaced(question.base.chip, numbers | words))
-    alone = [
-        (silicon_limits(replaced(of, {})), price.parts(replaced(of, {})), energy.static(replaced(of, {}))) for of in groups
-    ]
-    assert len({id(made) for _, made, _ in parts(groups).values()}) in (1, 2)  # those of one reticle are one
-    with together([(np.arange(np.size(of.clock)), Design(of, question.base.mapping)) for of in groups]):
-        for of, (limits, spent, idle) in zip(groups, alone, strict=True):
-            found = silicon_limits(of)
-            assert [limit.address for limit in found] == [limit.address for limit in limits]
-            for one, other in zip(found, limits, strict=True):
-                assert np.array_equal(one.need, other.need)
-                assert np.array_equal(one.have, other.have)
-            assert all(np.array_equal(value, spent[name]) for name, value in price.parts(of).items())
-            assert np.array_equal(energy.static(of), idle)
-    assert not whole._parts

@@ -1,0 +1,114 @@
+"""Chips of several designs as one: what is worked out for them at once is what each by itself has, to the bit."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.evaluators.silicon import area, energy, price, whole
+from dse.evaluators.silicon.limits import exceeded
+from dse.evaluators.silicon.limits import limits as silicon_limits
+from dse.evaluators.silicon.whole import together
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.elementwise import ALIKE, distinct, of_each, total
+from dse.space.fields import at, leaves, replaced
+from tests.samples import asked as question_of
+
+
+@pytest.mark.parametrize("chip", ["a100", "npu64", "wse2", "wafer64"])
+def test_silicon_of_groups_of_a_block_is_that_of_each_by_itself(chip: str) -> None:
+    """To the bit, whatever words and numbers groups have."""
+    question, rng = question_of(f"chip={chip}"), np.random.default_rng(len(chip))
+    groups = []
+    for _ in range(6):
+        size = int(rng.integers(1, 40))
+        numbers = {"clock": rng.uniform(0.6, 1.3, size) * question.base.chip.clock, "die.cooling": rng.uniform(0.1, 2.0, size)}
+        words = {"die.reticle": float(rng.choice([400.0, 858.0]))}
+        groups.append(replaced(question.base.chip, numbers | words))
+    alone = [
+        (silicon_limits(replaced(of, {})), price.parts(replaced(of, {})), energy.static(replaced(of, {}))) for of in groups
+    ]
+    assert len({id(made) for _, made, _ in whole.parts(groups).values()}) in (1, 2)  # those of one reticle are one
+    with together([(np.arange(np.size(of.clock)), Design(of, question.base.mapping)) for of in groups]):
+        for of, (limits, spent, idle) in zip(groups, alone, strict=True):
+            found = silicon_limits(of)
+            assert [limit.address for limit in found] == [limit.address for limit in limits]
+            for one, other in zip(found, limits, strict=True):
+                assert np.array_equal(one.need, other.need)
+                assert np.array_equal(one.have, other.have)
+            assert all(np.array_equal(value, spent[name]) for name, value in price.parts(of).items())
+            assert np.array_equal(energy.static(of), idle)
+    assert not whole._parts
+
+
+@pytest.mark.parametrize("chip", ["a100", "npu64", "wse2", "wafer64", "tile_gh200", "tpu_v5p"])
+def test_silicon_of_few_values_is_worked_out_once_for_each_combination(chip: str) -> None:
+    """To the bit, also of the same values in another order, and whatever memory there is."""
+    base, rng = question_of(f"chip={chip}"), np.random.default_rng(len(chip))
+    of, size = base.base.chip, int(rng.integers(400, 800))
+    some = [
+        address
+        for address, _, _ in leaves(of)
+        if address in ("clock", "hbm.bandwidth", "tile.sram", "core.sram", "hbm.capacity")
+    ]
+    several = [np.sort(rng.uniform(0.6, 1.3, int(rng.integers(2, 7)))) * at(of, address) for address in some]
+    for _ in range(2):
+        numbers = {address: rng.choice(values, size) for address, values in zip(some, several, strict=True)}
+        one, alone = replaced(of, numbers), replaced(of, numbers)
+        expected = [work(alone) for work in OF_CHIPS]
+        with together([(np.arange(size), Design(one, base.base.mapping))]):
+            _, made, places = whole._parts[id(one)]
+            found = [work(one) for work in OF_CHIPS]
+        assert len(made.chip.clock) == prod(
+            len(values) for address, values in zip(some, several, strict=True) if address not in whole.UNREAD
+        )
+        assert len(places) == size
+        for left, right in zip(found, expected, strict=True):
+            assert left.keys() == right.keys()
+            assert all(np.array_equal(left[name], right[name]) for name in left)
+
+
+OF_CHIPS: tuple[Callable[[Chip], dict[str, Any]], ...] = (
+    area.parts,
+    energy.design_parts,
+    price.parts,
+    lambda chip: {"static": energy.static(chip), "system": price.system(chip), "plugged": price.plugged(chip)},
+    lambda chip: {limit.address: limit.have for limit in silicon_limits(chip)},
+    lambda chip: {name: part for limit in silicon_limits(chip) for name, part in (("need", limit.need), *limit.parts)},
+)
+"""What is known of a chip alone, by name."""
+
+
+@pytest.mark.parametrize("chip", ["a100", "npu64", "wse2"])
+def test_limits_that_every_design_keeps_are_left_out(chip: str) -> None:
+    of, rng = question_of(f"chip={chip}").base.chip, np.random.default_rng(len(chip))
+    for scale in (1.0, 40.0):
+        some = replaced(of, {"clock": of.clock * rng.uniform(0.5, scale, 50)})
+        over = [limit.address for limit in silicon_limits(some) if np.any(limit.need > limit.have)]
+        assert [limit.address for limit in exceeded(some)] == over
+    assert "chip.clock" in over
+
+
+@given(st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=40, unique=True), st.integers(1, 900), st.integers(0, 99))
+def test_few_values_are_told_and_many_are_not(values: list[float], size: int, seed: int) -> None:
+    numbers = np.random.default_rng(seed).choice(values, size)
+    few = np.unique(numbers)
+    found = distinct(numbers)
+    if found is None:  # many, one, or two that are nearly the same
+        near = np.diff(few).min() < (few[-1] - few[0]) / 4000 if len(few) > 1 else True
+        assert near or len(few) * ALIKE > size
+    else:
+        assert np.array_equal(found[0], few)
+        assert np.array_equal(found[0][found[1]], numbers)
+    assert np.array_equal(of_each(np.sqrt, numbers), np.sqrt(numbers))
+
+
+@given(st.lists(st.one_of(st.just(0.0), st.floats(0, 1e9), st.lists(st.floats(0, 1e9), min_size=3, max_size=3)), max_size=6))
+def test_a_total_is_the_sum(values: list[Any]) -> None:
+    terms = [np.array(value) if isinstance(value, list) else value for value in values]
+    assert np.array_equal(total(terms), sum(terms))
