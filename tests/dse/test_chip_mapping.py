@@ -179,7 +179,7 @@ def test_both_phases_are_set_in_one_word_in_a_file(where: str, tmp_path: Path, m
 
 @pytest.mark.parametrize("chip", ["h100", "npu_dse"])
 def test_a_chip_is_asked_in_the_same_formats_whatever_it_is_asked(chip: str) -> None:
-    """A batch of one, the same request served and a kernel by itself are comparable, and all of them read ahead or none does."""
+    """A batch of one, the same request served and a kernel by itself are comparable: all of them read ahead, or none."""
     found = [design(compose([f"chip={chip}", f"workload={load}"])).mapping for load in ("static", "serving", "experts")]
     assert len({repr((mapping.precision, mapping.prefill.prefetch, mapping.decode.prefetch)) for mapping in found}) == 1
 
