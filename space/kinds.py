@@ -83,7 +83,7 @@ KINDS: dict[tuple[str, type], Kind] = {
     (TILES, Attention): Kind((ATTENTION,), ("attention",)),
     (DIES, Collective): Kind((DIE_COLLECTIVE,), ("die_collective",)),
     (POOLED, Collective): Kind((DIE_COLLECTIVE,), ("die_collective",)),
-    (POOL, Load): Kind((SERVED_DEVICES,), ("serving",)),
+    (POOL, Load): Kind((SERVED_DEVICES,), ("serving", "sglang_serving")),
     (WAFER, Load): Kind(
         (SERVED_REGIONS,),
         ("waferllm_serving", "waferllm_dojo_serving"),

@@ -38,7 +38,7 @@ from dse.space.software import (
     plans_of,
     software_of,
 )
-from dse.space.workload import Case, Collective, Load, Mixture, Operation, Product, Stream, Workload
+from dse.space.workload import Case, Collective, Load, Mixture, Stream, Workload
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,6 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     refuse_unasked(bases, asked_for, knobs, config, folder)
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
-        _refuse_flat(base.mapping, asked_for, knobs)
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
         _refuse_pooled(base.mapping, asked_for)
@@ -296,36 +295,6 @@ def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
         f"mapping.precision.combine: nothing reads it, for {why}; leave it out, or ask a model with experts on many dies "
         "(chip=wafer64, chip=h800_ep)"
     )
-
-
-ALONE: dict[type, str] = {Product: "products", Mixture: "experts", Operation: "elementwise"}
-"""Parts of a stack that price what is asked for by itself."""
-
-FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
-"""Flat rates of a stack that such a part stands for."""
-
-
-def _refuse_flat(mapping: Mapping, asked_for: Workload, knobs: tuple[Knob, ...]) -> None:
-    """Refuses knobs of a stack that nothing reads: flat rates beside a part that prices all, and parts of other kernels."""
-    models = [case.model for case in asked_for.cases if isinstance(case, Case | Load)]
-    kind = ALONE.get(type(asked_for.cases[0]), "")
-    own = getattr(mapping.stack, kind, None) if kind else None
-    sorts = {case.sort for case in asked_for.cases if isinstance(case, Operation)}
-    whole = own is not None and all(getattr(own, sort) is not None for sort in sorts)
-    for knob in knobs:
-        stack, _, address = knob.address.partition("mapping.stack.")
-        leaf = address.partition(".")[0]
-        if stack or not address:
-            continue
-        if whole and address in FLAT:
-            raise DesignError(
-                f"space.{knob.address}: nothing reads it where mapping.stack.{kind} prices what is asked; leave it out, or say "
-                f"mapping.stack.{kind}=null"
-            )
-        if kind and leaf in ALONE.values() and leaf != kind:
-            raise DesignError(f"space.{knob.address}: nothing reads it, for only {kind} are asked for; leave it out")
-        if leaf == "experts" and models and not any(model.experts is not None for model in models):
-            raise DesignError(f"space.{knob.address}: nothing reads it, for no model here has experts; leave it out")
 
 
 def _indexed(model: Model) -> bool:

@@ -7,11 +7,14 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Knob
 from dse.space.software import SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
-from dse.space.workload import Attention, Case, Collective, Load, Product, Workload
+from dse.space.workload import Attention, Case, Collective, Load, Mixture, Operation, Product, Workload
 
 ATTENTION = ("context", "generation", "latent_context", "latent_generation")
 COLLECTIVES = ("rings", "exchanges", "short", "dispatch")
-KERNELS = ("products", "experts", "elementwise")
+OF_KIND: dict[type, str] = {Product: "products", Mixture: "experts", Operation: "elementwise"}
+"""Parts of a stack that price what is asked for by itself."""
+
+KERNELS = tuple(OF_KIND.values())
 FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
 LINKS = ("network_achieved", "collective_call")
 NODES = ("nodes_achieved", "nodes_call")
@@ -130,20 +133,34 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
         priced = all(getattr(stack, kind) is not None for kind in kinds)
         flat = dict.fromkeys(FLAT, f"mapping.stack.{'/'.join(sorted(kinds))} prices what is asked") if priced else {}
-        return dict.fromkeys(others, "only attention is asked for") | flat
+        passed = () if {"generation", "latent_generation"} & kinds else ("attention_passes",)
+        return dict.fromkeys(others, "only attention is asked for") | dict.fromkeys(passed, "only prompts are asked for") | flat
     models = [case.model for case in cases if isinstance(case, Case | Load)]
     if not models:
         found = dict.fromkeys((*ATTENTION, "attention_passes"), "no attention is asked for")
-        found |= dict.fromkeys(COLLECTIVES, "no collective of a library is asked for")
+        found |= dict.fromkeys(COLLECTIVES, "no collective of a library is asked for") | _of_kernels(stack, cases)
         sums = () if isinstance(cases[0], Product) else (*LINKS, *NODES)
         return found | dict.fromkeys(sums, "dies exchange nothing here")
     found = {"exchanges": "no model on such chips exchanges by a library"}
+    if not any(model.experts for model in models):
+        found["experts"] = "no model here has experts"
     if not any(model.latent is not None or model.compressed is not None for model in models):
         found["latent_generation"] = "no model here has latents"
     if not hasattr(base.mapping.decode, "allreduce"):
         return found | dict.fromkeys(("rings", "short"), "dies exchange over links as programs do")
     found["dispatch"] = "experts are not on other dies"
     return found | _links(base, {"allreduce"}, _crossing(base, cases, moved))
+
+
+def _of_kernels(stack: Any, cases: Sequence[Any]) -> dict[str, str]:
+    """Of what prices kernels by themselves, that which is not read for those of one kind."""
+    own = OF_KIND[type(cases[0])]
+    found = {kind: f"only {own} are asked for" for kind in KERNELS if kind != own}
+    part = getattr(stack, own)
+    sorts = {case.sort for case in cases if isinstance(case, Operation)}
+    if part is not None and all(getattr(part, sort) is not None for sort in sorts):
+        found |= dict.fromkeys(FLAT, f"mapping.stack.{own} prices what is asked")
+    return found
 
 
 def kind_of(case: Attention) -> str:

@@ -16,8 +16,8 @@ QUESTIONS = {
         "workload.output=64", "workload.ttft=500 ms", "workload.tpot=30 ms",
     ),
     "Qwen3-8B on 4 H100, 4,000 in, 50 out": (
-        "chip=h100", "model=qwen3_8b", "devices=4", "workload.prompt=4000", "workload.output=50", "workload.ttft=2 s",
-        "workload.tpot=40 ms",
+        "chip=h100", "mapping=serving", "model=qwen3_8b", "devices=4", "workload.prompt=4000", "workload.output=50",
+        "workload.ttft=2 s", "workload.tpot=40 ms",
     ),
 }  # fmt: skip
 

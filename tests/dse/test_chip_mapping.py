@@ -70,7 +70,10 @@ STUDY = "defaults: [override /chip: npu64{}]\n"
     [
         (["chip=a100"], "sglang"),
         (["chip=a100", "mapping=tensor_parallel"], "tensor_parallel"),
-        (["chip=a100", "workload=serving"], "serving"),
+        (["chip=a100", "workload=serving"], "sglang_serving"),
+        (["chip=npu_dse", "workload=serving"], "serving"),
+        (["chip=h100_ep", "workload=serving"], "expert_parallel_serving"),
+        (["chip=h100", "workload=experts"], "sglang"),
         (["chip=a100", "workload=gemm"], "sglang"),
         (["chip=npu_dse", "workload=collective"], "tensor_parallel"),
         (["chip=npu64", "workload=gemv"], "summa"),
@@ -172,3 +175,15 @@ def test_both_phases_are_set_in_one_word_in_a_file(where: str, tmp_path: Path, m
     assert compose([*here, "mapping.prefill.tp=2"])["mapping"]["prefill"]["tp"] == 2
     assert compose([*here, "mapping.both.tp=2"])["mapping"]["decode"]["tp"] == 2
     assert "both" not in found
+
+
+@pytest.mark.parametrize("chip", ["h100", "npu_dse"])
+def test_a_chip_is_asked_in_the_same_formats_whatever_it_is_asked(chip: str) -> None:
+    """A batch of one, the same request served and a kernel by itself are comparable: all of them read ahead, or none."""
+    found = [design(compose([f"chip={chip}", f"workload={load}"])).mapping for load in ("static", "serving", "experts")]
+    assert len({repr((mapping.precision, mapping.prefill.prefetch, mapping.decode.prefetch)) for mapping in found}) == 1
+
+
+def test_gpus_serve_as_they_run_batches() -> None:
+    named = {chip: (read("chip", chip).get("mapping"), read("chip", chip).get("mapping_serving")) for chip in CHIPS}
+    assert all((mapping == "sglang") == (serving == "sglang_serving") for mapping, serving in named.values()), named

@@ -24,6 +24,16 @@ CASES = {
         "mapping.decode.tp=4",
         "mapping.both.allreduce=ring",
         "mapping.stack.nodes_call='1 us'",
+        "mapping.stack.attention_passes=1",
+    ),
+    ("chip=h100", "stack=trtllm_h100", "workload=experts"): (
+        "mapping.stack.products.achieved=0.5",
+        "mapping.stack.hbm_achieved=0.5",
+        "+space.mapping.stack.operator_overhead='tag(us, choice(1,2))'",
+    ),
+    ("chip=a100", "stack=vllm_a100", "workload=elementwise"): (
+        "mapping.stack.hbm_achieved=0.5",
+        "mapping.stack.matrix_achieved=0.5",
     ),
     ("chip=h100", "workload=experts"): ("mapping.both.allreduce=ring", "mapping.stack.network_achieved=0.5"),
     ("chip=h100", "workload=elementwise"): ("mapping.prefill.prefetch=none", "mapping.stack.collective_call='1 us'"),
