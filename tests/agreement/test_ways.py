@@ -1,10 +1,9 @@
 """What two readers are said to share is what they share: every software is played by every reader, and calls are noted."""
 
-import sys
 from copy import deepcopy
+from cProfile import Profile
 from random import Random
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType
 
 import pytest
 
@@ -68,17 +67,10 @@ EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITI
 
 def called(asked: Question, fidelity: str) -> set[str]:
     """Functions of the evaluators that are called while a question is answered."""
-    codes: set[CodeType] = set()
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        codes.add(frame.f_code)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        evaluate(stacked([deepcopy(asked.base)]), asked.workload, fidelity=fidelity)  # nothing is kept for a new chip
-    finally:
-        sys.setprofile(before)
+    noted = Profile(builtins=False)
+    design = stacked([deepcopy(asked.base)])  # nothing is kept for a new chip
+    noted.runcall(evaluate, design, asked.workload, fidelity=fidelity)
+    codes = {entry.code for entry in noted.getstats() if isinstance(entry.code, CodeType)}
     modules = {code: code.co_filename.rpartition("/evaluators/")[2].removesuffix(".py").replace("/", ".") for code in codes}
     return {f"{module}:{code.co_qualname}" for code, module in modules.items()}
 
