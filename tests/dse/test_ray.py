@@ -354,3 +354,11 @@ def alive(processes: dict[int, str]) -> list[int]:
         if fields[19] == born and fields[0] != "Z":
             found.append(pid)
     return found
+
+
+def test_what_a_part_raises_is_raised_here(cluster: str) -> None:
+    def work(item: int) -> int:
+        raise DesignError(f"part {item}: no")
+
+    with pytest.raises(DesignError, match="part 3: no"):
+        dict(dse.running.cluster.mapped(Crew("ray", count=2), work, [3]))

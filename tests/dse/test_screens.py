@@ -180,14 +180,6 @@ def test_a_screen_that_cannot_be_stored_is_refused(tmp_path: Path, words: tuple[
         toy(tmp_path, *SMALL, *words)
 
 
-def test_what_a_part_raises_is_raised_here() -> None:
-    def work(item: int) -> int:
-        raise DesignError(f"part {item}: no")
-
-    with pytest.raises(DesignError, match="part 3: no"):
-        dict(mapped(Crew("ray", count=2), work, [3]))
-
-
 @settings(max_examples=8, deadline=None)
 @given(stops=st.lists(st.integers(0, 2000), min_size=1, max_size=3), lost=st.lists(st.integers(0, 5), max_size=3))
 def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
