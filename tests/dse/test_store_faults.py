@@ -44,10 +44,10 @@ def sound(path: Path) -> bool:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 1 MB."""
+    """A disk of 256 kB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    options = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    options = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(options, capture_output=True, check=False).returncode:
         pytest.skip("no right to mount a disk here")
     yield folder
@@ -55,13 +55,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(small_disk: Path, tmp_path: Path, typed: Any) -> None:
-    place, asked = str(small_disk / "s.sqlite"), ("search.budget=3000", "workers=serial")
+    place, asked = str(small_disk / "s.sqlite"), ("search.budget=600", "workers=serial")
     assert typed(*words(tmp_path / "whole", str(tmp_path / "whole.sqlite"), *asked))[0] == 0
     code, _, err = typed(*words(tmp_path / "run", place, *asked))
     assert "free some space" in one_line(code, err)
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert sound(Path(place))
-    assert 0 < len(designs(place)) < 3000
+    assert 0 < len(designs(place)) < 600
     assert typed(*words(tmp_path / "run", place, *asked))[0] == 0
     assert designs(place) == designs(str(tmp_path / "whole.sqlite"))
 
