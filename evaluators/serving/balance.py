@@ -156,9 +156,9 @@ def iterated(price, of, load, prompts, lane, period, full, found):
 def together(of, load, prompts, chunks, step, chunk, decodes):
     """The mean round of a pipeline whose lanes go round together: where any of them has chunks, all are as long as it. [s]
 
-    Chunks come at random while rounds have some, which are longer: a round has some for 1 - exp(-L c u) of the time, with c
-    chunks a second in each of L lanes and u such a round. It is as long as the lane that has most of them takes through all
-    stages, and as all lanes take in the slowest stage:
+    Chunks come at random while rounds have some, which are longer: a round has none for q(c u)^L of the time, with c chunks a
+    second in each of L lanes, u such a round, and q the chance of `nothing`. It is as long as the lane that has most of them
+    takes through all stages, and as all lanes take in the slowest stage:
 
         u = max(step / crowd + E max chunk, step + share L c u chunk)
 
@@ -178,12 +178,12 @@ def together(of, load, prompts, chunks, step, chunk, decodes):
     more = prompts.seconds / prompts.chunks - prompts.base
     for _ in range(ROUNDS):
         own = min(chunks * round_, most)
-        some = 1 - math.exp(-of.stages * own)
+        some = 1 - nothing(own, most) ** of.stages
         if some <= 0:
             return step
         each = prompts.uneven * deepest(own / prompts.uneven, of.stages, most)
         if more > 0:
-            longest = slowest(of, load, prompts, 1 - math.exp(-own), prompts.base)
+            longest = slowest(of, load, prompts, 1 - nothing(own, most), prompts.base)
             each = max(each, (longest - prompts.base) / more)
         each /= some
         round_ = max(step / crowd + each * chunk, step + of.share * of.stages * own * chunk)
@@ -191,23 +191,38 @@ def together(of, load, prompts, chunks, step, chunk, decodes):
 
 
 @released
-def deepest(mean, lanes, most):
-    """Of Poisson variables alike, one a lane, the largest in the mean; none exceeds `most`.
+def nothing(mean, most):
+    """Chance that a lane has no chunk in a round, of which it has so many in the mean and so many at most.
 
-    >>> deepest(0.5, 1.0, 1.0) == 1 - math.exp(-0.5), round(deepest(0.5, 1.0, math.inf), 6), round(deepest(0.5, 16.0, 4.0), 2)
-    (True, 0.5, 2.01)
+    Binomial: a lane whose rounds are all full has always some; Poisson where a round has room for any number.
+
+    >>> nothing(0.5, 1.0), nothing(1.0, 1.0), nothing(0.5, math.inf) == math.exp(-0.5)
+    (0.5, 0.0, True)
     """
+    return math.exp(-mean) if most == math.inf else max(0.0, 1 - mean / most) ** most
+
+
+@released
+def deepest(mean, lanes, most):
+    """Of variables as in `nothing`, one a lane, the largest in the mean.
+
+    >>> deepest(0.5, 1.0, 1.0), round(deepest(0.5, 1.0, math.inf), 6), round(deepest(0.5, 16.0, 4.0), 2)
+    (0.5, 0.5, 1.84)
+    """
+    if mean >= most:
+        return most
     if mean > MANY:  # as of normal variables
         return min(mean + math.sqrt(2 * mean * math.log(lanes)), most)
-    found, number, term, below = 0.0, 0.0, math.exp(-mean), 0.0
+    found, number, term, below = 0.0, 0.0, nothing(mean, most), 0.0
     while number < most:
         below += term
         more = 1 - min(below, 1.0) ** lanes
         if not more >= NONE:  # not a number ends it too
             break
         found += more
+        term *= mean if most == math.inf else (most - number) * mean / (most - mean)
         number += 1
-        term *= mean / number
+        term /= number
     return found
 
 
