@@ -15,7 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import released
-from dse.evaluators.serving.priced import seconds
+from dse.evaluators.serving.chunks import (
+    Prompts,
+    beside,
+    chunk_of,
+    chunks_at_once,
+    decoded,
+    filled,
+    slowest,
+    spilled,
+)
 from dse.evaluators.serving.waits import others
 from dse.space.elementwise import Array
 
@@ -61,9 +70,6 @@ NONE = 1e-9
 TINY = 1e-12
 """Of the likeliest term of a sum, what is left out."""
 
-FEW = 8
-"""Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
-
 
 class Mix(NamedTuple):
     """Requests as the steady state sees them.
@@ -96,104 +102,14 @@ class Mix(NamedTuple):
 
 
 @released
-def spilled(of, held):
-    """Share of what is read that has no room in SRAM, with so many requests in each lane."""
-    return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
-
-
-@released
-def chunk_of(of, decodes):
-    """The longest chunk of a prompt beside some decodes. [token]"""
-    if not of.chunked:
-        return math.inf
-    if of.unit > 0:
-        return of.chunk
-    left = max(1.0, of.tokens - decodes)
-    return min(left, of.chunk) if of.chunk > 0 else left
-
-
-@released
-def chunks_at_once(of, decodes):
-    """Chunks that an iteration has room for, beside some decodes."""
-    if not of.chunked:
-        return math.inf
-    if of.unit > 0:
-        return max(1.0, (of.tokens - decodes) // of.unit)
-    return max(1.0, (of.tokens - decodes) // of.chunk) if of.chunk > 0 else 1.0
-
-
-@released
-def chunks(prompt, chunk):
-    """Of a prompt; 1 where it is not cut."""
-    return math.ceil(prompt / chunk) if chunk < math.inf else 1.0
-
-
-@released
-def chunked(price, tokens, past, decodes, context, share):
-    """Seconds of an iteration with one chunk of a prompt of which some is done, and some decodes."""
-    pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
-    return seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
-
-
-@released
-def decoded(price, of, load, decodes, share):
-    """Seconds of an iteration of decodes alone."""
-    positions = decodes * load.context
-    return seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
-
-
-@released
-def alone(price, of, prompt, share):
-    """Seconds of a prompt by itself, chunk after chunk."""
-    chunk = chunk_of(of, 0.0)
-    count = chunks(prompt, chunk)
-    if count == 1:
-        return chunked(price, prompt, 0.0, 0.0, 0.0, share)
-    last = prompt - (count - 1) * chunk
-    total = chunked(price, last, prompt - last, 0.0, 0.0, share)
-    if count <= FEW:
-        for place in range(count - 1):
-            total += chunked(price, chunk, place * chunk, 0.0, 0.0, share)
-        return total
-    done = (count - 2) * chunk
-    three = chunked(price, chunk, 0.0, 0.0, 0.0, share) + 4 * chunked(price, chunk, done / 2, 0.0, 0.0, share)
-    return total + (count - 1) * (three + chunked(price, chunk, done, 0.0, 0.0, share)) / 6
-
-
-@released
-def prefilling(price, of, load, taken):
-    """Seconds of each kind of prompt by itself, in `taken`; returns their mean, and how many chunks, of how much."""
-    mean = count = past = tokens = 0.0
-    chunk = chunk_of(of, 0.0)
-    for kind in range(len(load.prompts)):
-        here = chunks(load.prompts[kind], chunk)
-        taken[kind] = alone(price, of, load.prompts[kind], 0.0)
-        mean += load.weights[kind] * taken[kind]
-        count += load.weights[kind] * here
-        tokens += load.weights[kind] * load.prompts[kind]
-        past += load.weights[kind] * (here * (here - 1) / 2 * chunk if here > 1 else 0.0)
-    return mean, count, tokens / count, past / count
-
-
-@released
-def beside(price, of, load, prompts, decodes, share):
-    """What a chunk adds to an iteration with some decodes: all of it, where prompts go by themselves. [s]"""
-    _, _, tokens, past = prompts
-    if not of.mixed:
-        return chunked(price, tokens, past, 0.0, 0.0, share)
-    both = chunked(price, tokens, past, decodes, load.context, share)
-    return max(0.0, both - decoded(price, of, load, decodes, share))
-
-
-@released
 def stretched(price, of, load, prompts, lane, period, decodes, share):
     """A prompt's mean time from its first chunk to its first token, beside decodes and beside other prompts. [s]"""
-    mean, count, tokens, past = prompts
+    mean, count = prompts.seconds, prompts.chunks
     if not of.prefills:
         return 0.0
     if of.mixed and decodes > 0:
-        both = chunked(price, tokens, past, decodes, load.context, share)
-        mean += count * max(0.0, both - chunked(price, tokens, past, 0.0, 0.0, share))
+        both = filled(price, prompts, decodes, load.context, share)
+        mean += count * max(0.0, both - filled(price, prompts, 0.0, 0.0, share))
     several = chunks_at_once(of, decodes)
     if of.mixed and several > 1:
         mean += count * min(lane * count * period, several - 1) * beside(price, of, load, prompts, max(decodes, 1.0), share)
@@ -212,7 +128,7 @@ def iterated(price, of, load, prompts, lane, period, full, found):
         full: whether lanes are as full as can be, so that requests wait.
         found: a record of `BALANCE`.
     """
-    count, lanes = prompts[1], of.instances * of.stages
+    count, lanes = prompts.chunks, of.instances * of.stages
     busy = load.further * period
     mean = min(lane * busy, of.batch)
     share = spilled(of, min(of.batch, mean + 1))
@@ -228,26 +144,30 @@ def iterated(price, of, load, prompts, lane, period, full, found):
     if own > 0:
         chunk = beside(price, of, load, prompts, here, share)
         if of.mixed:
-            step = step + own * chunk if of.stages == 1 else together(of, lane * count, step, chunk, here)
+            step = step + own * chunk if of.stages == 1 else together(of, load, prompts, lane * count, step, chunk, here)
         else:
-            # a lane has its own prompts beside its decodes; those behind another's pass with it, and end when it does
-            behind = 1 - math.exp(-(of.stages - 1) * own)
-            step += max(crowd * own * chunk, own * chunk + behind * max(0.0, chunk - decode))
+            step += crowd * own * chunk
+            if of.stages > 1:  # passes of decodes, and its own of prompts; all lanes end theirs when the longest one ends
+                step = max(step, (1 + own) * slowest(of, load, prompts, own / (1 + own), decode))
     return step
 
 
 @released
-def together(of, chunks, step, chunk, decodes):
+def together(of, load, prompts, chunks, step, chunk, decodes):
     """The mean round of a pipeline whose lanes go round together: where any of them has chunks, all are as long as it. [s]
 
-    Chunks come at random while rounds have some, which are longer: a round has some for 1 - exp(-L c u) of the time, with c
-    chunks a second in each of L lanes and u such a round. It is as long as the lane that has most of them takes through all
-    stages, and as all lanes take in the slowest stage:
+    Chunks come at random while rounds have some, which are longer: a round has none for q(c u)^L of the time, with c chunks a
+    second in each of L lanes, u such a round, and q the chance of `nothing`. It is as long as the lane that has most of them
+    takes through all stages, and as all lanes take in the slowest stage:
 
         u = max(step / crowd + E max chunk, step + share L c u chunk)
 
+    Where chunks differ, the largest sum of a lane is that of as many chunks fewer as these are longer, which has the same mean
+    and variance; or the longest one by itself, if that is more.
+
     Args:
         of: a record of `STATION`.
+        load, prompts: as in `iterated`.
         chunks: that come to a lane. [1/s]
         step: a round of decodes alone. [s]
         chunk: what a chunk adds to a lane's iteration. [s]
@@ -255,34 +175,54 @@ def together(of, chunks, step, chunk, decodes):
     """
     most, crowd = chunks_at_once(of, decodes), max(1.0, of.share * of.stages)
     some, round_ = 1.0, max(step, step / crowd + chunk)
+    more = prompts.seconds / prompts.chunks - prompts.base
     for _ in range(ROUNDS):
         own = min(chunks * round_, most)
-        some = 1 - math.exp(-of.stages * own)
+        some = 1 - nothing(own, most) ** of.stages
         if some <= 0:
             return step
-        each = deepest(own, of.stages, most) / some
+        each = prompts.uneven * deepest(own / prompts.uneven, of.stages, most)
+        if more > 0:
+            longest = slowest(of, load, prompts, 1 - nothing(own, most), prompts.base)
+            each = max(each, (longest - prompts.base) / more)
+        each /= some
         round_ = max(step / crowd + each * chunk, step + of.share * of.stages * own * chunk)
     return 1 / (some / round_ + (1 - some) / step)
 
 
 @released
-def deepest(mean, lanes, most):
-    """Of Poisson variables alike, one a lane, the largest in the mean; none exceeds `most`.
+def nothing(mean, most):
+    """Chance that a lane has no chunk in a round, of which it has so many in the mean and so many at most.
 
-    >>> deepest(0.5, 1.0, 1.0) == 1 - math.exp(-0.5), round(deepest(0.5, 1.0, math.inf), 6), round(deepest(0.5, 16.0, 4.0), 2)
-    (True, 0.5, 2.01)
+    Binomial: a lane whose rounds are all full has always some; Poisson where a round has room for any number.
+
+    >>> nothing(0.5, 1.0), nothing(1.0, 1.0), nothing(0.5, math.inf) == math.exp(-0.5)
+    (0.5, 0.0, True)
     """
+    return math.exp(-mean) if most == math.inf else max(0.0, 1 - mean / most) ** most
+
+
+@released
+def deepest(mean, lanes, most):
+    """Of variables as in `nothing`, one a lane, the largest in the mean.
+
+    >>> deepest(0.5, 1.0, 1.0), round(deepest(0.5, 1.0, math.inf), 6), round(deepest(0.5, 16.0, 4.0), 2)
+    (0.5, 0.5, 1.84)
+    """
+    if mean >= most:
+        return most
     if mean > MANY:  # as of normal variables
         return min(mean + math.sqrt(2 * mean * math.log(lanes)), most)
-    found, number, term, below = 0.0, 0.0, math.exp(-mean), 0.0
+    found, number, term, below = 0.0, 0.0, nothing(mean, most), 0.0
     while number < most:
         below += term
         more = 1 - min(below, 1.0) ** lanes
         if not more >= NONE:  # not a number ends it too
             break
         found += more
+        term *= mean if most == math.inf else (most - number) * mean / (most - mean)
         number += 1
-        term *= mean / number
+        term /= number
     return found
 
 
@@ -343,7 +283,7 @@ def gapped(price, of, load, prompts, rate, share, found):
     step = crowd * decoded(price, of, load, most, far)
     if not of.prefills:
         return step
-    own = min(rate / lanes * prompts[1] * found.period, chunks_at_once(of, found.decodes))
+    own = min(rate / lanes * prompts.chunks * found.period, chunks_at_once(of, found.decodes))
     own *= met(of.instances, rate / of.instances * load.further * found.period)
     some = 1 - math.exp(-max(own, of.stages * own))
     if some <= 1 - share:
@@ -361,7 +301,10 @@ def gapped(price, of, load, prompts, rate, share, found):
         kind += 1
         below += load.weights[kind]
     longest = min(load.prompts[kind], chunk_of(of, found.decodes))
-    long = (max(longest, prompts[2]), prompts[1], max(longest, prompts[2]), prompts[3])
+    longest = max(longest, prompts.tokens)
+    pairs = longest * prompts.past + longest * (longest + 1) / 2
+    base, uneven, each = prompts.base, prompts.uneven, prompts.each
+    long = Prompts(prompts.seconds, prompts.chunks, longest, prompts.past, pairs, base, uneven, each)
     step += beside(price, of, load, long, most, far)
     return step + (count - 1) * beside(price, of, load, prompts, most, far)
 
@@ -370,11 +313,11 @@ def gapped(price, of, load, prompts, rate, share, found):
 def crowded(price, of, load, prompts, period):
     """Requests that a lane serves over time where it is always as full as can be, and iterations take so long. [1/s]"""
     busy = load.further * period
-    first = of.batch / (busy + prompts[0])
+    first = of.batch / (busy + prompts.seconds)
     decodes = min(first * busy, of.batch)
     prefill = stretched(price, of, load, prompts, first, period, decodes, spilled(of, of.batch))
     lane = of.batch / (busy + prefill)
-    return min(lane, chunks_at_once(of, decodes) / (prompts[1] * period)) if of.prefills else lane
+    return min(lane, chunks_at_once(of, decodes) / (prompts.chunks * period)) if of.prefills else lane
 
 
 @released
@@ -430,9 +373,9 @@ def balanced(price, of, load, prompts, rate, found):
     """The balance of a pool in `found`: at a rate below saturation, or, for a rate of 0, where some always wait."""
     lanes = of.instances * of.stages
     if not of.decodes:
-        found.period, found.decodes, found.prefill, found.drain = 0.0, 0.0, prompts[0], 0.0
-        found.rate = rate if rate > 0 else lanes / (prompts[0] * max(1.0, of.share * of.stages))
-        found.held = found.rate / lanes * prompts[0]
+        found.period, found.decodes, found.prefill, found.drain = 0.0, 0.0, prompts.seconds, 0.0
+        found.rate = rate if rate > 0 else lanes / (prompts.seconds * max(1.0, of.share * of.stages))
+        found.held = found.rate / lanes * prompts.seconds
         return
     high = met_by(price, of, load, prompts, rate, found)
     longer(price, of, load, prompts, rate, high, found)

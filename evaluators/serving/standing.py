@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, released
-from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, gapped, prefilling, spilled
+from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
+from dse.evaluators.serving.chunks import chunks_at_once, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer, records
@@ -238,12 +239,12 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     late = load.requests * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
     waiting, mean = _waits(apart, first, load, prompts, taken, most, balance[0])
     residual = 0.0 if apart else _residual(first, end)
-    more = max(0.0, balance[0].prefill - prompts[0]) + residual
+    more = max(0.0, balance[0].prefill - prompts.seconds) + residual
     for kind in range(len(taken)):
         services[kind] = taken[kind] + more
-    before = prompts[0] + more
+    before = prompts.seconds + more
     found.saturated, found.prefill, found.period, found.decodes = most, balance[0].prefill, end.period, end.decodes
-    _, found.chunks, found.tokens, found.past = prompts
+    found.chunks, found.tokens, found.past = prompts.chunks, prompts.tokens, prompts.past
     lane = rate / (first.instances * first.stages)
     if not apart and first.mixed:
         found.beside = min(lane * load.further * end.period, first.batch)
@@ -307,7 +308,7 @@ def _waits(apart, of, load, prompts, taken, most, balance):
     square = 0.0
     for kind in range(len(taken)):
         square += load.weights[kind] * taken[kind] ** 2
-    spread = max(0.0, square / prompts[0] ** 2 - 1)
+    spread = max(0.0, square / prompts.seconds**2 - 1)
     servers = lanes * (min(chunks_at_once(of, balance.decodes), of.batch) if of.mixed else 1.0)
     busy = min(min(load.rate, most) * service / servers, 0.999)
     longer, share = wait(busy, servers, service, load.gaps, spread), delayed(busy, servers)

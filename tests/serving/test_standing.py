@@ -134,6 +134,18 @@ def test_full_lanes_do_not_wait_a_pass_for_every_prompt_of_another(stages: int) 
     assert standing([of], asked)[0]["saturated"] == pytest.approx(saturated(of, asked), rel=0.1)
 
 
+@pytest.mark.parametrize("rule", ["chunked", "prefill_first", "orca"])
+def test_long_pipelines_wait_for_the_longest_of_prompts_that_differ(rule: str) -> None:
+    """Few tokens a prompt, and lengths that spread: if all were as the mean one, two to four times as many would be served."""
+    rng = np.random.default_rng(5)
+    shares, price = (1 / 16,) * 16, linear(2e-3, prefill_token=1.5e-5, pair=2e-8, decode_request=1e-4)
+    lengths = [np.clip(rng.lognormal(np.log(mean), 0.8, 3000), 2, 8000).astype(int) for mean in (900, 14)]
+    pool = Pool(price, policy(rule, by_chunk=False), Memory(1 << 18), shares=shares, batch=16 * 16)
+    asked = requests(np.stack(lengths, 1), np.cumsum(rng.exponential(1, 3000)))
+    of = Deployment((pool,), None, "least_loaded")
+    assert standing([of], asked)[0]["saturated"] == pytest.approx(saturated(of, asked), rel=0.25)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.floats(0.01, 90.0), st.integers(0, 10**6))
 def test_a_prompt_finds_what_is_left_of_every_nth_request(instances: int, held: float, seed: int) -> None:

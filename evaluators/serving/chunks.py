@@ -1,0 +1,170 @@
+"""Chunks of prompts, and decodes, as iterations of the steady state have them, compiled: how many, how long, how uneven.
+
+A prompt that is not cut is one chunk. `price` is a `price.Price`, `of` a record of `balance.STATION`, `load` a `balance.Mix`.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from typing import NamedTuple
+
+from dse.evaluators.machine.compile_cache import released
+from dse.evaluators.serving.priced import seconds
+from dse.space.elementwise import Array
+
+FEW = 8
+"""Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
+
+
+class Prompts(NamedTuple):
+    """Prompts by themselves, as all that needs their mean sees them.
+
+    Attributes:
+        seconds: of a prompt, chunk after chunk. [s]
+        chunks: of a prompt.
+        tokens: of a chunk.
+        past: positions of its prompt before it.
+        pairs: of one of its tokens and a position that this sees.
+        base: of a prompt of one token, where prompts are beside decodes, else 0. [s]
+        uneven: E c^2 / (E c)^2 of what a chunk takes beyond that: how much longer the one that a moment is in is than the mean.
+        each: seconds of each kind of prompt, shape (kinds,). [s]
+    """
+
+    seconds: float
+    chunks: float
+    tokens: float
+    past: float
+    pairs: float
+    base: float
+    uneven: float
+    each: Array
+
+
+@released
+def spilled(of, held):
+    """Share of what is read that has no room in SRAM, with so many requests in each lane."""
+    return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
+
+
+@released
+def chunk_of(of, decodes):
+    """The longest chunk of a prompt beside some decodes. [token]"""
+    if not of.chunked:
+        return math.inf
+    if of.unit > 0:
+        return of.chunk
+    left = max(1.0, of.tokens - decodes)
+    return min(left, of.chunk) if of.chunk > 0 else left
+
+
+@released
+def chunks_at_once(of, decodes):
+    """Chunks that an iteration has room for, beside some decodes."""
+    if not of.chunked:
+        return math.inf
+    if of.unit > 0:
+        return max(1.0, (of.tokens - decodes) // of.unit)
+    return max(1.0, (of.tokens - decodes) // of.chunk) if of.chunk > 0 else 1.0
+
+
+@released
+def chunks(prompt, chunk):
+    """Of a prompt; 1 where it is not cut."""
+    return math.ceil(prompt / chunk) if chunk < math.inf else 1.0
+
+
+@released
+def chunked(price, tokens, past, decodes, context, share):
+    """Seconds of an iteration with one chunk of a prompt of which some is done, and some decodes."""
+    pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
+    return seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
+
+
+@released
+def decoded(price, of, load, decodes, share):
+    """Seconds of an iteration of decodes alone."""
+    positions = decodes * load.context
+    return seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
+
+
+@released
+def alone(price, of, prompt, base):
+    """Seconds of a prompt by itself, chunk after chunk; and the sum of squares of what chunks take beyond a base."""
+    chunk = chunk_of(of, 0.0)
+    count = chunks(prompt, chunk)
+    last = prompt - (count - 1) * chunk if count > 1 else prompt
+    total = chunked(price, last, prompt - last, 0.0, 0.0, 0.0)
+    squares, places = max(0.0, total - base) ** 2, min(count - 1, FEW - 1)
+    if count > FEW:  # the first, the middle and the last of the others, by Simpson's rule
+        places = 3
+    for place in range(places):
+        done, weight = place * chunk, 1.0
+        if count > FEW:
+            done, weight = place * (count - 2) * chunk / 2, (count - 1) * (4 if place == 1 else 1) / 6
+        here = chunked(price, chunk, done, 0.0, 0.0, 0.0)
+        total += weight * here
+        squares += weight * max(0.0, here - base) ** 2
+    return total, squares
+
+
+@released
+def prefilling(price, of, load, taken):
+    """Prompts by themselves: what is common to all, and the seconds of each kind of them in `taken`."""
+    mean = count = past = tokens = pairs = squares = 0.0
+    chunk, base = chunk_of(of, 0.0), chunked(price, 1.0, 0.0, 0.0, 0.0, 0.0) if of.mixed and of.decodes else 0.0
+    for kind in range(len(load.prompts)):
+        prompt, weight = load.prompts[kind], load.weights[kind]
+        here = chunks(prompt, chunk)
+        taken[kind], of_chunks = alone(price, of, prompt, base)
+        mean += weight * taken[kind]
+        count += weight * here
+        tokens += weight * prompt
+        pairs += weight * prompt * (prompt + 1) / 2
+        past += weight * (here * (here - 1) / 2 * chunk if here > 1 else 0.0)
+        squares += weight * of_chunks
+    more = max(0.0, mean - count * base)
+    uneven = max(1.0, squares * count / more**2) if more > 0 else 1.0
+    return Prompts(mean, count, tokens / count, past / count, pairs / count, base, uneven, taken)
+
+
+@released
+def filled(price, prompts, decodes, context, share):
+    """Seconds of an iteration with the mean chunk of a prompt, and some decodes."""
+    past, positions = prompts.past, decodes * context
+    return seconds(price, prompts.tokens, prompts.pairs, decodes, positions, past, share * (past + positions))
+
+
+@released
+def beside(price, of, load, prompts, decodes, share):
+    """What a chunk adds to an iteration with some decodes: all of it, where prompts go by themselves. [s]"""
+    if not of.mixed:
+        return filled(price, prompts, 0.0, 0.0, share)
+    both = filled(price, prompts, decodes, load.context, share)
+    return max(0.0, both - decoded(price, of, load, decodes, share))
+
+
+@released
+def slowest(of, load, prompts, some, decode):
+    """The longest pass that a lane of a pipeline is in, in the mean over rounds: what is behind it ends when it does. [s]
+
+        E max = integral of 1 - F(x)^L over x,  F(x) = (1 - q) [d <= x] + q P(chunk <= x)
+
+    Chunks of a kind of prompts are as long as their mean, and taken as longer where prompts are.
+
+    Args:
+        of, load: as in `balance`; L stages.
+        prompts: of `prefilling`.
+        some: q, of a lane's passes those with a chunk. [1]
+        decode: d, of a pass without one. [s]
+    """
+    chunk, without = chunk_of(of, 0.0), 1 - some
+    found = at = below = 0.0
+    for kind in range(len(load.prompts)):
+        count = chunks(load.prompts[kind], chunk)
+        here = max(at, prompts.each[kind] / count)
+        if without > 0 and decode <= here:
+            found += max(0.0, decode - at) * (1 - below**of.stages)
+            at, below, without = max(at, decode), below + without, 0.0
+        found += (here - at) * (1 - below**of.stages)
+        at, below = here, min(1.0, below + some * load.weights[kind] * count / prompts.chunks)
+    return found + max(0.0, decode - at) * (1 - below**of.stages)
