@@ -131,11 +131,11 @@ def evaluate(
             for rows, one in ((group, design),) if whole else each:
                 made = Judged(every, {}, silicon.exceeded(one.chip))
                 try:
-                    found = _alone(one, workload, fidelity)
+                    found = [*_alone(one, workload, fidelity), *common, made]
                 except ClashError as clash:
                     outcomes.refused.update(dict.fromkeys(rows.tolist(), str(clash)))
                     found = [Judged(every, {}, [clash.limit])]
-                _fill(outcomes, rows, one, [*found, *common, made], len(workload.cases), metrics)
+                _fill(outcomes, rows, one, found, len(workload.cases), metrics)
     return outcomes
 
 
@@ -220,13 +220,12 @@ def on_part(design: Design, case: Asked, fidelity: str) -> str:
 def limits(design: Design, workload: Workload) -> list[Limit]:
     """Every limit of a design under a workload, itemised; leaves broadcast over designs. No request is played for it.
 
-    Words that do not go together are one limit, in the place of those that their layout would have.
+    Words that do not go together are the one limit of a design.
     """
     try:
-        found = _of_layout(design, workload)
-    except ClashError as clash:
-        found = [clash.limit]
-    return [*found, *_of_others(design, workload)]
+        return [*_of_layout(design, workload), *_of_others(design, workload)]
+    except ClashError as error:
+        return [error.limit]
 
 
 def clash(design: Design, workload: Workload) -> ClashError | None:

@@ -239,9 +239,7 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
     """
     fidelity = config["fidelity"]
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
-    found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True)
-    if found.refused:
-        raise DesignError(found.refused[0])
+    found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
 
     def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from dse.evaluators.account.metrics import METRICS
 from dse.space.elementwise import Array
+from dse.space.errors import DesignError
 from dse.space.limits import Infeasible
 from dse.space.mapping import Precision
 
@@ -158,13 +159,24 @@ class Outcomes:
         """Need / have - 1 of the limit that binds; at most 0 where all hold."""
         return np.where(self.feasible, 0.0, self.need / np.maximum(self.have, 1e-300) - 1)
 
+    def accepted(self) -> "Outcomes":
+        """The same, of designs that were typed and are not some of many.
+
+        Raises:
+            DesignError: words of one do not go together.
+        """
+        for reason in self.refused.values():
+            raise DesignError(reason)
+        return self
+
     def at(self, row: int) -> dict[str, float] | Infeasible:
         """One design's metrics, or what makes it infeasible."""
         index = int(self.limit[row])
         if index < 0:
             return {name: float(column[row]) for name, column in self.columns.items()}
         name = list(LIMITS)[index]
-        return Infeasible(name, float(self.need[row]), float(self.have[row]), LIMITS[name])
+        reason = self.refused.get(row, "").partition(": ")[2]
+        return Infeasible(name, float(self.need[row]), float(self.have[row]), LIMITS[name], remedy=reason)
 
 
 def empty(size: int, cases: int = 0) -> Outcomes:
