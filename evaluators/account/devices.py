@@ -84,8 +84,8 @@ def refuse_heads(model: Model, *plans: Plan) -> None:
     """
     said = {plan.kv_heads or HEADS[0] for plan in plans}
     if len(said) > 1:
-        said = "prefill and decode hold the same cache; say the same of both"
-        raise ClashError(f"mapping.decode.kv_heads: {said}", "kv_heads")
+        why = "prefill and decode hold the same cache; say the same of both"
+        raise ClashError(f"mapping.decode.kv_heads: {why}", "kv_heads")
     kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
     if plans[0].kv_heads is not None and not any(of.kv_heads > 1 and of.latent is None for of in kinds):
         raise DesignError(
