@@ -11,7 +11,9 @@ import numpy as np
 
 from dse.evaluators.account import outside
 from dse.evaluators.account.breakdown import Breakdown
-from dse.evaluators.account.metrics import LIMITS, MADE, METRICS, Columns, Judged, Outcomes, empty, with_made, with_needs
+from dse.evaluators.account.lengths import LENGTH, lengths, shorter
+from dse.evaluators.account.metrics import MADE, METRICS, Judged, with_made, with_needs
+from dse.evaluators.account.outcomes import LIMITS, Columns, Outcomes, empty
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut, extent
@@ -25,9 +27,9 @@ from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves, replaced
 from dse.space.kinds import KINDS, plural
 from dse.space.later import asked, now
-from dse.space.limits import Infeasible, Limit
+from dse.space.limits import ClashError, Infeasible, Limit
 from dse.space.machines import MACHINES, machine_of
-from dse.space.remember import has, same
+from dse.space.remember import has
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
@@ -113,7 +115,7 @@ def evaluate(
 
     Raises:
         DesignError: an unknown algorithm name, or a fidelity that is unknown or has nothing to play on this chip. Infeasible
-            designs are answered, not raised.
+            designs are answered, not raised, and so are those whose words do not go together (`Outcomes.refused`).
     """
     if len(designs) >= MANY:
         keep_freed_memory()
@@ -122,19 +124,18 @@ def evaluate(
     every = tuple(range(len(workload.cases)))
     outer = fidelity in outside.words()
     with together(designs.groups):
-        for rows, design in designs.groups:
-            made = Judged(every, {}, silicon.exceeded(design.chip))
+        for group, design in designs.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
-            if PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0]):
-                reader = _reader(design, workload.cases[0], fidelity)
-                found = [*reader.judged(design, workload, fidelity), *common, made]
-                _fill(outcomes, rows, design, found, len(workload.cases), metrics)
-                continue
-            for place, row in enumerate(rows):
-                one = _picked(design, place)
+            whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
+            each = ((np.array([row]), _picked(design, place)) for place, row in enumerate(group))
+            for rows, one in ((group, design),) if whole else each:
                 made = Judged(every, {}, silicon.exceeded(one.chip))
-                found = _alone(one, workload, fidelity)
-                _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
+                try:
+                    found = [*_alone(one, workload, fidelity), *common, made]
+                except ClashError as clash:
+                    outcomes.refused.update(dict.fromkeys(rows.tolist(), str(clash)))
+                    found = [Judged(every, {}, [clash.limit])]
+                _fill(outcomes, rows, one, found, len(workload.cases), metrics)
     return outcomes
 
 
@@ -217,16 +218,38 @@ def on_part(design: Design, case: Asked, fidelity: str) -> str:
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
-    """Every limit of a design under a workload, itemised; leaves broadcast over designs. No request is played for it."""
+    """Every limit of a design under a workload, itemised; leaves broadcast over designs. No request is played for it.
+
+    Words that do not go together are the one limit of a design.
+    """
+    try:
+        return [*_of_layout(design, workload), *_of_others(design, workload)]
+    except ClashError as error:
+        return [error.limit]
+
+
+def clash(design: Design, workload: Workload) -> ClashError | None:
+    """Why the words of a design do not go together; None where they do."""
+    try:
+        _of_layout(design, workload)
+    except ClashError as error:
+        return error
+    return None
+
+
+def _of_layout(design: Design, workload: Workload) -> list[Limit]:
+    """Limits of what runs where."""
     reader = _reader(design, workload.cases[0], "closed")
-    if hasattr(reader, "limits"):
-        found: list[Limit] = reader.limits(design, workload)
-    elif hasattr(reader, "bounds"):  # which need no closed form
-        found = reader.bounds(design, workload)
-    else:
-        found = [limit for judged in reader.judged(design, workload, "closed") for limit in judged.limits]
-    lengthy = (limit for judged in lengths(workload) for limit in judged.limits)
-    return [*found, *lengthy, *silicon.limits(design.chip)]
+    for name in ("limits", "bounds"):  # the latter need no closed form
+        if hasattr(reader, name):
+            found: list[Limit] = getattr(reader, name)(design, workload)
+            return found
+    return [limit for judged in reader.judged(design, workload, "closed") for limit in judged.limits]
+
+
+def _of_others(design: Design, workload: Workload) -> list[Limit]:
+    """Limits of models and of silicon, wherever anything runs."""
+    return [*(limit for judged in lengths(workload) for limit in judged.limits), *silicon.limits(design.chip)]
 
 
 def possible(design: Design, workload: Workload) -> bool:
@@ -287,40 +310,16 @@ def _worst(found: list[Limit]) -> Infeasible | None:
 
 def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     """What binds one design most, itemised, with what would do; None where every limit holds."""
-    worst = binding(design, workload)
+    try:
+        worst = _worst([*_of_layout(design, workload), *_of_others(design, workload)])
+    except ClashError as clash:
+        return clash.verdict
     if worst is None or worst.limit == LENGTH:
         return replace(worst, remedy=shorter(workload)) if worst else None
     if said := silicon.remedy(worst.limit, design.chip):
         return replace(worst, remedy=said)
     remedied: Infeasible = _reader(design, workload.cases[0], "closed").remedied(worst, design, workload)
     return remedied
-
-
-LENGTH = "model.max_position"
-
-
-@same
-def lengths(workload: Workload) -> list[Judged]:
-    """That models are asked for no longer sequences than they were made for, whatever the design."""
-    return [
-        Judged((row,), {}, [Limit(LENGTH, float(case.longest), float(case.model.max_position), "token")])
-        for row, case in enumerate(workload.cases)
-        if isinstance(case, Case | Load)
-    ]
-
-
-def shorter(workload: Workload) -> str:
-    """In words, what to do about sequences that are longer than a model was made for; "" where there are none."""
-    models = [case for case in workload.cases if isinstance(case, Case | Load)]
-    beyond = [case for case in models if case.longest > case.model.max_position]
-    if not beyond:
-        return ""
-    worst = max(beyond, key=lambda case: case.longest / case.model.max_position)
-    several = f"{len(beyond)} of {len(models)} cases, the longest with " if len(models) > 1 else ""
-    return (
-        f"{several}{worst.longest:,} tokens of prompt and output on {worst.model.name}: make requests shorter, choose a model "
-        f"for longer ones, or say that it was extended: model.max_position={worst.longest}"
-    )
 
 
 def _judge(design: Design, case: Asked) -> ModuleType:
@@ -355,7 +354,7 @@ def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
 
 
 def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
-    """One design by itself; on a part of its mesh case by case, as each has its own."""
+    """Designs of one structure, as one of numbers; on a part of its mesh case by case, as each has its own."""
     found: list[Judged] = []
     if fidelity in outside.words():
         if fidelity not in fidelities(design, workload):

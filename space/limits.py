@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dse.space.elementwise import Number, ceil_div, maximum
+from dse.space.errors import DesignError
 from dse.space.units import show
 
 
@@ -23,6 +24,33 @@ class Limit:
     have: Number
     unit: str
     parts: tuple[tuple[str, Number], ...] = ()
+
+
+class ClashError(DesignError):
+    """Words of one design that do not go together: it alone cannot be, so that among others it is infeasible.
+
+    Args:
+        message: in one line, beginning with the address of one of the words.
+        fields: all of them, as they are called in a mapping or a part of it; another word of any may do.
+
+    >>> error = ClashError("mapping.both.sums: nothing adds up so; say partition=k", "partition", "sums")
+    >>> str(error.verdict)
+    'needs 2 layout of mapping.both.sums, has 1 layout; nothing adds up so; say partition=k'
+    """
+
+    def __init__(self, message: str, *fields: str) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+    @property
+    def limit(self) -> Limit:
+        """The refusal as a limit: of layouts that one design has there is one, and these words take two."""
+        return Limit(str(self).partition(": ")[0], 2.0, 1.0, "layout")
+
+    @property
+    def verdict(self) -> "Infeasible":
+        """The refusal as what binds the design."""
+        return Infeasible(self.limit.address, 2.0, 1.0, "layout", remedy=str(self).partition(": ")[2])
 
 
 def divides(address: str, side: Any, whole: Any) -> Limit:

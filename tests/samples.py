@@ -9,7 +9,7 @@ import yaml
 from dse.config.build import Question, question
 from dse.config.compose import CONF, compose
 from dse.config.records import record
-from dse.evaluators import evaluate
+from dse.evaluators import Outcomes, evaluate
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.knobs import Choice, Interval, Space
@@ -25,9 +25,12 @@ def asked(*overrides: str) -> Question:
 
 def metrics(*overrides: str) -> dict[str, float]:
     """Metrics of what some overrides ask, in closed form."""
-    found = asked(*overrides)
-    outcomes = evaluate(stacked([found.base]), found.workload)
-    return {name: float(column[0]) for name, column in outcomes.columns.items()}
+    return {name: float(column[0]) for name, column in typed(asked(*overrides)).columns.items()}
+
+
+def typed(of: Question) -> Outcomes:
+    """The base of a question, in closed form; words that do not go together are raised, as where one design is typed."""
+    return evaluate(stacked([of.base]), of.workload).accepted()
 
 
 def load_of(*overrides: str) -> tuple[Design, Load]:

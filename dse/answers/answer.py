@@ -232,10 +232,14 @@ def _untied(asked: Question) -> tuple[str, ...]:
 
 
 def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:
-    """A design of a question, evaluated at the fidelity of its configuration."""
+    """A design of a question, evaluated at the fidelity of its configuration.
+
+    Raises:
+        DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
+    """
     fidelity = config["fidelity"]
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
-    found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True)
+    found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
 
     def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""

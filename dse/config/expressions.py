@@ -13,7 +13,8 @@ import numpy as np
 from dse.config.terms import LONGEST, Term, Values, Worth
 from dse.config.terms import term as parsed
 from dse.evaluators import evaluate as evaluated
-from dse.evaluators.account.metrics import METRICS, Metric, Outcomes
+from dse.evaluators.account.metrics import METRICS, Metric
+from dse.evaluators.account.outcomes import Outcomes
 from dse.space.design import Designs
 from dse.space.errors import DesignError, nearest
 from dse.space.units import dimension, told

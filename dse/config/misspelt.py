@@ -6,6 +6,8 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
+import yaml
+
 from dse.config.records import CONSTANT, alike, inner
 from dse.config.strangers import CONF
 from dse.space.chip import Chip
@@ -100,6 +102,9 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
     ends = () if tuple(path) in NAMED else (address, last) if elsewhere else (address,)
     if longer := next(filter(None, (_ending(end, config, address) for end in ends)), None):
         return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
+    if path in ([], ["workload"]) and (others := _workloads(last)):
+        which = f"{', '.join(others[:-1])} or {others[-1]}" if len(others) > 1 else others[0]
+        return f"{'.'.join(path) or 'config'}: no field {address!r}; workload.{last} is of workload={which}"
     at: Any = config
     for depth, part in enumerate([*path, last]):
         if tuple(path[:depth]) in NAMED and part not in (at or {}):
@@ -126,6 +131,12 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
 def _ending(end: str, config: dict[str, Any], typed: str) -> list[str]:
     """A few addresses of a configuration that end so, but for the one that was typed."""
     return [known for known in _addresses(config) if known.endswith(f".{end}") and known != typed][:MOST_NAMED]
+
+
+def _workloads(field: str) -> list[str]:
+    """Workloads that ship and have a field."""
+    files = sorted((CONF / "workload").glob("*.yaml"))
+    return [path.stem for path in files if field in yaml.safe_load(path.read_text()).keys() - {"mapping"}]
 
 
 def _addresses(node: Any, above: str = "") -> list[str]:

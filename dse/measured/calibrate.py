@@ -157,7 +157,7 @@ def simulated(rows: Sequence[Measured], names: Sequence[str], vectors: Vector) -
     changes = [dict(zip(names, map(float, vector), strict=True)) for vector in vectors]
     for (workload, fidelity), entries in groups.items():
         designs = [one if fixed else replaced(one, change) for _, _, one, fixed, _ in entries for change in changes]
-        columns = evaluate(stacked(designs), workload, fidelity=fidelity).columns
+        columns = evaluate(stacked(designs), workload, fidelity=fidelity).accepted().columns
         for start, (into, place, _, _, name) in enumerate(entries):
             into[:, place] = columns[name][start * len(vectors) : (start + 1) * len(vectors)]
     return found / base

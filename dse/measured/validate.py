@@ -273,7 +273,7 @@ def asked_of(overrides: tuple[str, ...]) -> Asked:
 def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
     asked, fidelity, *_ = asked_of(overrides)
-    return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
+    return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity).accepted()
 
 
 def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> float | None:
@@ -285,7 +285,7 @@ def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) ->
     found = []
     for words in (overrides, baseline if alone else (*overrides, *baseline)):
         asked, fidelity, *_ = asked_of(words)
-        outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity, cases=True)
+        outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity, cases=True).accepted()
         if not outcomes.feasible[0]:
             return None
         found.append(np.asarray(outcomes.cases[name])[:, 0])

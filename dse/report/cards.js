@@ -53,8 +53,8 @@ function lineCard(study, spec, titled) {
     if (old === undefined || (better === "max" ? y.values[row] > y.values[old] : y.values[row] < y.values[old]))
       best.set(at, row);
   }
-  const title = titled(study, `${spec.y} against ${spec.x}${spec.case ? `, ${spec.case}` : ""}`);
-  const caption = `The ${better === "max" ? "highest" : "lowest"} at each value${by ? `, a line for each ${spec.by}` : ""}. ${y.doc[0].toUpperCase()}${y.doc.slice(1)}.`;
+  const title = titled(study, `${called(spec.y)} against ${called(spec.x)}${spec.case ? `, ${spec.case}` : ""}`);
+  const caption = `The ${better === "max" ? "highest" : "lowest"} at each value${by ? `, a line for each ${called(spec.by)}` : ""}. ${y.doc[0].toUpperCase()}${y.doc.slice(1)}.`;
   if (!groups.size) return card(title, caption, "", empty("No feasible design", "There is nothing to draw."));
   return pictured(title, caption, "", plot => {
     const axes = [x, y].map(scatterAxis),
@@ -97,7 +97,7 @@ function bindsCard(study, titled) {
     [first] = Object.keys(study.objectives);
   const title = titled(study, "What binds along the front");
   if (!rows.length) return card(title, "", "", empty("No feasible design", "There is no front to explain."));
-  const caption = `What each front design works on, from the best ${first} on the left. Click one to open it. ${spentOf(study, rows)}`;
+  const caption = `What each front design works on, from the best ${called(first)} on the left. Click one to open it. ${spentOf(study, rows)}`;
   return pictured(title, caption, "", plot => {
     const spent = rows.map(row => {
       const sums = {};
@@ -176,6 +176,7 @@ function importanceCard(study, titled) {
     "Share of each objective's variance that a knob explains alone (first-order Sobol index, on ranks) over feasible designs, of several chips those that have it. What is missing to 100 % is what knobs do together.";
   const weight = key => Math.max(...goals.map(goal => study.importance[goal][key]));
   knobs.sort((a, b) => weight(b) - weight(a));
+  const beside = share => (share < 0.7 ? `padding-left:calc(${100 * share}% + 7px)` : ""); // of the bar, where there is room
   const bar = (goal, key) =>
     h(
       "td",
@@ -184,7 +185,7 @@ function importanceCard(study, titled) {
         "div",
         {class: "cell-bar"},
         h("i", {style: `width:${100 * study.importance[goal][key]}%`}),
-        h("span", {}, percent(study.importance[goal][key], 2)),
+        h("span", {style: beside(study.importance[goal][key])}, percent(study.importance[goal][key], 2)),
       ),
     );
   return card(

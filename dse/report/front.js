@@ -123,7 +123,8 @@ function scatterAxis(column) {
   const [low, high] = extent(column),
     [scale, unit] = column.words ? [1, ""] : scaled(Math.max(Math.abs(low), Math.abs(high)), column.unit);
   const goal = directionOf(column.name);
-  const hint = goal ? (goal === "max" ? "  better →" : "  ← better") : ""; // along the title, which stands upright on the left
+  const apart = innerWidth < 560 ? "\n" : "  "; // on a phone the title has no room beside it
+  const hint = goal ? apart + (goal === "max" ? "better →" : "← better") : ""; // along the title, which stands upright on the left
   const short = called(column.name) + (unit ? ` [${unit}]` : "");
   return {column, scale, short, title: short + hint, at: rows => Float64Array.from(rows, row => column.values[row] / scale)};
 }

@@ -5,6 +5,7 @@ const SLICE = 300; // lines drawn between two looks at the clock
 const SPAN = 24; // milliseconds of drawing between two looks at the user
 const PAD = {top: 64, bottom: 22, side: 60};
 const NARROW = 98, // between axes, what their names need
+  LEAST = 60, // between axes, what two rows of names and the values beside an axis need; on a narrower page they are scrolled
   NAME = 52; // of a row of names
 const AXES = 12; // that are drawn before a user adds more: objectives, and the knobs that matter most to one of them
 const ORDINAL = 14; // different numbers up to which each has its own place
@@ -29,6 +30,7 @@ function startParallel() {
 function drawParallel() {
   const section = document.getElementById("parallel");
   if (!section.querySelector("canvas")) wireParallel(section);
+  section.querySelector(".lines").style.minWidth = `${2 * PAD.side + (view.axes.length - 1) * LEAST}px`;
   const others = [...designs.knobs, ...designs.metrics].filter(column => !view.axes.includes(column.name));
   const left = others.filter(column => {
     const [low, high] = extent(column);
@@ -246,7 +248,7 @@ function ticksOf(place) {
 }
 
 function wireParallel(section) {
-  section.append(h("div", {class: "lines"}, h("canvas"), h("div", {class: "axes"})));
+  section.append(h("div", {class: "sideways"}, h("div", {class: "lines"}, h("canvas"), h("div", {class: "axes"}))));
   const area = section.querySelector(".lines");
   area.addEventListener("pointerdown", event => {
     const key = event.target.closest(".axis")?.dataset.axis;
@@ -317,8 +319,8 @@ function moveAxis(section, key, start) {
     start,
     event => (axis.style.translate = `${event.clientX - from}px 0`),
     event => {
-      const {x, box} = section.shape,
-        to = event.clientX - box.left,
+      const {x} = section.shape,
+        to = event.clientX - section.querySelector(".lines").getBoundingClientRect().left,
         order = view.axes.filter(other => other !== key);
       const place = view.axes
         .map((_, i) => i)

@@ -22,7 +22,7 @@ function spectrum() {
 
 function axisStyle(title) {
   return {
-    title: {text: plain(title), font: {size: 12, color: ink("--soft")}, standoff: 8},
+    title: {text: plain(title).replaceAll("\n", "<br>"), font: {size: 12, color: ink("--soft")}, standoff: 8},
     automargin: true,
     zeroline: false,
     gridcolor: ink("--line"),

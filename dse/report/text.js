@@ -98,6 +98,13 @@ function name(text) {
     .flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 }
 
+// A sentence with its metrics in words.
+function spoken(text) {
+  return String(text)
+    .split(/([a-z]\w*)/)
+    .map(word => (columnOf(word)?.kind === "metric" ? name(word) : word));
+}
+
 function shellWord(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }

@@ -101,7 +101,7 @@ function unitOf(key) {
 }
 
 function priceLine(price) {
-  return h("li", {}, h("b", {}, price.what), `: ${price.text}`, h("small", {}, knobsOf(price)));
+  return h("li", {}, h("b", {}, spoken(price.what)), ": ", spoken(price.text), h("small", {}, knobsOf(price)));
 }
 
 function knobsOf(price) {
@@ -135,7 +135,7 @@ function remarksCard(study, titled) {
     h(
       "ul",
       {class: "remarks"},
-      lines.map(line => h("li", {}, line)),
+      lines.map(line => h("li", {}, spoken(line))),
     ),
   );
 }

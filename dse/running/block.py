@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from dse.config.build import Question
 from dse.config.expressions import evaluate
-from dse.evaluators.account.metrics import LIMITS, METRICS, Outcomes
+from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.account.outcomes import LIMITS, Outcomes
 from dse.running.study import FRONT, Study
 from dse.running.workers import cpus
 from dse.search.pareto import front

@@ -13,15 +13,16 @@ from dse.config.build import Question, question
 from dse.config.points import named
 from dse.config.records import parsed
 from dse.evaluators import PHYSICS, fidelities, readers, smaller
+from dse.evaluators.account.lengths import shorter
 from dse.evaluators.account.metrics import METRICS, metric
-from dse.evaluators.evaluation import infeasible, shorter
+from dse.evaluators.evaluation import clash, infeasible
 from dse.evaluators.passes.part import PART
 from dse.running.workers import Crew
 from dse.search.from_optuna import SAMPLERS
 from dse.space.chips import CHIP, having
 from dse.space.design import Design, digest
 from dse.space.errors import DesignError, nearest
-from dse.space.knobs import Value
+from dse.space.knobs import Space, Value
 from dse.space.limits import Infeasible
 from dse.space.shown import masked_in
 from dse.space.units import show
@@ -196,7 +197,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     if shorter(nouns.workload):
         raise DesignError(f"model: no design of this study can be: {shorter(nouns.workload)}")
     for chosen, space in nouns.space.each:
-        verdict = _verdict(space.base, nouns.workload, chosen.get(CHIP))
+        verdict = _verdict(space, nouns.workload, chosen.get(CHIP))
         if verdict is not None and verdict.limit.startswith("model."):
             raise DesignError(f"model: no design of {chosen.get(CHIP, 'this study')} can be: {verdict}")
     for group, allowed in SETTINGS.items():
@@ -323,10 +324,13 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
         raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; say null or {word}")
 
 
-def _verdict(base: Design, workload: Workload, chip: Any) -> Infeasible | None:
-    """What binds a base; where it cannot be asked at all, of several chips, says which it is."""
+def _verdict(space: Space, workload: Workload, chip: Any) -> Infeasible | None:
+    """What binds a base; where it cannot be asked and no knob is of the words in the way, of several chips says which."""
+    moved = {leaf.rpartition(".")[2] for leaves in space.targets.values() for leaf in leaves}
     try:
-        return infeasible(base, workload)
+        if (found := clash(space.base, workload)) and not moved & set(found.fields):
+            raise found
+        return infeasible(space.base, workload)
     except DesignError as error:
         raise (DesignError(f"chips: {chip}: {error}") if chip else error) from None
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.account.outcomes import LIMITS
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.workload import Workload

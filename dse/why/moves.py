@@ -11,7 +11,8 @@ from math import inf, isfinite
 from typing import Any
 
 from dse.config.expressions import Defined, evaluate
-from dse.evaluators.account.metrics import LIMITS, METRICS
+from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.account.outcomes import LIMITS
 from dse.evaluators.evaluation import fidelities, plays
 from dse.running.study import Bound
 from dse.space.chips import CHIP, AnySpace
@@ -170,6 +171,10 @@ def _evaluated(designs: Sequence[Design], goal: Goal) -> list[Point]:
             for bound in goal.bounds
             if bound.metric in metrics and (excess := float(bound.excess(metrics[bound.metric]))) > 0
         )
+        refused = outcomes.refused.get(row, "")
+        if refused:
+            found.append(Point({}, refused=refused))
+            continue
         limit, need, have = (words[code], float(outcomes.need[row]), float(outcomes.have[row])) if code >= 0 else ("", 0.0, 0.0)
         found.append(Point(metrics, limit, need, have, broken))
     return found

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.account.metrics import LIMITS, METRICS
+from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.account.outcomes import LIMITS
 from dse.evaluators.evaluation import limits
 from dse.search.pareto import minimised
 from dse.space.design import Design

@@ -29,7 +29,7 @@ from dse.space.elementwise import maximum, where
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.layers import layers
-from dse.space.limits import Infeasible, Limit
+from dse.space.limits import ClashError, Infeasible, Limit
 from dse.space.mapping import HEADS, Mapping, Plan, Precision
 from dse.space.model import Model
 from dse.space.numbers import Rates
@@ -80,11 +80,12 @@ def refuse_heads(model: Model, *plans: Plan) -> None:
     """Refuses a word on KV heads where there are none to divide, and phases that would not find each other's.
 
     Raises:
-        DesignError: likewise, with the address.
+        DesignError: likewise, with the address; a ClashError of phases.
     """
     said = {plan.kv_heads or HEADS[0] for plan in plans}
     if len(said) > 1:
-        raise DesignError("mapping.decode.kv_heads: prefill and decode hold the same cache; say the same of both")
+        why = "prefill and decode hold the same cache; say the same of both"
+        raise ClashError(f"mapping.decode.kv_heads: {why}", "kv_heads")
     kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
     if plans[0].kv_heads is not None and not any(of.kv_heads > 1 and of.latent is None for of in kinds):
         raise DesignError(

@@ -42,10 +42,9 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import ceil_div, maximum, minimum
-from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.layers import by_reach
-from dse.space.limits import Infeasible, Limit
+from dse.space.limits import ClashError, Infeasible, Limit
 from dse.space.mapping import AUTO, BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.remember import remembered
@@ -332,14 +331,15 @@ def _group(design: Design, plan: TilePlan) -> OnGroup | None:
     """The cores of a group, where attention is of all of them at a time.
 
     Raises:
-        DesignError: formats of other sizes side by side, or a cache that would stay in local memory.
+        ClashError: formats of other sizes side by side, or a cache that would stay in local memory.
     """
     if plan.attention is None:
         return None
     if design.mapping.sram_kv:
-        raise DesignError(
+        raise ClashError(
             f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) takes keys and values from HBM, wherever they "
-            "would have room; say 0"
+            "would have room; say 0",
+            "sram_kv",
         )
     return on_group(design.chip, plan, design.mapping.precision)
 

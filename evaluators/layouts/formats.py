@@ -7,8 +7,8 @@ import numpy as np
 from dse.evaluators.graph.operators import MIXING, MatMul, Operator, Part
 from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached
 from dse.space.elementwise import maximum
-from dse.space.errors import DesignError
 from dse.space.fields import leaves
+from dse.space.limits import ClashError
 from dse.space.mapping import Mapping, Precision
 from dse.space.numbers import BYTES, CACHED, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
 
@@ -114,12 +114,13 @@ def plain_activations(precision: Precision) -> None:
     """Refuses activations with scales of blocks, where engines multiply plain formats.
 
     Raises:
-        DesignError: activations with such scales.
+        ClashError: activations with such scales.
     """
     if precision.activations not in PLAIN:
-        raise DesignError(
+        raise ClashError(
             f"mapping.precision.activations: {precision.activations} has scales of blocks, which no engine of these tiles "
-            f"multiplies; valid: {', '.join(PLAIN)}"
+            f"multiplies; valid: {', '.join(PLAIN)}",
+            "activations",
         )
 
 
@@ -164,23 +165,22 @@ def stored_only(precision: Precision) -> None:
     """Refuses formats that cores of a mesh have no kernels for: they multiply 16 bits, and expand what is stored narrower.
 
     Raises:
-        DesignError: activations of other formats, or something wider.
+        ClashError: activations of other formats, or something wider.
     """
     for address, word, _ in leaves(precision):
         tensor = address if address in TENSORS else "weights"
         stored = address in (*WEIGHTS, *CACHED)
         valid = [name for name in of_tensor(tensor) if FORMATS[name].bits == 16 or (stored and FORMATS[name].bits < 16)]
         if word not in valid:
-            raise DesignError(
-                f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
-            )
+            said = f"{word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
+            raise ClashError(f"mapping.precision.{address}: {said}", address)
 
 
 def itemsize_of(mapping: Mapping) -> float:
     """Bytes of a value of activations where all tiles work on one operator; weights and caches may have any format.
 
     Raises:
-        DesignError: activations with scales of blocks.
+        ClashError: activations with scales of blocks.
     """
     return _one_size(mapping, WEIGHTS, "weights and KV may have such formats")
 
@@ -189,7 +189,7 @@ def itemsize_of_all(mapping: Mapping) -> float:
     """Bytes of a value where there is attention alone, and nothing has weights, whose format has to be as large.
 
     Raises:
-        DesignError: weights of another size, or scales of blocks of anything but keys and values.
+        ClashError: weights of another size, or scales of blocks of anything but keys and values.
     """
     return _one_size(mapping, (), "KV may have such formats, and a model has weights in them too")
 
@@ -244,15 +244,17 @@ def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
     activations = said["activations"]
     for name, word in said.items():
         if word not in PLAIN:
-            raise DesignError(
+            raise ClashError(
                 f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator take plain values here; "
-                f"valid: {', '.join(PLAIN)}; {instead}"
+                f"valid: {', '.join(PLAIN)}; {instead}",
+                name,
             )
         if name != "combine" and BYTES[word] != BYTES[activations]:
-            raise DesignError(
+            raise ClashError(
                 f"mapping.precision.{name}: {word} beside activations of {activations}; tiles on one operator take values of "
-                "one size here: choose formats of as many bytes"
-            )
+                "one size here: choose formats of as many bytes",
+                name, "activations",
+            )  # fmt: skip
     return BYTES[activations]
 
 

@@ -17,9 +17,8 @@ from dse.evaluators.readers.closed_attention import Job, job, slots, tiled
 from dse.evaluators.readers.jobs import Several
 from dse.space.chip import Chip, memory_channels
 from dse.space.elementwise import ceil_div
-from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.limits import Limit, divides
+from dse.space.limits import ClashError, Limit, divides
 from dse.space.mapping import BYTES, Precision, TilePlan
 from dse.space.model import Model
 
@@ -38,14 +37,15 @@ def on_group(chip: Chip, plan: TilePlan, precision: Precision) -> OnGroup:
     """The cores of one group of a design whose leaves are numbers.
 
     Raises:
-        DesignError: formats of other sizes side by side, or with scales of blocks.
+        ClashError: formats of other sizes side by side, or with scales of blocks.
     """
     plain_activations(precision)
     if BYTES[precision.kv] != BYTES[precision.activations]:
-        raise DesignError(
+        raise ClashError(
             f"mapping.precision.kv: {precision.kv} beside activations of {precision.activations}; attention on groups takes "
-            "values of one size: choose formats of as many bytes, or leave mapping.both.attention out"
-        )
+            "values of one size: choose formats of as many bytes, or leave mapping.both.attention out",
+            "kv", "activations",
+        )  # fmt: skip
     rows, cols = sides(plan.placement, int(plan.tp))
     share = rows * cols / (chip.mesh.rows * chip.mesh.cols)
     channels = max(round(float(memory_channels(chip) * share)), 1)

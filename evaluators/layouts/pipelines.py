@@ -20,6 +20,7 @@ from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, al
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
+from dse.space.limits import ClashError
 from dse.space.mapping import AUTO, BYTES, PARTITIONS, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES
@@ -54,15 +55,17 @@ def blocks(
         apart: whether what operators bring to all cores for one another is left out.
 
     Raises:
-        DesignError: sums that nothing adds up so, or a product of a mesh on a group that is none.
+        ClashError: sums that nothing adds up so, or a product of a mesh on a group that is none.
+        DesignError: sums by a tree of a depth that is missing.
     """
     if plan.sums is not None:
         _refuse_sums(plan)
     if plan.partition not in offered(plan):
-        raise DesignError(
+        raise ClashError(
             f"mapping.both.partition: {plan.partition} divides a group that is a mesh; say mapping.both.placement=mesh, or one "
-            f"of {', '.join(PARTITIONS)}"
-        )
+            f"of {', '.join(PARTITIONS)}",
+            "partition", "placement",
+        )  # fmt: skip
     parts, size = transformer(model, at), float(BYTES[precision.activations])
     # where products need no blocks, what one partition leaves it finds
     left = None if apart or PRODUCTS[plan.partition][0] != "block" else alone(parts, plan.partition, plan)
@@ -143,14 +146,16 @@ def _refuse_sums(plan: TilePlan) -> None:
     """Refuses sums that nothing adds up so."""
     of = plan.sums
     if plan.partition != "k" and of.algorithm not in AROUND:  # which is what there is where nothing is said
-        raise DesignError(
-            f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k"
-        )
+        raise ClashError(
+            f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k",
+            "partition", "algorithm",
+        )  # fmt: skip
     if plan.experts == "whole" and of.algorithm not in (*AROUND, AUTO):
-        raise DesignError(
+        raise ClashError(
             f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
-            "ring, or experts=divided"
-        )
+            "ring, or experts=divided",
+            "experts", "algorithm",
+        )  # fmt: skip
     if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
         raise DesignError("mapping.both.sums.ktree_k: missing, phases of the K-tree; say mapping.both.sums.ktree_k=2")
 

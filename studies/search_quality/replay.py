@@ -11,7 +11,7 @@ import numpy as np
 
 from dse.commands.api import study_of
 from dse.evaluators import PHYSICS, evaluate
-from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.account.outcomes import LIMITS
 from dse.evaluators.evaluation import plays
 from dse.running.ask_tell import search
 from dse.running.possible import limits_of

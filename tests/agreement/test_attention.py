@@ -21,7 +21,7 @@ from dse.evaluators.readers import closed_attention, jobs
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.studies.flat_coexplore.finding import PATH
-from tests.samples import asked
+from tests.samples import asked, typed
 
 CHIP = ("chip=tile32", "workload=attention")
 
@@ -272,7 +272,7 @@ def test_numbers_of_sixteen_bits_are_what_is_priced_where_no_formats_are_said() 
 def test_formats_of_other_sizes_side_by_side_are_refused() -> None:
     question = asked(*CHIP, "mapping.precision.weights=fp8")
     with pytest.raises(DesignError, match=r"precision\.weights: fp8 beside activations of fp16"):
-        evaluate(stacked([question.base]), question.workload)
+        typed(question)
 
 
 def test_memory_of_one_byte_values_is_half() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from dse.config.build import Question
 from dse.evaluators import evaluate
-from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.account.outcomes import LIMITS
 from dse.evaluators.evaluation import infeasible
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError

@@ -2,17 +2,21 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.config.build import question
-from dse.config.compose import compose
+from dse.config.compose import compose, folder_of
 from dse.config.records import CONSTANT, NOTES
 from dse.evaluators import FIDELITIES, evaluate, fidelities
+from dse.evaluators.evaluation import infeasible
+from dse.running.study import study
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -91,6 +95,50 @@ def test_attention_that_serving_cannot_have_is_what_is_refused(fields: list[str]
     words = ("chip=npu64", "model=qwen3_4b", "workload=serving", "mapping=npu_serving")
     with pytest.raises(DesignError, match=r"^mapping\.prefill\.attention: .*leave it out"):
         question(compose([*words, f"+mapping.both.attention={{{', '.join(fields[:count])}}}"]), Path())
+
+
+CLASHES = [
+    (("mapping=npu", "+space.mapping.both.partition=choice(k,meshgemm)", "+space.mapping.both.placement=choice(ring,mesh)"),
+     "mapping.both.partition", ("mapping.both.partition=meshgemm",)),
+    (("mapping=npu_ktree", "+space.mapping.both.partition=choice(k,mn)"), "mapping.both.sums", ("mapping.both.partition=mn",)),
+    (("mapping=npu_flat_attention", "+space.mapping.sram_kv=choice(0,0.5)"), "mapping.sram_kv", ("mapping.sram_kv=0.5",)),
+    (("mapping=npu_flat_attention", "+space.mapping.precision.kv=choice(fp16,int8)"), "mapping.precision.kv",
+     ("mapping.precision.kv=int8",)),
+]  # fmt: skip
+"""Knobs whose words do not all go together, the address of the limit of those that do not, and one such design, typed."""
+
+
+@pytest.mark.parametrize(("words", "address", "typed"), CLASHES, ids=lambda words: words[0] if isinstance(words, tuple) else "")
+def test_words_that_do_not_go_together_are_one_infeasible_design_of_a_space(
+    words: tuple[str, ...], address: str, typed: tuple[str, ...]
+) -> None:
+    """The others are what they are by themselves; typed by itself the design is refused in the same line."""
+    of = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", *words)
+    designs = [of.space.at(of.space.row(of.space.grid(0, 4), row)) for row in range(of.space.combinations or 0)]
+    outcomes = evaluate(stacked(designs), of.workload)
+    refused = [row for row in range(len(designs)) if row in outcomes.refused]
+    assert 0 < len(refused) < len(designs)
+    for row, design in enumerate(designs):
+        if row in refused:
+            found = outcomes.at(row)
+            assert found == infeasible(design, of.workload)
+            assert found.limit == address  # type: ignore[union-attr]
+            assert outcomes.refused[row] == f"{address}: {found.remedy}"  # type: ignore[union-attr]
+        else:
+            one = evaluate(stacked([design]), of.workload).columns
+            assert all(np.array_equal(column[row], one[name][0], equal_nan=True) for name, column in outcomes.columns.items())
+    alone = asked("chip=npu64", "model=qwen3_1b7", "mapping.both.tp=16", "workload.batch=[2]", words[0], *typed)
+    with pytest.raises(DesignError, match=f"^{re.escape(outcomes.refused[refused[0]])}$"):
+        evaluate(stacked([alone.base]), alone.workload).accepted()
+
+
+def test_a_study_whose_knobs_leave_such_words_as_they_are_is_refused() -> None:
+    words = ("study=quickstart", "chip=npu64", "mapping=npu_ktree", "~space.chip", "~space.mapping", "report.lines=[]")
+    tp, partition = "+space.mapping.both.tp=choice(16)", "+space.mapping.both.partition=choice(k,mn)"
+    for knobs, refused in (((tp,), True), ((tp, partition), False)):
+        config = compose([*words, "mapping.both.partition=mn", *knobs])
+        with pytest.raises(DesignError, match="has no sums of a whole") if refused else nullcontext():
+            study(config, folder_of(config))
 
 
 def test_what_a_file_leaves_out_is_told_from_what_there_is_not() -> None:

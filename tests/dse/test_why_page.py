@@ -47,7 +47,10 @@ def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Call
         assert open_design(page) == f"Design #{near['row'] + 1}"
     assert study["why"]["prices"]
     assert page.locator("#cards .prices li").count() == len(study["why"]["prices"])
-    said = page.locator("#cards .remarks li").all_inner_texts()
+    said = page.locator("#cards .remarks li").evaluate_all(
+        "lines => lines.map(line => { line.querySelectorAll('.metric').forEach("
+        "one => (one.textContent = one.title.split(':')[0])); return line.innerText })"
+    )
     assert said == [" ".join(one["text"].split()) for one in study["why"]["remarks"]]
     assert said
     page.evaluate("designs.studies[0].why.designs[1].steps = null; openDesign(1)")

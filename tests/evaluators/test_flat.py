@@ -16,7 +16,7 @@ from dse.space.fields import replaced
 from dse.space.mapping import Precision
 from dse.space.numbers import BYTES, of_tensor
 from dse.space.parameters import ffn_parameters, parameters
-from tests.samples import asked
+from tests.samples import asked, typed
 
 SMALL = ("workload.batch=[2]", "workload.prompt=200", "workload.output=8")
 MESH = ("chip=tile_gh200", "mapping=flat", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
     assert "slices that are left open (0) are chosen to fit" in str(infeasible(wide.base, wide.workload))
     mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.activations=mxfp8")
     with pytest.raises(DesignError, match="activations: mxfp8 has scales of blocks"):
-        evaluate(stacked([mixed.base]), mixed.workload)
+        typed(mixed)
 
 
 @given(*[st.sampled_from(of_tensor("weights"))] * 3, st.sampled_from(["qwen3_1b7", "mixtral_8x7b"]))

@@ -16,7 +16,7 @@ from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.mapping import PARTITIONS
-from tests.samples import asked
+from tests.samples import asked, typed
 
 SIZES = ("workload.batch=[3,8]", "workload.prompt=256", "workload.output=6")
 FEW = ("model.qwen3_1b7.layers=2", "mapping.both.pp=2")
@@ -181,7 +181,7 @@ def test_only_decode_may_have_it_and_prefetching_goes_beside_it() -> None:
 def test_what_attention_on_groups_cannot_do_is_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
     asked_ = question(*overrides)
     with pytest.raises(DesignError, match=why):
-        evaluate(stacked([asked_.base]), asked_.workload)
+        typed(asked_)
 
 
 def test_services_refuse_it_by_name() -> None:

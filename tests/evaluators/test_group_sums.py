@@ -26,7 +26,7 @@ from dse.space.fields import replaced
 from dse.space.mapping import AUTO, PLACEMENTS, TILE_SUMS
 from dse.studies.fidelity_gap.kernels import preset
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
-from tests.samples import asked
+from tests.samples import asked, typed
 
 OTHERS = tuple(name for name in TILE_SUMS if name != "ring")
 CORES = (1, 2, 3, 4, 6, 7, 8, 16)
@@ -208,7 +208,7 @@ def test_designs_with_several_trees_are_together_as_each_alone() -> None:
 def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
     def answered() -> None:
         question = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *overrides)
-        evaluate(stacked([question.base]), question.workload)
+        typed(question)
 
     with pytest.raises(DesignError, match=why):
         answered()
@@ -217,7 +217,7 @@ def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, 
 def test_a_tree_that_the_mapping_s_file_says_is_refused_where_there_are_no_sums() -> None:
     question = asked("chip=npu64", "model=qwen3_1b7", "mapping=npu_ktree", "mapping.both.partition=mn")
     with pytest.raises(DesignError, match=r"mapping\.both\.sums: partition mn has no sums of a whole group"):
-        evaluate(stacked([question.base]), question.workload)
+        typed(question)
 
 
 def test_a_space_may_have_the_phases_of_a_tree_beside_other_sums() -> None:

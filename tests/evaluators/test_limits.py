@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.account.outcomes import LIMITS
 from dse.evaluators.evaluation import binding, infeasible
 from dse.evaluators.serving import loop
 from dse.running.study import study

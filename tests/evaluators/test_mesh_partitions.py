@@ -17,7 +17,7 @@ from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.mapping import ON_MESH
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE, computed
-from tests.samples import asked
+from tests.samples import asked, typed
 
 CORES = (1, 2, 3, 4, 6, 8, 9, 12, 16)
 SIZES = st.integers(1, 40)
@@ -103,4 +103,4 @@ def test_a_model_takes_it_by_name_and_a_group_that_is_no_mesh_does_not(name: str
     assert events == pytest.approx(closed, rel=0.1)
     line = asked(*words, f"mapping.both.partition={name}", "mapping.both.placement=ring")
     with pytest.raises(DesignError, match=f"{name} divides a group that is a mesh; say mapping.both.placement=mesh"):
-        evaluate(stacked([line.base]), line.workload)
+        typed(line)

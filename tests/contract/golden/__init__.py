@@ -21,7 +21,7 @@ import numpy as np
 from dse.config.build import Question
 from dse.evaluators import PHYSICS, evaluate
 from dse.evaluators.account.breakdown import Breakdown
-from dse.evaluators.account.metrics import LIMITS, Outcomes
+from dse.evaluators.account.outcomes import LIMITS, Outcomes
 from dse.evaluators.evaluation import explain, limits
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
