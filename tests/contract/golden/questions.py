@@ -43,6 +43,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=mi300x model=llama3_8b mapping.both.tp=2",
         "chip=npu_dse +areas@chip.areas=preserve_table2 mapping.prefill.tp=4",
         "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=32",
+        "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=8 mapping.precision.weights=mxfp8",
+        "chip=npu64 model=qwen3_next_80b_a3b mapping.both.tp=8 mapping.both.pp=8 +mapping.decode.states=0.3 workload.batch=[2] "
+        "workload.prompt=512 workload.output=8",
         "chip=npu64 model=qwen3_4b workload.sequence=[512] +part@chip.l2=l2_256mb",
         "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
         "chip=wse2 model=mixtral_8x7b mapping.resident_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
@@ -60,6 +63,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 model=qwen35_27b +mapping.decode.states=0.3 workload.batch=[1] workload.sequence=[3000]",
         "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} workload.batch=[1] "
         "workload.sequence=[3000]",
+        "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} workload.batch=[1] "
+        "workload.sequence=[1000] +mapping.precision.index=mxfp4",
         "chip=wafer64 model=qwen3_next_80b_a3b workload.batch=[64] workload.prompt=3000 workload.output=8",
         "chip=dojo model=qwen3_1b7 workload.batch=[2] workload.sequence=[512]",
         "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 fidelity=events",
@@ -289,7 +294,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=gemma3_12b $SERVED",
         "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
         "chip=npu_dse model=qwen3_1b7 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
-        "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
+        "chip=a100 mapping=serving model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 "
+        "mapping.serving.prefill_instances=1",
         "chip=wse2 model=qwen3_1b7 $SERVED",
         "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv=concat mapping.serving.policy=chunked "
         "mapping.serving.tokens=200",
