@@ -43,7 +43,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=mi300x model=llama3_8b mapping.both.tp=2",
         "chip=npu_dse +areas@chip.areas=preserve_table2 mapping.prefill.tp=4",
         "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=32",
-        "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=8 mapping.precision.weights=mxfp8",
+        "chip=wse2_hbm model=llama2_70b workload.batch=[1] workload.prompt=512 workload.output=8 "
+        "mapping.precision.weights=mxfp8",
         "chip=npu64 model=qwen3_next_80b_a3b mapping.both.tp=8 mapping.both.pp=8 +mapping.decode.states=0.3 workload.batch=[2] "
         "workload.prompt=512 workload.output=8",
         "chip=npu64 model=qwen3_4b workload.sequence=[512] +part@chip.l2=l2_256mb",
