@@ -282,18 +282,29 @@ def saturated(of: Deployment, requests: Requests) -> float:
 
     Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together hide it: one instance of
     several that are alike is played, and the requests come again and again. Not where caches or answers tie them together.
+    Stages of pipelines that take requests of equal lengths at once go on with them in step, prompts with prompts, which no
+    load by itself does: there requests come at random, `MORE` times as many over time as are served at once.
     """
     times, (of, requests) = 1, (of, requests.at_once())
     if len(requests) < ROUNDS * at_once(of, requests) and not (len(requests.before) or _reuses(of, requests)):
         if len(of.pools) == 1:
             times, of = of.pools[0].instances, of._replace(pools=(replace(of.pools[0], instances=1),))
         requests = requests.again(ceil(ROUNDS * at_once(of, requests) / len(requests)))
+    rate = _completed(of, requests)
+    if len(requests) >= FEW and not len(requests.before) and any(pool.stages > 1 for pool in of.pools):
+        gaps = np.random.default_rng(0).exponential(1 / (MORE * rate), len(requests))
+        rate = min(rate, _completed(of, replace(requests, arrival=np.cumsum(gaps))))
+    return times * rate
+
+
+def _completed(of: Deployment, requests: Requests) -> float:
+    """Requests that end over time, the first and the last tenth apart where there are `FEW`. [1/s]"""
     completed = np.sort(of.serve(requests)["completed"])
     count = len(completed)
     first, last = (count // 10, count - 1 - count // 10) if count >= FEW else (0, count - 1)
     begin = float(completed[first]) if count >= FEW else 0.0
     over = float(completed[last]) - begin
-    return times * ((last - first) / over if over > 0 and last > first else count / float(completed[-1]))
+    return float((last - first) / over if over > 0 and last > first else count / completed[-1])
 
 
 def at_once(of: Deployment, requests: Requests) -> int:
@@ -311,6 +322,9 @@ def _reuses(of: Deployment, requests: Requests) -> bool:
 
 ROUNDS = 4
 """Requests for each that runs at a time, for the middle of a closed loop to be of a long one (within 10 % of random ones)."""
+
+MORE = 1.05
+"""Rate at which requests come at random over that at which all at once are served, which none exceeds: some always wait."""
 
 FEW = 100
 """Requests below which the first and the last ones of a closed loop count as well."""

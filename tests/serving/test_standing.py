@@ -14,7 +14,7 @@ from dse.evaluators.account.played.steady import measured
 from dse.evaluators.serving.balance import met
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import Slo, measures, saturated
+from dse.evaluators.serving.measures import Slo, growth, measures, saturated
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.standing import standing
@@ -247,3 +247,19 @@ def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> Non
     asked = _asked(f"chip=h200 model=llama3_8b {words}")
     with pytest.raises(DesignError, match=said):
         evaluate(stacked([asked.base]), asked.workload, fidelity="steady")
+
+
+@pytest.mark.parametrize("rule", ["chunked", "prefill_first"])
+def test_what_pipelines_serve_at_most_is_what_they_serve_of_requests_that_come_at_random(rule: str) -> None:
+    """Of equal lengths: all at once they stay in step, and a third more were served than of any load."""
+    rng, price = np.random.default_rng(7), linear(2e-3, prefill_token=1.5e-5, pair=2e-8, decode_request=1e-4)
+    pool = Pool(price, policy(rule, by_chunk=False), Memory(1 << 18), shares=(1 / 8,) * 8, batch=8 * 8)
+    of, count = Deployment((pool,), None, "least_loaded"), 2000
+    asked = requests(np.tile([256, 64], (count, 1)), np.zeros(count))
+    most = saturated(of, asked)
+    for share, grows in ((0.85, False), (1.2, True)):
+        found = of.serve(replace(asked, arrival=np.cumsum(rng.exponential(1 / (share * most), count))))
+        ended = np.sort(found["completed"])[count // 10 : -count // 10]
+        rate = (len(ended) - 1) / (ended[-1] - ended[0])
+        assert rate == pytest.approx(min(share, 1.0) * most, rel=0.1)
+        assert (growth(found) > 0) == grows
