@@ -51,7 +51,7 @@ MORE: dict[tuple[str, ...], tuple[str, ...]] = {
 def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
     """All that the closed form says of a design; None where it is refused."""
     try:
-        found = evaluate(stacked([design]), workload)
+        found = evaluate(stacked([design]), workload).accepted()
     except DesignError:
         return None
     numbers = {name: repr(float(column[0])) for name, column in found.columns.items()}

@@ -70,7 +70,7 @@ OPERATORS = _alike("operators, FLOP and bytes of the model", "graph.transformer:
 TIMELINE = _alike("the timeline of calls and what is prefetched", "readers.timeline:schedule")
 SILICON = (
     _alike("energy of counted work", "silicon.energy:dynamic"),
-    _alike("area by part", "silicon.area:dies"),
+    _alike("area by part", "silicon.area:total"),
 )
 RATES = _alike("rates of links and engines", "machine.fabric:mesh_fabric|machine.fabric:tile_fabric")
 ENGINES = _alike("time of a product on one engine", "machine.engine:Engines.product")
@@ -167,7 +167,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
         OPERATORS,
         _alike("which die has which experts and requests", "layouts.dies:passes"),
         _alike("energy of counted work", "silicon.energy:of_pool"),
-        _alike("area by part", "silicon.area:dies"),
+        _alike("area by part", "silicon.area:total"),
     ),
     PRODUCT: (Way("the product with its messages", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
     SUMMA: (
@@ -182,7 +182,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     COLLECTIVE: (Way("the collective", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
     DIE_COLLECTIVE: (
         Way("messages between dies", "readers.crossings:price", CROSSINGS, CROSSINGS),
-        _alike("area by part", "silicon.area:dies"),
+        _alike("area by part", "silicon.area:total"),
     ),
     ATTENTION: (
         Way("attention with its loads and messages", "readers.closed_attention:price", EVENTS, CYCLES),

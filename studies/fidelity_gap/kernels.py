@@ -25,7 +25,7 @@ from dse.evaluators.machine.engine import Engines, engines
 from dse.evaluators.machine.fabric import Fabric, summing, tile_fabric
 from dse.evaluators.machine.fabric import mesh_fabric as fabric
 from dse.evaluators.machine.played_channels import chip_channels
-from dse.evaluators.program.rounds import Loop, Program, Round
+from dse.evaluators.program.rounds import EXPANSIONS, Loop, Program, Round
 from dse.evaluators.readers import cycles, events
 from dse.evaluators.readers.closed_attention import Job, machine
 from dse.space.mapping import PARTITIONS, PLACEMENTS
@@ -88,6 +88,7 @@ def on_cores(rng: Random) -> Iterator[Played]:
             m, k, n = (int(rng.integers(1, TILE * max(mesh.rows, mesh.cols) + 1)) for _ in range(3))
             options: dict[str, Any] = {"into": _mesh(rng, mesh)} if name == "reshuffle" else {}
             options |= {"function": "gate"} if name == "elementwise" else {}
+            options |= {"operations": float(rng.choice(list(EXPANSIONS)))} if name == "expand" else {}
             options |= {"allreduce": str(rng.choice(LINES))} if name in ("norm", "softmax", "choice") else {}
             shape = Shape(1 if family in ("gemv", "kv") else m, k, n)
             yield Played(family, name, "wse2", _said(shape, mesh), of.steps(shape, mesh, "float16", **options), on)

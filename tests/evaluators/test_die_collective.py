@@ -115,7 +115,9 @@ def test_what_makes_no_sense_is_refused_in_a_line(words: tuple[str, ...], said: 
         latency(*FOUR, *words)
 
 
-def test_routers_refuse_what_has_more_links_than_they_have() -> None:
-    for more in (("chip.d2d.topology=switch",), (BOXES,)):
-        with pytest.raises(DesignError, match="routers of four links"):
-            latency(*FOUR, "workload.pattern=allreduce", *more, fidelity="cycles")
+def test_routers_play_any_topology_and_boxes() -> None:
+    for more in (("chip.d2d.topology=switch",), ("chip.d2d.topology=full", "chip.die.reach=board"), (BOXES,)):
+        words = (*FOUR, "workload.pattern=allreduce", *more)
+        if "full" in more[0]:
+            words = (*words, "chip.d2d.ports=15")
+        assert latency(*words, fidelity="cycles") == pytest.approx(latency(*words, fidelity="events"), rel=0.05)

@@ -56,4 +56,4 @@ def test_phases_that_hold_different_heads_and_models_that_have_none_are_refused(
     ):
         of = asked(*words)
         with pytest.raises(DesignError, match=said):
-            evaluate(stacked([of.base]), of.workload)
+            evaluate(stacked([of.base]), of.workload).accepted()

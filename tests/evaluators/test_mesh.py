@@ -155,9 +155,9 @@ def test_the_mesh_that_would_do_does() -> None:
 
 
 def test_a_format_without_kernels_is_refused_by_name() -> None:
-    asked_ = asked(*ONE, "mapping.precision.weights=int8")
+    asked_ = asked(*ONE, "mapping.precision.activations=int8")
     with pytest.raises(DesignError, match="int8"):
-        evaluate(stacked([asked_.base]), asked_.workload)
+        evaluate(stacked([asked_.base]), asked_.workload).accepted()
 
 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
