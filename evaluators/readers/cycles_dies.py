@@ -21,7 +21,7 @@ FLITS = 32
 """Of a message of middle length: fewer, and rounding of the others shows; more take longer to play."""
 
 MOST = 40_000_000
-"""Flits times the links that they cross that are played: some minutes."""
+"""Flits times the links that they cross that are played: half a minute of a core and more, at a million a second."""
 
 SHALLOW = 64
 """Flits of a link's credits, at least: whole numbers of fewer would be far from what is said."""

@@ -20,7 +20,7 @@ FACTORS = 0.8, 1.25
 
 OTHERS = {
     "chip.tile.matrix.call": "230 cycle",
-    "chip.tile.vector.call": "200 cycle",
+    "chip.tile.vector.call": "190 cycle",
     "chip.tile.dma": "32 cycle",
     "chip.tile.sync": "32 cycle",
 }
