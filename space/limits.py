@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dse.space.elementwise import Number, ceil_div, maximum
+from dse.space.elementwise import Number, ceil_div, maximum, where
 from dse.space.errors import DesignError
 from dse.space.units import show
 
@@ -57,6 +57,19 @@ def divides(address: str, side: Any, whole: Any) -> Limit:
     """That the side of a group divides that of the mesh; 0, which is chosen, does."""
     least = maximum(side, 1)
     return Limit(address, ceil_div(whole, least) * least * 1.0, whole * 1.0, "1")
+
+
+def splits(address: str, split: Any, rows: Any, whole: Any) -> Limit:
+    """That groups which divide a product's depth have one row each and divide the mesh's rows; 0, which is chosen, does."""
+    side, alone = divides(address, split, whole), maximum(rows, 1) == 1
+    return Limit(address, where(alone, side.need, maximum(split, 1) * 1.0), where(alone, side.have, 1.0), "1")
+
+
+def split_remedy(split: Any, rows: Any, whole: Any) -> str:
+    """In words, what would do in the place of a split that cannot be."""
+    if rows > 1:
+        return f"groups of {rows:.0f} rows divide no depth: rows=1 or 0, or split_k=1"
+    return nearest_side("rows", split, whole)
 
 
 def nearest_side(name: str, side: Any, whole: Any) -> str:

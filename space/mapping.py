@@ -124,6 +124,10 @@ class SummaPlan:
     m: Number = whole("rows of what a tile multiplies at a time; 0 for as many as take the least time", low=0)
     k: Number = whole("its depth; 0 for as much as takes the least time", low=0)
     n: Number = whole("its columns; 0 for as many as take the least time", low=0)
+    split_k: Number = whole(
+        "groups of one row that divide the depth, and whose blocks are summed up; 1 for none, 0 for what takes the least time",
+        low=0,
+    )
 
 
 @record

@@ -27,7 +27,7 @@ from tests.samples import asked
 
 DRAWS = int(os.environ.get("CHOICES", "12"))
 SLICES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-OPEN = SummaPlan(rows=0, m=0, k=0, n=0)
+OPEN = SummaPlan(rows=0, m=0, k=0, n=0, split_k=0)
 
 
 def chip(rng: np.random.Generator) -> Chip:
