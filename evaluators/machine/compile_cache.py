@@ -63,11 +63,12 @@ class _Unfinished(JITCodeLibrary):
         """Does nothing: without machine code, nothing reads it."""
 
 
-class _Inside(compiler.Compiler):  # type: ignore[misc]
+class _Inside(compiler.Compiler):
     """The compiler of a function that is inlined wherever it is called."""
 
     def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
-        super().__init__(typing, target, library or _Unfinished(target.codegen(), "inlined"), *rest)
+        made = library or _Unfinished(target.codegen(), "inlined")  # type: ignore[no-untyped-call]
+        super().__init__(typing, target, made, *rest)  # type: ignore[no-untyped-call]
 
 
 _plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
