@@ -185,12 +185,25 @@ def columns(of: MatMul, model: Model, heads: str) -> Dim:
 
 
 def kv_widths(model: Model, heads: str) -> tuple[int, int]:
-    """Values of K, and of V, that a position has in a layer of one kind, by a word of `KV_HEADS`; a latent counts as K."""
+    """Values of K, and of V, that a position has in a layer of one kind, by a word of `KV_HEADS`; what is both counts as K."""
     if model.recurrence is not None or model.kv_reused:
         return 0, 0
     if model.latent is not None:
         return model.latent.kv_rank + model.latent.rope_dim, 0
+    if model.compressed is not None:
+        return model.head_dim, 0
     return _kv_heads(model, heads) * model.head_dim, _kv_heads(model, heads) * v_dim(model)
+
+
+def entries(model: Model, tokens: Any) -> Any:
+    """Compressed entries of so many positions, in a layer of one kind; none where these are not compressed.
+
+    >>> from types import SimpleNamespace as Said
+    >>> entries(Said(compressed=Said(ratio=4)), 10), entries(Said(compressed=None), 10)
+    (3, 0.0)
+    """
+    said = model.compressed
+    return 0.0 if said is None or not said.ratio else ceil_div(tokens, said.ratio)
 
 
 def _kv_heads(model: Model, heads: str) -> int:
