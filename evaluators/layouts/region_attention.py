@@ -28,6 +28,7 @@ from dse.evaluators.layouts.region_calls import (
     expanded,
     fetched_first,
     kv_widths,
+    stored,
     turned,
     with_weights,
 )
@@ -118,14 +119,15 @@ def cached(part: Part, of: Attention, on: On) -> list[Call]:
         return _latent(part, of, on)
     head, m, pairs = attention_group(_wide(of.heads, of.qk_dim), on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
     positions = _positions(of, on, on.mesh.rows)
-    new, softmax = Shape(m, sum(kv_widths(on.model, on.mapping.kv_heads)), 1), Shape(m * head.turns, positions, 1)
+    new = stored(on.precision.kv, m, sum(kv_widths(on.model, on.mapping.kv_heads)), on.mesh.cols)
+    softmax = Shape(m * head.turns, positions, 1)
     on_head, word = Mesh(head.cols, on.mesh.rows), on.plan.gemv
     queries, values = Shape(m * head.turns, head.width, positions), Shape(m, positions, of.heads.units * of.v_dim)
-    stored = [] if on.model.kv_reused else [call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {}))]
+    shifted = [] if on.model.kv_reused else [call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {}))]
     k, v = (Shape(m * positions, wide, 1) for wide in _kv_sides(of, on))
     said, over = on.precision.kv, on.mesh.turned
     return [
-        *stored,
+        *shifted,
         *expanded(part.name, "scores", said, k, over),
         call(Kernel(part.name, "scores", "gemv", word, queries, on_head, on.tree, ONCE, head.copies), (), pairs * of.qk_dim),
         *([element(part.name, "scores_tanh", "cap", softmax, on.mesh)] if of.capped else ()),
@@ -146,8 +148,8 @@ def _latent(part: Part, of: Attention, on: On) -> list[Call]:
     softmax, back, line = Shape(rows, positions, 1), on.mesh.turned, {**on.line, "replicated": False}
     return [
         turned(part.name, "kv_turn", of.kv_dim, m, on),
-        call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, Shape(m, of.kv_dim, 1), back, {})),
-        *_entry(part, "kv", of.kv_dim, m, on),
+        call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, stored(on.precision.kv, m, of.kv_dim, on.mesh.rows), back, {})),
+        *_entry(part, "kv", of.kv_dim, m, on.precision.kv, on),
         call(Kernel(part.name, "q_all", "move", "dispatch", Shape(m * heads, of.qk_dim, 1), back, {})),
         *expanded(part.name, "scores", on.precision.kv, Shape(m * positions, of.kv_dim, 1), on.mesh),
         call(Kernel(part.name, "scores", "gemv", word, queries, on.mesh, on.tree), (), pairs * of.qk_dim),
@@ -159,7 +161,7 @@ def _latent(part: Part, of: Attention, on: On) -> list[Call]:
     ]
 
 
-def _entry(part: Part, name: str, values: Any, rows: Any, on: On) -> list[Call]:
+def _entry(part: Part, name: str, values: Any, rows: Any, word: str, on: On) -> list[Call]:
     """A compressed entry of each of some vectors' positions is kept, once in as many tokens as it stands for."""
     said = on.model.compressed
     if said is None or not said.ratio:
@@ -167,7 +169,18 @@ def _entry(part: Part, name: str, values: Any, rows: Any, on: On) -> list[Call]:
     shape, often = Shape(rows, values, 1), 1.0 / said.ratio
     return [
         call(Kernel(part.name, f"{name}_entry_turn", "move", "turn", shape, on.mesh, {}, often)),
-        call(Kernel(part.name, f"{name}_entry", "kv", on.mapping.kv, shape, on.mesh.turned, {}, often)),
+        call(
+            Kernel(
+                part.name,
+                f"{name}_entry",
+                "kv",
+                on.mapping.kv,
+                stored(word, rows, values, on.mesh.rows),
+                on.mesh.turned,
+                {},
+                often,
+            )
+        ),
     ]
 
 
@@ -201,14 +214,15 @@ def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
     flop, past, word = 2.0 * of.pairs * of.heads * of.dim, of.positions, index_of(on.precision)
     if on.vectors:
         m = of.tokens
+        key = stored(word, m, of.dim, on.mesh.rows)
         own = on.model.compressed is None  # else keys are those of compressed entries
         generated = on.generated if on.model.compressed is None else on.generated / maximum(on.model.compressed.ratio, 1)
         positions = kv(on.mapping.kv).fullest(of.pairs / m, generated, on.mesh.cols) * on.mesh.cols
         queries, back, sums = Shape(m * of.heads, of.dim, positions), on.mesh.turned, Shape(m, positions, 1)
         return [
             turned(part.name, "index_turn", of.dim, m * (of.heads + own), on),
-            *([call(Kernel(part.name, "index_cache", "kv", on.mapping.kv, Shape(m, of.dim, 1), back, {}))] if own else ()),
-            *_entry(part, "index", of.dim, m, on),
+            *([call(Kernel(part.name, "index_cache", "kv", on.mapping.kv, key, back, {}))] if own else ()),
+            *_entry(part, "index", of.dim, m, word, on),
             *expanded(part.name, "index_scores", word, Shape(m * positions, of.dim, 1), on.mesh),
             call(Kernel(part.name, "index_scores", "gemv", on.plan.gemv, queries, on.mesh, on.tree), (), flop),
             element(part.name, "index_sums", "rectify", Shape(m * of.heads, positions, 1), back),

@@ -10,10 +10,11 @@ import numpy as np
 
 from dse.evaluators.graph.operators import Dim, MatMul
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.layouts.formats import piece_bytes
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import ONCE, Call, Kernel
 from dse.space.elementwise import ceil_div, maximum
-from dse.space.mapping import Mapping, MeshPlan, Precision
+from dse.space.mapping import BYTES, Mapping, MeshPlan, Precision
 from dse.space.model import Model
 from dse.space.numbers import FORMATS
 from dse.space.parameters import v_dim
@@ -152,6 +153,15 @@ def with_weights(word: str, sides: tuple[Any, Any], made: Call) -> list[Call]:
 def fetched_first(first: list[Call], made: Call) -> list[Call]:
     """A product and what expands its weights, if anything does, which then is what reads them."""
     return [*first, made._replace(reads="", fetch=0.0)] if first else [made]
+
+
+def stored(word: str, rows: Any, values: Any, lines: Any) -> Shape:
+    """Vectors of a cache as messages have them, in 16-bit values: a core's piece of each in its format, in whole ones.
+
+    >>> stored("fp16", 1, 128, 4).k, stored("int8", 1, 128, 4).k, stored("fp16", 1, 130, 4).k
+    (128, 64, 132)
+    """
+    return Shape(rows, ceil_div(piece_bytes(word, ceil_div(values, lines)), BYTES["fp16"]) * lines, 1)
 
 
 def turned(part: str, name: str, values: Any, rows: Any, on: On) -> Call:

@@ -18,7 +18,9 @@ from dse.evaluators.graph.operators import MIXING, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.layouts.formats import piece_bytes
 from dse.evaluators.layouts.held import held
+from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.regions import Region, blocks
 from dse.evaluators.machine.machine import of_mesh
 from dse.evaluators.readers import READERS
@@ -359,3 +361,24 @@ def test_compressed_entries_are_kept_once_for_all_heads(rows: int, cols: int, to
         found = core(of, Mesh(rows, cols), tokens=1.0, cached=across, across=across)
         index = 2 * -(-64 // rows) * far if name == "sparse" else 0.0
         assert float(np.ravel(found.kv)[0]) == pytest.approx(28 * (2 * -(-128 // rows) * near + index), rel=1e-9), name
+
+
+@given(
+    st.sampled_from(["full", "latent", "picked"]), st.sampled_from(["fp16", "int8", "mxfp4", "nvfp4"]), st.integers(2, 200),
+    st.integers(2, 200), st.integers(1, 5),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_caches_are_shifted_in_their_formats(kind: str, word: str, rows: int, cols: int, requests: int) -> None:
+    """What a core sends of a position are the bytes that it holds of it, in whole 16-bit values."""
+    of = of_kinds(f"28 {kind}", **({"latent": LATENT, "picked": PICKED, "full": "{}"} if kind != "full" else {}))
+    model, mapping = of.workload.cases[0].model, of.base.mapping
+    said = replaced(mapping, {"precision.kv": word, "precision.index": word})
+    at = Step("decode", float(requests), float(requests), *[by_reach(model, lambda reach: requests * reach.seen(900.0))] * 2)
+    (block, *_) = blocks(model, at, Region(Mesh(rows, cols), 1.0, 28, 28), said, 0.0)
+    shifts = {call.name: call.kernel for call in block.calls if call.kernel is not None and call.kernel.kind == "kv"}
+    assert set(shifts) == ({"kv_cache", "index_cache"} if kind == "picked" else {"kv_cache"})
+    values = {"full": sum(kv_widths(model, mapping.kv_heads)), "latent": 576, "picked": 576}[kind]
+    lines = cols if kind == "full" else rows
+    wanted = {"kv_cache": piece_bytes(word, -(-values // lines)), "index_cache": piece_bytes(word, -(-64 // lines))}
+    for name, kernel in shifts.items():
+        assert requests * kernel.shape.k / lines == requests * -(-wanted[name] // 2), name
