@@ -350,6 +350,8 @@ def refuse(model: Model) -> None:
         raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
     if not any(mixes for mixes, _ in found.line):
         raise DesignError("kinds: no layer mixes tokens")
+    if model.mtp and not any(feeds for _, feeds in found.line):
+        raise DesignError(f"mtp: {model.mtp} modules with the last FFN of a layer, and no layer has one; say mtp: 0")
     for name, kind in model.kinds:
         if kind.ffn == "experts" and model.experts is None:
             raise DesignError(f"kinds.{name}.ffn: experts, and the model has none; say experts, or dense here")
