@@ -135,10 +135,11 @@ class State:
         return self.of_step(turn, worked_out)
 
     def _waits(self, step: Step) -> Waits:
-        written = writes(step)
         engine = self.engine if isinstance(step, Multiply) else self.vector if isinstance(step, Vector) else self.dma
-        numbers = (np.array([self.number[name] for name in names], np.int64) for names in (reads(step), written))
-        return Waits(*numbers, np.array([len(self.read[name]) - 1 for name in written], np.int64), engine)
+        written = [self.number[name] for name in writes(step)]
+        ages = [len(self.read[name]) - 1 for name in writes(step)]
+        read = [self.number[name] for name in reads(step)]
+        return Waits(np.array(read, np.int64), np.array(written, np.int64), np.array(ages, np.int64), engine)
 
     def soonest(self, turn: Round, rows: slice) -> tuple[float, float]:
         """When the first step of a round can start everywhere on some rows, and when all that it needs but engines is there."""
