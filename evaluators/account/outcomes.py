@@ -43,7 +43,6 @@ LIMITS = {
     "mapping.serving.tokens": "1",
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
-    "model.compressed": "layout",
     "model.max_position": "token",
     "mapping.prefill.tp": "1",
     "mapping.prefill.pp": "1",
