@@ -128,15 +128,32 @@ def evaluate(
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             each = ((np.array([row]), _picked(design, place)) for place, row in enumerate(group))
-            for rows, one in ((group, design),) if whole else each:
+            left = [(group, design)] if whole else list(each)
+            while left:
+                rows, one = left.pop()
                 made = Judged(every, {}, silicon.exceeded(one.chip))
                 try:
                     found = [*_alone(one, workload, fidelity), *common, made]
                 except ClashError as clash:
+                    if len(rows) > 1 and clash.some is not None:
+                        left += _apart(rows, one, clash.some)
+                        continue
                     outcomes.refused.update(dict.fromkeys(rows.tolist(), str(clash)))
                     found = [Judged(every, {}, [clash.limit])]
                 _fill(outcomes, rows, one, found, len(workload.cases), metrics)
     return outcomes
+
+
+def _apart(rows: Any, design: Design, clashing: Any) -> list[tuple[Any, Design]]:
+    """Designs of a group whose numbers clash, each alone, and the others together; all alone where it is not known which."""
+    several = np.ndim(clashing) == 1 and len(clashing) == len(rows)
+    alone = np.flatnonzero(clashing if several else np.ones(len(rows), bool))
+    others = np.setdiff1d(np.arange(len(rows)), alone)
+    found = [(rows[[place]], _picked(design, place)) for place in (*alone.tolist(), *others[: len(others) == 1].tolist())]
+    if len(others) > 1:
+        wide = {address: value[others] for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+        found.append((rows[others], replaced(design, wide)))
+    return found
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
