@@ -3,7 +3,7 @@
 Each is said with the reason and with what would have it read. What binds nothing, as a bandwidth that is never short, is read.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from dse.space.beside import choosers, unread
@@ -120,7 +120,7 @@ def _words(base: Design) -> dict[str, str]:
     return {address: value for address, value, _ in leaves(base.mapping, "mapping.") if isinstance(value, str)}
 
 
-def _any(reading: dict[str, tuple[str, ...]], said: dict[str, str]) -> bool:
+def _any(reading: Mapping[str, tuple[str, ...]], said: dict[str, str]) -> bool:
     """Whether the mapping has a word of those, at a leaf of that name."""
     return any(word in reading.get(address.rpartition(".")[2], ()) for address, word in said.items())
 
