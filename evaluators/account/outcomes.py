@@ -91,6 +91,8 @@ LIMITS = {
     "mapping.members": "1",
     "mapping.placement": "layout",
     "mapping.collective": "layout",
+    "mapping.both.allreduce": "layout",
+    "mapping.stack.rings": "layout",
 }
 """What can bind, with its unit."""
 
