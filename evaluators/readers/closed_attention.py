@@ -136,9 +136,13 @@ class Choice(NamedTuple):
         """Local memory of all strands. [B]"""
         return sum(slot.nbytes for slot in _slots(self.of, self.shape, Tiling(*sizes), DTYPES[self.itemsize], self.kv)) * 1.0
 
-    def work(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
+    def counted(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
+        """Of candidates, what depends on their sizes and the mesh alone."""
+        return cost.counted(self._asked(chip, sizes)[0])
+
+    def work(self, chip: Chip, sizes: tuple[Any, ...], counted: Any) -> Any:
         """Of candidates, what does not depend on main memory."""
-        return cost.worked(*self._asked(chip, sizes))
+        return cost.worked(*self._asked(chip, sizes), counted)
 
     def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any) -> Any:
         """Time of candidates."""
