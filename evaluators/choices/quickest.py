@@ -45,6 +45,9 @@ KEPT = 4096
 TOGETHER = 2**17
 """Times that are looked at together: arrays that a core's cache holds."""
 
+FEW = 64
+"""Structures whose candidates are compared without a compiled loop."""
+
 ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
 
 STEPS = {ROOM: ROOMS, RATE: RATES}
@@ -74,8 +77,11 @@ class Kernel(Hashable, Protocol):
     def work(self, chip: Chip, sizes: Sizes, counted: Any) -> Any:
         """Of candidates, what does not depend on main memory: a tuple likewise."""
 
-    def seconds(self, chip: Chip, sizes: Sizes, work: Any) -> Any:
-        """Time of candidates, with that work; leaves broadcast."""
+    def memory(self, chip: Chip) -> Any:
+        """Main memory of chips: a tuple likewise."""
+
+    def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
+        """Time of candidates, with that work and memory; leaves broadcast."""
 
 
 class Candidates(NamedTuple):
@@ -230,15 +236,13 @@ def _searched(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs
 
 def _compared(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs) -> tuple[Any, Array]:
     """Of pairs: sizes, memory and work, and at each rate which are faster than all of a structure that need less memory."""
-    here = rows[pairs.structure]
-    rates = BETWEEN[on.places[RATE][here]].T
-    chip = replaced(on.chip, {name: value[here] for name, value in on.wide.items()} | {RATE: rates})
+    own = {name: value[rows] for name, value in on.wide.items()}
+    memory = kernel.memory(replaced(on.chip, own | {RATE: BETWEEN[on.places[RATE][rows]].T}))
+    chip = replaced(on.chip, {name: value[pairs.structure] for name, value in own.items()})
     sizes, counted = _picked((of.sizes, of.counted), pairs.candidate)
     work, held = kernel.work(chip, sizes, counted), of.held[pairs.candidate]
-    seconds = np.broadcast_to(kernel.seconds(chip, sizes, work), rates.shape)
-    better = np.empty(seconds.shape, bool)
-    better[:, pairs.order] = _faster(seconds, pairs)
-    return (sizes, held, work), better
+    seconds = kernel.seconds(chip, sizes, work, _picked(memory, pairs.structure))
+    return (sizes, held, work), _faster(np.broadcast_to(seconds, (COMPARED, len(held))), pairs)
 
 
 def _beside(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs, keep: Array) -> tuple[Candidates, Pairs]:
@@ -289,23 +293,26 @@ def _beside(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: 
 
 
 def _faster(seconds: Array, pairs: Pairs) -> Array:
-    """Which pairs, in order, are faster than all of their structure before, along the last axis; infinity is not."""
-    counts = np.diff(pairs.starts)
-    place = np.arange(counts.max())
-    there = place < counts[:, None]
-    apart = np.full((len(seconds), *there.shape), np.inf)
-    apart[:, there] = seconds[:, pairs.order]
-    better = np.empty(apart.shape, bool)
-    better[..., 0] = apart[..., 0] < np.inf
-    better[..., 1:] = apart[..., 1:] < np.minimum.accumulate(apart, axis=-1)[..., :-1] * WORTH
-    return better[:, there]
+    """Which pairs are faster than all of their structure before, in order, along the last axis; infinity is not."""
+    better = np.empty(seconds.shape, bool)
+    if len(pairs.starts) > FEW:
+        from dse.evaluators.choices.chains import faster  # a few closed questions do without compiled loops
+
+        faster(seconds, pairs.order, pairs.starts, WORTH, better)
+        return better
+    for start, end in pairwise(pairs.starts.tolist()):
+        own = pairs.order[start:end]
+        here = seconds[:, own]
+        before = np.minimum.accumulate(here, axis=1)[:, :-1] * WORTH
+        better[:, own] = here < np.concatenate([np.full((len(here), 1), np.inf), before], axis=1)
+    return better
 
 
 def _picked(value: Any, places: Array) -> Any:
-    """The same tuple with some of its leaves' values; numbers are of all."""
+    """The same tuple with some values of its leaves, along the last axis; numbers are of all."""
     if isinstance(value, tuple):
         return _like(value, [_picked(part, places) for part in value])
-    return value[places] if isinstance(value, np.ndarray) and value.ndim else value
+    return value[..., places] if isinstance(value, np.ndarray) and value.ndim else value
 
 
 def _timed(kernel: Kernel, chip: Chip, worth: list[Worth], on: Structures) -> Array:
@@ -342,7 +349,7 @@ def _chosen(
         tried.append(places[which, at, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
     pick = np.concatenate(tried)
     sizes, held, work = _put_together(form, [leaf[pick] for leaf in table])
-    best = lowest([np.maximum(held / room - 1, 0.0), kernel.seconds(chip, sizes, work)])
+    best = lowest([np.maximum(held / room - 1, 0.0), kernel.seconds(chip, sizes, work, kernel.memory(chip))])
     return np.stack([np.take_along_axis(size, best, axis=0)[0] for size in sizes])
 
 

@@ -160,7 +160,7 @@ def cost(task: Task, on: Machine) -> Cost:
 
 def seconds(task: Task, on: Machine, work: Work | None = None) -> Any:
     """Time alone; with `work` that is known, only memory is looked at."""
-    work = work or worked(task, on)
+    work = work or worked(task, *on[:2])
     return _seconds(task, _spent(task, on, work), work)
 
 
@@ -173,7 +173,7 @@ def own_bytes(task: Task) -> Any:
 
 def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
-    work = worked(task, on)
+    work = worked(task, *on[:2])
     spent = _spent(task, on, work)
     return _seconds(task, spent, work) - _seconds(task, _free(spent, {"combined": 0.0, "spread": 0.0}), work)
 
@@ -182,7 +182,7 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
     """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
     found, before = {}, seconds(task, on)
     on = on._replace(fabric=on.fabric._replace(stage=0.0))
-    work = worked(task, on)
+    work = worked(task, *on[:2])
     spent = _spent(task, on, work)
     free: tuple[dict[str, Any], ...] = (
         {},
@@ -214,12 +214,12 @@ def counted(task: Task) -> Counted:
     return Counted(task.counts, *task.blocks, task.nbytes)
 
 
-def worked(task: Task, on: Machine, of: Counted | None = None) -> Work:
+def worked(task: Task, fabric: Fabric, engines: Engines, of: Counted | None = None) -> Work:
     """What one item of a group takes, on average; `of` where it is known what it is."""
     counts, blocks, masked, nbytes = of or counted(task)
-    spread, combined = _exchanges(task, on.fabric, blocks, nbytes)
-    vector = _vectors(task, on.engines, blocks, masked)
-    return Work(counts, blocks, nbytes, *_products(task, on.engines), spread, combined, vector)
+    spread, combined = _exchanges(task, fabric, blocks, nbytes)
+    vector = _vectors(task, engines, blocks, masked)
+    return Work(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector)
 
 
 def _spent(task: Task, on: Machine, work: Work) -> Spent:
