@@ -175,14 +175,13 @@ def _looked_at(kernel: Kernel, on: Structures, missing: Array) -> Iterator[tuple
     which = np.repeat(np.arange(len(groups)), counts)
     of = _candidates(kernel, on, [group[0] for group in groups], which, tuple(map(np.concatenate, zip(*options, strict=True))))
     order = np.lexsort((of.held, which))
-    of = Candidates(*_picked((of.sizes, of.counted), order), of.held[order])
+    of = Candidates(_picked(of.sizes, order), _picked(of.counted, order), of.held[order])
     ends = np.cumsum([0, *counts])
     # what needs more than there may be is left out; where nothing fits, all but what needs the least
     fits = [np.searchsorted(of.held[s:e], _room(on, g), "right") for s, e, g in zip(ends, ends[1:], groups, strict=False)]
     rows, fit = np.concatenate(groups), np.maximum(np.concatenate(fits), 1)
     begin = np.repeat(ends[:-1], list(map(len, groups)))
-    rank = np.argsort(fit, kind="stable")  # of as many candidates together: they are laid side by side
-    for some in np.split(rank, _ends(fit[rank])):
+    for some in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(np.cumsum(fit) * COMPARED // TOGETHER)) + 1):
         starts = np.cumsum([0, *fit[some]])
         structure = np.repeat(np.arange(len(some)), fit[some])
         every = np.arange(starts[-1])
@@ -190,14 +189,9 @@ def _looked_at(kernel: Kernel, on: Structures, missing: Array) -> Iterator[tuple
         yield from zip(rows[some].tolist(), _searched(kernel, on, rows[some], of, pairs), strict=True)
 
 
-def _ends(fit: Array) -> Array:
-    """Where structures with so many candidates are cut, so that few enough times are looked at together."""
-    return np.flatnonzero(np.diff(np.cumsum(fit) * COMPARED // TOGETHER)) + 1
-
-
 def _room(on: Structures, rows: Array) -> Array:
     """Local memory from which on candidates of structures are left out, shape (structures,). [B]"""
-    return np.array(ROOMS)[np.minimum(on.places[ROOM][rows] + 1, len(ROOMS) - 1)]
+    return np.asarray(np.array(ROOMS)[np.minimum(on.places[ROOM][rows] + 1, len(ROOMS) - 1)])
 
 
 def _candidates(kernel: Kernel, on: Structures, firsts: list[Any], which: Array, sizes: Sizes) -> Candidates:
@@ -281,8 +275,8 @@ def _beside(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: 
     structure, entry, turn = np.concatenate(mine, axis=1)
     key, place = np.unique(structure * len(distinct) + same[entry], return_index=True)
     structure, candidate, turn = key // len(distinct), key % len(distinct), turn[place]
-    at, *sizes = every[:, distinct]
-    of = _candidates(kernel, on, [rows[one] for one in mesh], at.astype(int), tuple(sizes))
+    every = every[:, distinct]
+    of = _candidates(kernel, on, [rows[one] for one in mesh], every[0].astype(int), tuple(every[1:]))
     order = np.lexsort((candidate, of.held[candidate], structure))
     structure, candidate, turn = structure[order], candidate[order], turn[order]
     fit = of.held[candidate] <= _room(on, rows)[structure]
