@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dse.evaluators.kernels.attention.task import Task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.kernels.attention import ATTENTION, blocks, merge
-from dse.evaluators.kernels.attention.cost import Machine, cost
+from dse.evaluators.kernels.attention.cost import Machine, Task, cost
 from dse.evaluators.kernels.attention.counted_turns import counted
 from dse.evaluators.kernels.attention.dataflow import PARTIAL, Dataflow, in_turns, pairs, steps
 from dse.evaluators.kernels.attention.operands import heads, place, result, stored_rows

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dse.evaluators.kernels.attention.task import Task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.blocks import band, loaded, passed, waves
-from dse.evaluators.kernels.attention.cost import Machine, cost
+from dse.evaluators.kernels.attention.cost import Machine, Task, cost
 from dse.evaluators.kernels.attention.dataflow import in_turns, steps
 from dse.evaluators.kernels.attention.operands import place
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut, key_blocks
