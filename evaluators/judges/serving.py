@@ -92,6 +92,8 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         alike = partial(balanced.alike, together=service.TOGETHER)
         return served.judged(design, workload, _limits, partial(balanced.metrics, service), alike)
     metrics = getattr(service, "metrics", _metrics)
+    if fidelity == STEADY and hasattr(service, "parts"):
+        return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity), service.parts)
     return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
 
 

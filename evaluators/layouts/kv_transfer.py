@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,15 +49,21 @@ class Ways(NamedTuple):
         blocks: parts of the chip between which nothing is sent.
         prefill, decode: how many times as long the pipelines' own messages take beside caches, mean over pipelines. [1]
         hops: links that a byte of a cache takes, on average. [1]
+
+    Numbers, or of several designs, shape (designs,).
     """
 
-    per_token: float
-    latency: float
-    together: int
-    blocks: int
-    prefill: float
-    decode: float
-    hops: float
+    per_token: Any
+    latency: Any
+    together: Any
+    blocks: Any
+    prefill: Any
+    decode: Any
+    hops: Any
+
+    def at(self, row: int) -> "Ways":
+        """Of one design."""
+        return Ways(*(values[row].item() for values in self)) if np.ndim(self.per_token) else self
 
 
 class Layout(NamedTuple):

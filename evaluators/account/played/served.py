@@ -14,6 +14,7 @@ from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
 from dse.evaluators.serving.capacity import SLOWEST, bounds_of, largest, spent
+from dse.evaluators.serving.kvcache import picked as picked_number
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
@@ -68,6 +69,10 @@ class Mean(NamedTuple):
     def composition(self) -> tuple[Any, ...]:
         """The axes of a price."""
         return self[2:]
+
+    def of(self, row: int) -> "Mean":
+        """Of one design, as numbers."""
+        return Mean(self.prompts, *(picked_number(value, row) for value in self[1:]))
 
 
 def means(served: Served, pool: int) -> list[Mean]:
