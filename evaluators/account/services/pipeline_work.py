@@ -27,7 +27,7 @@ from dse.space.workload import Load
 
 def worked(
     design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader, means: Sequence[Sequence[Mean]],
-    fullest: Sequence[peak.Fullest], between: Ways | None, gone: Array, span: Any,
+    fullest: Sequence[peak.Fullest], between: Ways | None, gone: Array, span: Any, *, steady: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """What has been used, and the energy of it.
 
@@ -38,14 +38,15 @@ def worked(
         between: how caches are moved, where they are.
         gone: requests whose caches were, shape (requests,).
         span: of the run. [s]
+        steady: whether the fullest iterations are the mean ones.
     """
     spent: Any = 0.0
     moved: Any = 0.0
     operations: Any = 0.0
-    done = Activity()
-    for of, some in zip(fleet, means, strict=True):
+    done, made = Activity(), dict[tuple[int, bool], Staged]()
+    for place, (of, some) in enumerate(zip(fleet, means, strict=True)):
         for mean in some:
-            at = mean_iteration(load, of, reader, mean)
+            at = made[place, mean.prompts] = mean_iteration(load, of, reader, mean, _crowding(between, place))
             work = at.activity * mean.times
             done, spent = done + work, spent + dynamic(work, of.chip)
             operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
@@ -53,9 +54,13 @@ def worked(
         caches = moving(design, load, fleet, between, gone)
         done, moved = done + caches, dynamic(caches, design.chip)
 
+    def mean_watts(place: int, made_of: peak.Counts) -> Any:
+        return np.atleast_2d(_watts(made[place, bool(np.any(made_of[0]))], fleet[place]))
+
     def most() -> Any:
         """Caches are on their way all the time, in the mean."""
-        return _flat(peak.peak(fullest, watts(load, fleet, reader, between))) + _flat(moved / span)
+        power = mean_watts if steady else watts(load, fleet, reader, between)
+        return _flat(peak.peak(fullest, power)) + _flat(moved / span)
 
     tokens, apart = float(load.requests.output.sum()), decode_cores(design)
     return _used(design, done, operations, span) | of_phases(
@@ -75,17 +80,24 @@ def watts(load: Load, fleet: tuple[Pipelines, ...], reader: Reader, between: Way
 
     def of_iterations(place: int, made_of: peak.Counts) -> Any:
         of = fleet[place]
-        crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
-        counts = (*made_of, crowding)
-        at = iteration(load, of, reader, "prefill" if np.any(made_of[0]) else "decode", *counts)
-        return dynamic(at.activity, of.chip) / at.seconds
+        counts = (*made_of, _crowding(between, place))
+        return _watts(iteration(load, of, reader, "prefill" if np.any(made_of[0]) else "decode", *counts), of)
 
     return of_iterations
 
 
-def mean_iteration(load: Load, of: Pipelines, reader: Reader, mean: Mean) -> Staged:
+def _crowding(between: Ways | None, place: int) -> Any:
+    """How many times as long caches on their way make the messages of a pool."""
+    return 1.0 if between is None else (between.prefill, between.decode)[place]
+
+
+def _watts(at: Staged, of: Pipelines) -> Any:
+    return dynamic(at.activity, of.chip) / at.seconds
+
+
+def mean_iteration(load: Load, of: Pipelines, reader: Reader, mean: Mean, crowding: Any = 1.0) -> Staged:
     """The mean one of a kind."""
-    return iteration(load, of, reader, "prefill" if mean.prompts else "decode", *mean.composition)
+    return iteration(load, of, reader, "prefill" if mean.prompts else "decode", *mean.composition, crowding)
 
 
 def fullest_core(fleet: tuple[Pipelines, ...]) -> Any:

@@ -84,7 +84,7 @@ def metrics(design: Design, load: Load) -> dict[str, Any]:
     values |= {name: value for name, value in areas.items() if not np.isnan(value).all()}
     fullest = peak.of_means(stood_.means, [[share] for share in stood_.shares], stood_.instances, len(requests))
     gone, span = requests.output > 1, stood_.found["span"]
-    used = worked(design, load, fleet, READER, stood_.means, fullest, stood_.between, gone, span)
+    used = worked(design, load, fleet, READER, stood_.means, fullest, stood_.between, gone, span, steady=True)
     beside = {"kv_spilled": steady.far(stood_.means), "devices": 1.0, "sram_used": fullest_core(fleet)}
     return values | used | beside
 
