@@ -93,7 +93,8 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         return served.judged(design, workload, _limits, partial(balanced.metrics, service), alike)
     metrics = getattr(service, "metrics", _metrics)
     if fidelity == STEADY and hasattr(service, "parts"):
-        return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity), service.parts)
+        worth = partial(metrics, fidelity=fidelity)
+        return served.judged(design, workload, _limits, worth, service.parts, service.chosen)
     return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
 
 

@@ -160,34 +160,33 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
     prefill, decode, made = layout.prefill, layout.decode, decoded / max(prefilled, 1e-30)
     places, mesh = laid(layout), (layout.rows, layout.cols)
     sent = [activations(of, some, fabric) for of, some in zip((prefill, decode), places, strict=True)]
-    prefilling, decoding = ([_held(messages, mesh) for messages in each] for each in sent)
-    slowest, hops, cached = [], list[Array](), np.zeros(loaded.links(*mesh))
+    prefilling, decoding = (_held(messages, mesh) for messages in sent)
+    slowest, hops, cached = list[Array](), list[Array](), np.zeros(loaded.links(*mesh))
     # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
     others, busy = np.zeros((2, len(cached)))
-    for links in prefilling:
-        loaded.added(others, links, 1.0)
-        loaded.added(busy, links, prefilled / prefill.dp)
-    for links in decoding:
-        loaded.added(others, links, made * prefill.dp / decode.dp)
-        loaded.added(busy, links, decoded / decode.dp)
+    for links, tokens, share in (
+        (prefilling, 1.0, prefilled / prefill.dp),
+        (decoding, made * prefill.dp / decode.dp, decoded / decode.dp),
+    ):
+        loaded.added(others, links, tokens)
+        loaded.added(busy, links, share)
     for p, partners in enumerate(layout.partners):
         messages = caches(places[0][p], places[1][partners.start : partners.stop], layout, fabric, block)
-        hops.append(_hops(messages))
-        for each in messages:
-            mine = _held(each, mesh)
-            slowest.append(loaded.slowest(mine, others, busy))
-            loaded.added(cached, mine, 1 / (prefill.dp * len(partners)))
-    per_token, ways_of = float(np.mean(slowest)), np.concatenate([some.ravel() for some in hops])
-    latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * int(ways_of.max()))
-    streams = [np.mean(each, axis=0) for each in (prefilling, decoding)]
+        mine, taken = np.zeros((len(messages), len(cached))), np.zeros(len(messages))
+        loaded.sent(messages, *mesh, others, busy, mine, taken)
+        loaded.added(cached, mine, 1 / (prefill.dp * len(partners)))
+        slowest.append(taken)
+        hops.append(_hops(messages).ravel())
+    per_token, every = float(np.concatenate(slowest).mean()), np.concatenate(hops)
+    latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * int(every.max()))
+    streams = prefilling.mean(axis=0), decoding.mean(axis=0)
     together = max(1, int(per_token * loaded.carried(cached, *streams, prefilled, decoded)))
-    crowding = [
-        np.mean(
-            [loaded.crowding(messages, own, cached, times, prefilled, *mesh) for messages, own in zip(each, held, strict=True)]
-        )
-        for each, held, times in zip(sent, (prefilling, decoding), (1.0 * prefill.dp, decode.dp / max(made, 1e-9)), strict=True)
-    ]
-    return Ways(per_token, latency, together, layout.blocks, float(crowding[0]), float(crowding[1]), float(ways_of.mean()))
+    crowding = []
+    for messages, own, times in zip(sent, (prefilling, decoding), (1.0 * prefill.dp, decode.dp / max(made, 1e-9)), strict=True):
+        found = np.zeros(len(messages))
+        loaded.crowded(messages, own, cached, times, prefilled, *mesh, found)
+        crowding.append(float(found.mean()))
+    return Ways(per_token, latency, together, layout.blocks, *crowding, float(every.mean()))
 
 
 def activations(of: Fleet, places: Array, fabric: Fabric) -> Array:
@@ -228,8 +227,8 @@ def _hops(messages: Array) -> Array:
 
 
 def _held(messages: Array, mesh: tuple[int, int]) -> Array:
-    """How long messages hold each link of a mesh. [s]"""
-    found = np.zeros(loaded.links(*mesh))
+    """How long messages of each pipeline hold each link of a mesh, shape (pipelines, links). [s]"""
+    found = np.zeros((len(messages), loaded.links(*mesh)))
     loaded.held(messages, *mesh, found)
     return found
 

@@ -158,17 +158,27 @@ def parts_of_layers(line: Line, stages: int, value: float) -> Stages:
         value: to send a value of each token to the next stage. [s]
     """
     best = whole_layers(line, stages)
-    least, most, found = 0.0, float(best.seconds(line, value).max()), False
+    most = float(best.seconds(line, value).max())
     done = np.append(0.0, np.cumsum(line.seconds))
     sending, slope = value * line.crossing, np.maximum(line.seconds + value * line.result, 1e-30)
     tried, ends = np.zeros(stages + 1), np.zeros(stages + 1)
+    found = _bisected(done, line.divisible, sending, slope, most, tried, ends)
+    return _stages(line, ends) if found else best
+
+
+@compiled
+def _bisected(done, divisible, sending, slope, most, tried, ends):  # type: ignore[no-untyped-def]
+    """Whether stages take less than a time, and then their ends, for the least that is found; arguments as of `_filled`."""
+    least, found = 0.0, False
     for _ in range(STEPS):
         bound = (least + most) / 2
-        if _filled(done, line.divisible, sending, slope, bound, tried):
-            ends[:], most, found = tried, bound, True
+        if _filled(done, divisible, sending, slope, bound, tried):
+            most, found = bound, True
+            for place in range(len(ends)):
+                ends[place] = tried[place]
         else:
             least = bound
-    return _stages(line, ends) if found else best
+    return found
 
 
 @compiled

@@ -35,7 +35,6 @@ from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.layers import Reach, by_reach
 from dse.space.mapping import AUTO, BYTES, DIVISIONS, Mapping, PoolPlan, Precision
 from dse.space.model import Model
-from dse.space.remember import same
 from dse.space.workload import Load
 
 
@@ -94,9 +93,51 @@ class Pipelines(NamedTuple):
         return number(memory_of_core(self.chip)) - number((1 - self.held.weights_here) * self.held.weights)
 
 
-@same  # limits and metrics of a design ask one after the other
+_KNOWN: list[tuple[Design, Load, tuple[Pipelines, ...]]] = []
+"""Fleets of the last designs and loads, by themselves: limits and metrics of a design ask one after the other."""
+
+FLEETS = 8
+"""That are kept."""
+
+
 def fleet_of(design: Design, load: Load) -> tuple[Pipelines, ...]:
     """Pipelines that prefill, where there are such, and that decode."""
+    known = next((fleet for one, its, fleet in _KNOWN if one is design and its is load), None)
+    return known or _keep(design, load, _fleet(design, load))
+
+
+def chosen(design: Design, rows: Array) -> Design:
+    """Some of a design's rows, with the fleets that are known of these."""
+    found = served.picked(design, rows)
+    for one, load, fleet in list(_KNOWN):
+        if one is design and len(rows) > 1:
+            chips = (found.chip, decoding(found.chip))[: len(fleet)]
+            _keep(found, load, tuple(_picked(of, chip, found.mapping, rows) for of, chip in zip(fleet, chips, strict=True)))
+    return found
+
+
+def _keep(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> tuple[Pipelines, ...]:
+    _KNOWN.append((design, load, fleet))
+    del _KNOWN[:-FLEETS]
+    return fleet
+
+
+def _picked(of: Pipelines, chip: Chip, mapping: Mapping, rows: Array) -> Pipelines:
+    """Some rows of several designs, with a chip and a mapping of these rows."""
+
+    def some(value: Any) -> Any:
+        return value[rows] if np.size(value) > 1 else value
+
+    room = Room(some(of.room.growing), some(of.room.fixed), tuple((most, some(nbytes)) for most, nbytes in of.room.windows))
+    plan, places = getattr(mapping, of.name), rows.tolist()
+    return of._replace(
+        chip=chip, plan=plan, rules=tuple(of.rules[row] for row in places), groups=some(of.groups), dp=some(of.dp),
+        batch=some(of.batch), held=Resident(*map(some, of.held)), room=room, each=tuple(of.each[row] for row in places),
+        holds=plan,
+    )  # fmt: skip
+
+
+def _fleet(design: Design, load: Load) -> tuple[Pipelines, ...]:
     chip, mapping, size = design.chip, design.mapping, max(several(design), 1)
     apart, others = cores_of(design)
     # a request has a buffer for all of it before its first chunk

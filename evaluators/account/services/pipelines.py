@@ -32,6 +32,9 @@ from dse.evaluators.account.services.fleet import (
     iteration,
     least,
 )
+from dse.evaluators.account.services.fleet import (
+    chosen as chosen,
+)
 from dse.evaluators.account.services.pipeline_pools import assembled, moved, paced, priced
 from dse.evaluators.account.services.pipeline_work import fullest_core, mean_iteration, moving, watts, worked
 from dse.evaluators.account.services.pipelines_standing import parts as parts
