@@ -93,9 +93,8 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         return served.judged(design, workload, _limits, partial(balanced.metrics, service), alike)
     metrics = getattr(service, "metrics", _metrics)
     if fidelity == STEADY and hasattr(service, "parts"):
-        worth = partial(metrics, fidelity=fidelity)
-        return served.judged(design, workload, _limits, worth, service.parts, service.chosen)
-    return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
+        return served.judged(design, workload, _limits, partial(metrics, fidelity=fidelity), service.parts, service.chosen)
+    return served.judged(design, workload, _limits, partial(metrics, fidelity=fidelity))
 
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:

@@ -72,7 +72,10 @@ class Mean(NamedTuple):
 
     def of(self, row: int) -> "Mean":
         """Of one design, as numbers."""
-        return Mean(self.prompts, *(picked_number(value, row) for value in self[1:]))
+        return Mean(
+            self.prompts,
+            *(picked_number(np.ravel(value), row) if np.size(value) > 1 else float(np.squeeze(value)) for value in self[1:]),
+        )
 
 
 def means(served: Served, pool: int) -> list[Mean]:

@@ -20,7 +20,7 @@ from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.layouts.partitioned import Chosen, brings, merged, offered
 from dse.evaluators.layouts.pipelines import blocks, room
-from dse.evaluators.layouts.residency import Resident, Share, resident
+from dse.evaluators.layouts.residency import Resident, Share, cached_here, resident
 from dse.evaluators.layouts.stages import Line, Stages, line_of, lines_of, parts_of_layers, stacked, whole_layers
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.machine.shared import shared
@@ -371,6 +371,16 @@ def _typical(load: Load, of: Pipelines, reader: Reader) -> list[tuple[Line, floa
     hop, carried = np.broadcast_to(np.ravel(at.hop.mean), size), np.broadcast_to(of.stages.carried, size)
     values = np.divide(hop, carried, out=np.zeros(size), where=carried != 0)
     return list(zip(lines, values.tolist(), strict=True))
+
+
+def room_of_request(design: Design, load: Load, plan: PoolPlan) -> Room:
+    """What a request has on a core, in all layers."""
+    said = design.mapping.precision
+
+    def nbytes(cached: Any, sequences: float) -> Any:
+        return cached_here(load.model, plan, cached, sequences, said)
+
+    return room_of(load.model, nbytes)
 
 
 def cores_of(design: Design) -> tuple[Any, Any]:

@@ -10,20 +10,19 @@ import numpy as np
 
 from dse.evaluators.account.played import served
 from dse.evaluators.account.played.assembled import layers
-from dse.evaluators.account.services.fleet import Pipelines, iteration, least, number, paces
+from dse.evaluators.account.services.fleet import Pipelines, iteration, least, number, paces, room_of_request
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
-from dse.evaluators.layouts.residency import cached_here
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.readers.price import Reader
-from dse.evaluators.serving.kvcache import Room, picked, prefixes, room_of, two_level, two_paged
+from dse.evaluators.serving.kvcache import Room, picked, prefixes, two_level, two_paged
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price, Pricing
 from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design
 from dse.space.elementwise import Array, minimum
 from dse.space.layers import two_forms
-from dse.space.mapping import BYTES, Mapping, PoolPlan
+from dse.space.mapping import BYTES, Mapping
 from dse.space.workload import Load
 
 
@@ -108,16 +107,6 @@ def _pools(of: Pipelines, load: Load, mapping: Mapping, price: Price, paces: Pac
         counts = {"instances": int(picked(of.dp, row)), "batch": int(picked(of.batch, row))}
         found.append(Pool(price, rule, memory, shares=shares, **counts, **known._asdict()))
     return found
-
-
-def room_of_request(design: Design, load: Load, plan: PoolPlan) -> Room:
-    """What a request has on a core, in all layers."""
-    said = design.mapping.precision
-
-    def nbytes(cached: Any, sequences: float) -> Any:
-        return cached_here(load.model, plan, cached, sequences, said)
-
-    return room_of(load.model, nbytes)
 
 
 def moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], paces: Sequence[Paced], reader: Reader) -> Ways | None:

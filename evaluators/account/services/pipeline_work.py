@@ -13,8 +13,7 @@ from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.played import peak
 from dse.evaluators.account.played.served import Mean
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services.fleet import Pipelines, all_cores, decode_cores, iteration
-from dse.evaluators.account.services.pipeline_pools import room_of_request
+from dse.evaluators.account.services.fleet import Pipelines, all_cores, decode_cores, iteration, room_of_request
 from dse.evaluators.layouts.kv_transfer import Ways
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers.price import Reader
