@@ -91,10 +91,9 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     if fidelity == STEADY and hasattr(service, "TOGETHER"):
         alike = partial(balanced.alike, together=service.TOGETHER)
         return served.judged(design, workload, _limits, partial(balanced.metrics, service), alike)
-    metrics = getattr(service, "metrics", _metrics)
-    if fidelity == STEADY and hasattr(service, "parts"):
-        return served.judged(design, workload, _limits, partial(metrics, fidelity=fidelity), service.parts, service.chosen)
-    return served.judged(design, workload, _limits, partial(metrics, fidelity=fidelity))
+    worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
+    parts = (service.parts, service.chosen) if fidelity == STEADY and hasattr(service, "parts") else ()
+    return served.judged(design, workload, _limits, worth, *parts)
 
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:

@@ -14,7 +14,6 @@ from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
 from dse.evaluators.serving.capacity import SLOWEST, bounds_of, largest, spent
-from dse.evaluators.serving.kvcache import picked as picked_number
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
@@ -72,10 +71,8 @@ class Mean(NamedTuple):
 
     def of(self, row: int) -> "Mean":
         """Of one design, as numbers."""
-        return Mean(
-            self.prompts,
-            *(picked_number(np.ravel(value), row) if np.size(value) > 1 else float(np.squeeze(value)) for value in self[1:]),
-        )
+        columns = (np.ravel(value) for value in self[1:])
+        return Mean(self.prompts, *(float(column[row % len(column)]) for column in columns))
 
 
 def means(served: Served, pool: int) -> list[Mean]:
