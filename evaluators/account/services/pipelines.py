@@ -25,6 +25,7 @@ from dse.evaluators.account.services import priced_by
 from dse.evaluators.account.services.fleet import (
     Pipelines,
     all_cores,
+    chosen,
     cores_of,
     decode_cores,
     fleet_of,
@@ -32,12 +33,8 @@ from dse.evaluators.account.services.fleet import (
     iteration,
     least,
 )
-from dse.evaluators.account.services.fleet import (
-    chosen as chosen,
-)
 from dse.evaluators.account.services.pipeline_pools import assembled, moved, paced, priced
 from dse.evaluators.account.services.pipeline_work import fullest_core, mean_iteration, moving, watts, worked
-from dse.evaluators.account.services.pipelines_standing import parts as parts
 from dse.evaluators.layouts.kv_transfer import Ways
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
@@ -56,6 +53,9 @@ from dse.space.requests import Requests
 from dse.space.workload import Load
 
 FIDELITIES = tuple(READERS)
+
+TOGETHER_AT = {STEADY: (standing.parts, chosen)}
+"""Rows of a design that are worked out together, and how some are taken of them, by fidelity."""
 
 SHARES = 64
 """Numbers of cores set aside that are tried, where the one asked for does not do."""
