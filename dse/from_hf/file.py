@@ -24,6 +24,7 @@ FIXED: dict[str, Any] = {
     "attention_bias": False,
     "chunk_size_feed_forward": 0,
     "cross_attention_hidden_size": None,
+    "is_causal": True,
     "is_encoder_decoder": False,
     "mlp_bias": False,
     "num_nextn_predict_layers": 0,
@@ -50,33 +51,33 @@ HARMLESS = frozenset(
     re.findall(
         r"\w+",
         """
-    _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation _name_or_path
-    activation_situ_beta activation_situ_linear_beta attention_dropout attention_value_scale attn_implementation attn_scale
-    attn_temperature_tuning auto_map aux_loss_alpha bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
-    capacity_factor compress_rope_theta decoder_start_token_id diversity_penalty do_sample early_stopping embd_pdrop
+    _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation _name_or_path activation_situ_beta
+    activation_situ_linear_beta attention_dropout attention_value_scale attn_implementation attn_scale attn_temperature_tuning
+    auto_map aux_loss_alpha bad_words_ids begin_suppress_tokens bos_token_id cache_implementation capacity_factor
+    compress_rope_theta decoder_start_token_id diversity_penalty do_sample early_stopping embd_pdrop
     enable_attention_fp32_softmax enable_lm_head_fp32 enable_moe_fp32_combine encoder_no_repeat_ngram_size eod_token_id
     eos_token_id ep_size exponential_decay_length_penalty ffn_dropout finetuning_task floor_scale for_llm_compressor
-    forced_bos_token_id forced_eos_token_id full_attn_alpha_factor full_attn_beta_factor fuse_rms_norm hc_eps
-    hc_sinkhorn_iters hidden_dropout hidden_dropout_prob id2label ignore_index im_end_id im_newline_id im_start_id
+    forced_bos_token_id forced_eos_token_id full_attn_alpha_factor full_attn_beta_factor fuse_rms_norm gradient_checkpointing
+    hc_eps hc_sinkhorn_iters hidden_dropout hidden_dropout_prob id2label ignore_index im_end_id im_newline_id im_start_id
     image_token_id indexer_rope_interleave initial_context_length initializer_range interpolate_factor is_decoder label2id
     layer_norm_eps layer_norm_epsilon layernorm_epsilon layernorm_full_attention_alpha layernorm_full_attention_beta
     layernorm_linear_attention_alpha layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta length_penalty
-    linear_attn_alpha_factor linear_attn_beta_factor logit_scale mamba_dt_init_floor mamba_dt_limit mamba_dt_max
-    mamba_dt_min mask_init_id max_length max_seq_len min_length mlp_alpha_factor mlp_beta_factor moe_capacity
-    moe_drop_tokens moe_dropout_prob moe_gate moe_group moe_layer_recompute moe_multimodal_dispatch_use_allgather
-    moe_norm_min moe_random_routing_dropped_token moe_renormalize moe_router_activation moe_router_activation_func
-    moe_router_scaling_factor moe_router_use_sigmoid moe_shared_expert_overlap mtp_loss_scaling_factor mtp_loss_weight
-    n_group need_fp32_gate no_repeat_ngram_size norm_eps norm_expert_weight norm_topk_prob num_beam_groups num_beams
-    num_expert_group num_logits_to_keep num_return_sequences original_max_position_embeddings output_attentions
-    output_hidden_states output_router_logits output_scores pad_id pad_token_id prefix pretraining_tp problem_type
-    query_pre_attn_scalar remove_invalid_values repetition_penalty rescale_prenorm_residual resid_pdrop residual_in_fp32
-    return_dict return_dict_in_generate rms_norm_eps rope_interleave rope_local_base_freq rope_theta rotary_base route_norm
+    linear_attn_alpha_factor linear_attn_beta_factor llama_4_scaling logit_scale mamba_dt_init_floor mamba_dt_limit
+    mamba_dt_max mamba_dt_min mask_init_id max_length max_seq_len min_length mlp_alpha_factor mlp_beta_factor moe_capacity
+    moe_drop_tokens moe_dropout_prob moe_gate moe_group moe_layer_recompute moe_multimodal_dispatch_use_allgather moe_norm_min
+    moe_random_routing_dropped_token moe_renormalize moe_router_activation moe_router_activation_func
+    moe_router_scaling_factor moe_router_use_sigmoid moe_shared_expert_overlap mtp_loss_scaling_factor mtp_loss_weight n_group
+    need_fp32_gate no_repeat_ngram_size norm_eps norm_expert_weight norm_topk_prob num_beam_groups num_beams num_expert_group
+    num_logits_to_keep num_return_sequences original_max_position_embeddings output_attentions output_hidden_states
+    output_router_logits output_scores pad_id pad_token_id prefix pretraining_tp problem_type query_pre_attn_scalar
+    remove_invalid_values repetition_penalty rescale_prenorm_residual resid_pdrop residual_in_fp32 return_dict
+    return_dict_in_generate rms_norm_eps rope_interleave rope_local_base_freq rope_theta rotary_base route_norm
     routed_scaling_factor router_aux_loss_coef router_dtype router_jitter_noise router_scaling_factor scale_fmt scoring_func
     sep_id sep_token_id seq_aux seq_length suppress_tokens swa_rope_theta swiglu_alpha swiglu_limit swiglu_limits
     swiglu_limits_shared task_specific_params temperature text_end_id text_start_id tf_legacy_loss time_step_floor
     time_step_limit time_step_max time_step_min time_step_rank tokenizer_class top_k top_p topk_group torchscript
-    transformers_version truncate typical_p unsloth_fixed unsloth_version use_bfloat16 use_cache use_gemma_norm
-    use_grouped_mm use_grouped_topk use_mamba_kernels use_mrope video_token_id vision_token_id yarn_only_types z_loss_coeff
+    transformers_version truncate typical_p unsloth_fixed unsloth_version use_bfloat16 use_cache use_gemma_norm use_grouped_mm
+    use_grouped_topk use_mamba_kernels use_mrope use_return_dict video_token_id vision_token_id yarn_only_types z_loss_coeff
     zero_centered
     """,
     )
@@ -221,6 +222,13 @@ class File:
             wanted = FIXED[name]
             if self.get(name) not in (None, wanted):
                 raise self.refuse(name, f"{short(self._values[name])} is not understood; valid: {json.dumps(wanted)}")
+        if "layer_types" not in self._read and self.says("num_hidden_layers"):
+            full = ["full_attention"] * self.layers()
+            if self.get("layer_types") not in (None, full):
+                given = short(self.get("layer_types"))
+                raise self.refuse(
+                    "layer_types", f"{given} is not understood; valid: full_attention for each of {len(full)} layers"
+                )
         for name in sorted(set(self._given) - self._read - HARMLESS):
             if self._given[name] is not None and not TOKENS.fullmatch(name):
                 raise self.refuse(

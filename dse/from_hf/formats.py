@@ -39,7 +39,7 @@ QUARK = {"fp4": "mxfp4", "mxfp4": "mxfp4", "fp8_e4m3": "fp8", "int8": "int8", "i
 PLAIN = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "mxfp8": "mxfp8"}
 """Methods that say the format themselves."""
 
-INTEGERS = ("awq", "gptq", "auto-round")
+INTEGERS = ("awq", "gptq", "auto-round", "intel/auto-round")
 """Methods of integers with a scale for some values of a column."""
 
 SPARED = ("ignore", "modules_to_not_convert", "exclude", "exclude_modules")
@@ -54,9 +54,7 @@ def published(*files: File) -> str:
     Args:
         files: the group of the text model, and those around it.
     """
-    given = sorted({word for file in files for word in [_dtype(file)] if word})
-    if len(given) > 1:
-        raise files[0].refuse("dtype", f"{given[0]}, but around it {given[1]}; keep one of them")
+    given = [word for file in reversed(files) for word in [_dtype(file)] if word]
     weights = next(filter(None, [_quantized(file) for file in reversed(files)]), "")  # a loader asks the whole file first
     word = weights if weights in FORMATS else ""
     experts = next((file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files), None)
@@ -81,7 +79,7 @@ def _dtype(file: File) -> str | None:
 
 def _quantized(file: File) -> str:
     """The format of weights, in words of `mapping.precision` where it has one."""
-    said = file.get("quantization_config")
+    said = _compressed(file)
     if said is None:
         return ""
     group = said if isinstance(said, dict) else {}
@@ -112,6 +110,11 @@ def _quantized(file: File) -> str:
     if word == "int4":
         return _integers(file, weights.get("num_bits", 4), weights.get("group_size"))
     return _blocked(word, weights.get("block_structure"))
+
+
+def _compressed(file: File) -> Any:
+    """What a file says of numbers that were quantised, which early compressed tensors have by another name."""
+    return file.get(file.stated("quantization_config", "compression_config"))
 
 
 def _blocked(word: str, block: Any) -> str:
@@ -149,7 +152,7 @@ def _one_of(file: File, word: Any, known: dict[str, str]) -> str:
 
 def _spares_attention(file: File) -> bool:
     """Whether attention is left as it was, so that experts are what a format is said of."""
-    said = file.get("quantization_config")
+    said = _compressed(file)
     inner = said.get("quantization") if isinstance(said, dict) else None
     groups = [one for one in (said, inner) if isinstance(one, dict)]
     left = next((group[key] for group in groups for key in SPARED if group.get(key)), None)

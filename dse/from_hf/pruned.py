@@ -38,6 +38,8 @@ def _block(file: File, given: Any, heads: int, hidden: int, kinds: dict[str, Ent
         part.only("sparsify", ())
     for name in ("num_sink_tokens", "window_length"):
         attention.only(name, ())
+    for name in ("unshifted_sink", "use_prefill_window_in_sink_attention"):
+        attention.only(name, (False,))
     name, kind = "none", Entry(mixing="none")
     if not attention.flag("no_op"):
         each = attention.whole("n_heads_in_group")
@@ -49,6 +51,10 @@ def _block(file: File, given: Any, heads: int, hidden: int, kinds: dict[str, Ent
     else:
         width = _pruned(file, ffn.get("ffn_mult"), hidden)
         name, kind = f"{name}_ffn{width}", {**kind, "ffn_intermediate": width}
+    attention.ignore("n_heads_in_group")
+    ffn.ignore("ffn_mult")
+    for part in (one, attention, ffn):
+        part.check_rest()
     kinds[name] = kind
     return name
 

@@ -186,6 +186,7 @@ def hunyuan(file: File) -> Entry:
     file.only("mlp_bias", (False,))
     file.only("add_classification_head", (False,))
     file.only("use_rotary_pos_emb", (True,))
+    file.ignore("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")  # of no latent attention
     file.ignore(
         "org_vocab_size", "class_num", "dense_list", "group_limited_greedy", "num_media_embeds", "pool_type", "skip_cls_token"
     )

@@ -38,6 +38,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         },
         "layer_types: contradicts max_window_layers 20; keep one of them",
     ),
+    ("qwen3_8b", {"is_causal": False}, "is_causal: false is not understood; valid: true"),
+    ("glm4_moe", {"layer_types": ["full_attention"] * 5}, "layer_types: .* valid: full_attention for each of 6 layers"),
+    (
+        "nemotron_nas",
+        {"block_configs": [{**one, "ffn": {**one["ffn"], "moe": {}}} for one in SMALL["nemotron_nas"]["block_configs"]]},
+        "block_configs: ffn: .moe.: not understood",
+    ),
     ("qwen3_8b", {"is_encoder_decoder": True}, "is_encoder_decoder: true"),
     ("qwen3_30b_a3b", {"decoder_sparse_step": 2}, "decoder_sparse_step: 2 is not understood; valid: 1"),
     ("qwen3_30b_a3b", {"mlp_only_layers": [3]}, "mlp_only_layers"),
@@ -128,6 +135,10 @@ SAME: list[tuple[str, dict[str, Any]]] = [
     ("qwen3_8b", {"layer_types": ["full_attention"] * 36}),
     ("qwen3_8b", {"quantization_config": {"quant_method": "fp8"}}),
     ("qwen3_8b", {"some_new_gate": None}),
+    ("qwen3_8b", {"is_causal": True, "gradient_checkpointing": False}),
+    ("glm4_moe", {"layer_types": ["full_attention"] * 6}),
+    ("mistral4", {"llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192}}),
+    ("hunyuan", {"use_mla": False, "kv_lora_rank": 512, "q_lora_rank": 1536, "v_head_dim": 128}),
     ("qwen3_8b", {"image_end_token_id": 5, "boa_token_index": 6}),
     ("hunyuan", {"num_experts": 1, "moe_topk": 1, "num_shared_expert": 1, "moe_drop_tokens": False}),
     ("minimax_m1", {"full_attn_alpha_factor": 3.5, "full_attn_beta_factor": 1}),
@@ -138,6 +149,7 @@ SAME: list[tuple[str, dict[str, Any]]] = [
 
 
 NOTES: list[tuple[str, dict[str, Any], str]] = [
+    ("qwen3_8b", {"compression_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}}, "in fp8"),
     ("gpt_oss", {}, "mxfp4 experts, bfloat16 else .mapping.precision.experts=mxfp4"),
     ("deepseek_v4", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8, experts in mxfp4"),
     ("deepseek_v32", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8 .mapping.precision.weights=fp8"),

@@ -179,7 +179,6 @@ def test_the_language_model_of_a_file_is_read(stem: str, written: Write, tmp_pat
         (nested("qwen3_5", {"tie_word_embeddings": True}), "tie_word_embeddings: false, but true around text_config"),
         (nested("qwen3_5", {"architectures": ["SomeForSequenceClassification"]}), "architectures: .*generates text"),
         (nested("qwen3_5", {"text_config": [1]}), "text_config: .1. is not a group of fields"),
-        (nested("qwen3_5", {"dtype": "float32"}), "dtype: bfloat16, but around it float32"),
         (nested("qwen3_5", {"hc_mult": 4}), "hc_mult: 4"),
         (nested("qwen3_5", architectures=..., model_type="qwen3_6_text"), "text_config: model_type: no type .*did you mean"),
         (nested("qwen3_5", some_new_gate=3), "text_config: .some_new_gate.: not understood"),
@@ -210,6 +209,8 @@ def test_what_is_said_around_a_language_model_is_its_published_format(tmp_path: 
     path = tmp_path / "config.json"
     path.write_text(json.dumps(nested("qwen3_5_moe", {"quantization_config": nvfp4}, quantization_config=fp8)))
     assert "published in nvfp4 (mapping.precision.experts=nvfp4)" in fields_of(path)["note"]
+    path.write_text(json.dumps(nested("qwen3_5", {"dtype": "float32"})))
+    assert "published in float32" in fields_of(path)["note"]
 
 
 def test_heads_that_see_everything_are_as_wide_as_others_where_a_file_says_null(written: Write) -> None:
