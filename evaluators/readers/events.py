@@ -12,6 +12,7 @@ is a multiplication, exactly. With several strands a body is what all of them pl
 """
 
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,6 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import (
-    Cores,
-    Load,
     Loop,
     Multicast,
     Multiply,
@@ -38,8 +37,8 @@ from dse.evaluators.program.rounds import (
 from dse.evaluators.readers.again import Again, keys_of
 from dse.evaluators.readers.bands import banded
 from dse.evaluators.readers.events_memory import deliver, load, store
-from dse.evaluators.readers.events_state import State, Waits
-from dse.evaluators.readers.timing import Machine, Timing, crossed, flat, words_of, worked
+from dse.evaluators.readers.events_state import State, Turn, Waits
+from dse.evaluators.readers.timing import Machine, Timing, crossed, worked
 from dse.evaluators.readers.turns import Watch
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -82,7 +81,8 @@ def play(
                 _leap(waves, moved, parts, alive, state)
         for strand in alive:
             if strand.soonest is None:
-                strand.soonest = state.soonest(strand.round, strand.rows)
+                strand.known = strand.known or state.turn(strand.round, strand.rows)
+                strand.soonest = state.soonest(strand.known, strand.rows)
         strand = min(alive, key=SOONEST)
         _play_round(strand, state, on)
         strand.advance()
@@ -111,6 +111,7 @@ class _Strand:
         round: the next one.
         loop: the one that it is in.
         done: whether nothing is left.
+        known: what the next round waits for, once somebody has asked.
         soonest: when the next round can start; kept until something moves on its rows.
     """
 
@@ -161,6 +162,7 @@ class _Strand:
             if not isinstance(part, Loop) or (part.times and part.body):
                 break
             self.part += 1
+        self.known: Turn | None = None
         self.soonest: tuple[float, float] | None = None
         self.done = self.part == len(self._parts)
         self.loop = None if self.done or not isinstance(part, Loop) else part
@@ -186,16 +188,19 @@ def _leap(waves: int, moved: list[Array], parts: list[int], alive: list[_Strand]
 def _play_round(strand: _Strand, state: State, on: Machine) -> None:
     turn, rows = strand.round, strand.rows
     state.played += 1
-    known = state.turn(turn, rows)
+    known = strand.known or state.turn(turn, rows)
     if state.coming and strand.soonest is not None:
         deliver(state, on, strand.soonest[0], known.blocks)
+    if known.works and turn.wait == "slots":
+        _worked(turn.steps[0], known.waits[0], state, on, rows)
+        return
     # every step of a round reads, and overwrites, what was there before it
     alone = len(turn.steps) == 1
     ready = {name: state.ready[name] if alone or name not in known.written else state.ready[name].copy() for name in known.read}
     free = {name: state.read[name][-1] if alone else state.read[name][-1].copy() for name in known.written}
     for step, wait in zip(turn.steps, known.waits, strict=True):
         if isinstance(step, Multiply | Vector):
-            _work(step, wait, state, on, rows, None if alone else ready)
+            _work(step, wait, state, on, rows, ready)
         elif isinstance(step, Send):
             _send(step, state, ready, free, on)
         elif isinstance(step, Multicast):
@@ -204,24 +209,23 @@ def _play_round(strand: _Strand, state: State, on: Machine) -> None:
             _reduce(step, state, ready, free, on)
         elif isinstance(step, Store):
             store(step, state, ready, on)
-    loads = [step for step in turn.steps if isinstance(step, Load)]
-    if loads:
-        load(loads, state, ready, free, on, rows)
+    if known.loads:
+        load(known, state, ready, free, on, rows)
     if turn.wait != "slots":
         deliver(state, on, 0.0, [(name, rows.start) for name in state.ready])
         _synchronise(turn.wait, state, rows)
 
 
-def _work(
-    step: Multiply | Vector, wait: Waits, state: State, on: Machine, rows: slice, before: dict[str, Array] | None
-) -> None:
-    """Engines of some rows work on what they hold, which is as it was `before` other steps of a round, if there are any."""
+def _worked(step: Any, wait: Waits, state: State, on: Machine, rows: slice) -> None:
+    """Engines of some rows work on what they hold, all that a round does."""
     summed, seconds = isinstance(step, Multiply) and step.combine == "sum", state.seconds(step, on)
-    if before is None:
-        out, age = wait.writes[0], wait.ages[0]
-        ready, read = state.every_ready, state.every_read
-        waits.worked(ready, read, wait.reads, out, age, summed, wait.engine, seconds, rows.start, rows.stop)
-        return
+    out, age, ready, read = wait.writes[0], wait.ages[0], state.every_ready, state.every_read
+    waits.worked(ready, read, wait.reads, out, age, summed, wait.engine, seconds, rows.start, rows.stop)
+
+
+def _work(step: Multiply | Vector, wait: Waits, state: State, on: Machine, rows: slice, before: dict[str, Array]) -> None:
+    """Engines of some rows work on what they hold, which is as it was `before` other steps of a round."""
+    summed, seconds = isinstance(step, Multiply) and step.combine == "sum", state.seconds(step, on)
     into, names = state.ready[step.out][rows], reads(step)
     end = np.maximum(wait.engine[rows], state.read[step.out][-1, rows])
     for times in (*(before[name][rows] for name in names), *((into,) if summed else ())):
@@ -261,10 +265,10 @@ def _send(step: Send, state: State, ready: dict[str, Array], free: dict[str, Arr
 
 
 def _multicast(step: Multicast, state: State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
-    row, col = _groups(step.path, state)
+    row, col, words = state.groups(step, on)
     end, left = np.empty(row.shape), np.empty(len(row))
     noc.multicasts(
-        row, col, words_of(step, on, step.path.shape[:-1]), step.via == "core", state.topology == "torus", ready[step.slot],
+        row, col, words, step.via == "core", state.topology == "torus", ready[step.slot],
         free[step.into], state.dma, state.ramps, state.links, on.fabric, end, left,
     )  # fmt: skip
     noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
@@ -272,9 +276,8 @@ def _multicast(step: Multicast, state: State, ready: dict[str, Array], free: dic
 
 
 def _reduce(step: Reduce, state: State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
-    row, col = _groups(step.path, state)
+    row, col, words = state.groups(step, on)
     left, end = np.empty(row.shape), np.empty(len(row))
-    words = words_of(step, on, step.path.shape[:-1])
     if step.via == "router":
         noc.sums(
             row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.dma, state.ramps, state.links,
@@ -298,11 +301,3 @@ def _synchronise(wait: str, state: State, rows: slice) -> None:
         line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True))
     for times in (*state.ready.values(), state.engine, state.vector, state.dma):
         np.maximum(times[rows], line, out=times[rows])
-
-
-def _groups(path: Cores, state: State) -> tuple[Array, Array]:
-    """Rows and columns of the members, shape (groups, members)."""
-    if state.topology == "full":
-        raise ValueError("groups of cores have no tree where every pair is linked; send to each")
-    members = path.shape[-1]
-    return flat(path.row, path.shape).reshape(-1, members), flat(path.col, path.shape).reshape(-1, members)

@@ -1,42 +1,50 @@
 """Blocks between cores and memory channels, as the events reader plays them."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
 from dse.evaluators.machine import noc, waits
 from dse.evaluators.program.counts import tile_bytes
 from dse.evaluators.program.rounds import Load, Store
-from dse.evaluators.readers.events_state import Coming, State
+from dse.evaluators.readers.events_state import Coming, State, Turn
 from dse.evaluators.readers.timing import Machine, channels_of
 from dse.space.elementwise import Array
 
 
-def load(steps: list[Load], state: State, ready: dict[str, Array], free: dict[str, Array], on: Machine, rows: slice) -> None:
-    """Whose request is there first is served first, whichever step it is of."""
-    parts = []
-    for step in steps:
-        row, col, channel = state.transfers(step)
-        nbytes, count = float(tile_bytes(on.slots[step.slot])), len(row)
-        asked = np.empty(count)
-        waits.asked(row, col, free[step.slot], state.dma, asked)
+def load(turn: Turn, state: State, ready: dict[str, Array], free: dict[str, Array], on: Machine, rows: slice) -> None:
+    """Whose request is there first is served first, whichever step of a round it is of."""
+    parts, columns = state.of_step(turn, lambda: _requests(turn.loads, state, on))
+    count = len(columns[0])
+    asked, first, soonest = np.empty(count), np.empty(count), np.empty(count)
+    for step, mine, (row, col, _), _ in parts:
+        waits.asked(row, col, free[step.slot], state.dma, asked[mine])
         if step.rows:
-            asked = np.maximum(asked, ready[step.rows][row, col])
-            noc.has_read(row, col, asked, state.read[step.rows])
-        words, paced = np.ceil(nbytes / on.fabric.word_bytes), nbytes * step.pace
-        parts.append((row, col, channel, np.full(count, words), np.full(count, paced), asked))
-    columns = parts[0] if len(parts) == 1 else tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
-    row, col, channel, words, *_ = columns
-    first, soonest = np.empty(len(row)), np.empty(len(row))
-    waits.requested(*columns, state.dma, state.memory, channels_of(on), on.fabric, first, soonest)
-    start = 0
-    for step, (row, *_) in zip(steps, parts, strict=True):
-        mine = slice(start, start := start + len(row))
-        blocks = np.empty((6, len(row)))
-        blocks[:4] = row, col[mine], channel[mine], words[mine]
-        blocks[4], blocks[5] = state.number[step.slot], first[mine]
-        state.coming[step.slot, rows.start] = Coming(blocks)
-        noc.has_written(row, col[mine], soonest[mine], state.ready[step.slot], state.read[step.slot])
+            asked[mine] = np.maximum(asked[mine], ready[step.rows][row, col])
+            noc.has_read(row, col, asked[mine], state.read[step.rows])
+    waits.requested(*columns, asked, state.dma, state.memory, channels_of(on), on.fabric, first, soonest)
+    for step, mine, (row, col, _), static in parts:
+        blocks = static.copy()
+        blocks[5] = first[mine]
+        state.coming[step.slot, rows.start] = Coming(blocks, (rows.start, rows.stop))
+        noc.has_written(row, col, soonest[mine], state.ready[step.slot], state.read[step.slot])
+
+
+Part = tuple[Load, slice, tuple[Array, Array, Array], Array]
+"""A step, which blocks are its own, their cores and channels, and what `Coming` has of them."""
+
+
+def _requests(steps: Sequence[Load], state: State, on: Machine) -> tuple[list[Part], tuple[Array, ...]]:
+    """Steps, and row, column, channel, words and bytes of the blocks of all."""
+    parts, columns, start = list[Part](), list[tuple[Array, ...]](), 0
+    for step in steps:
+        places = state.transfers(step)
+        nbytes, count = float(tile_bytes(on.slots[step.slot])), len(places[0])
+        words, paced = np.full(count, np.ceil(nbytes / on.fabric.word_bytes)), np.full(count, nbytes * step.pace)
+        static = np.stack([*places, words, np.full(count, float(state.number[step.slot])), np.zeros(count)])
+        parts.append((step, slice(start, start := start + count), places, static))
+        columns.append((*places, words, paced))
+    return parts, tuple(np.concatenate(some) for some in zip(*columns, strict=True))
 
 
 def store(step: Store, state: State, ready: dict[str, Array], on: Machine) -> None:
@@ -54,14 +62,16 @@ def store(step: Store, state: State, ready: dict[str, Array], on: Machine) -> No
     noc.has_read(row[order], col[order], end, state.read[step.slot])
 
 
-def deliver(state: State, on: Machine, until: float = np.inf, wanted: Sequence[tuple[str, int]] = ()) -> None:
+def deliver(state: State, on: Machine, until: float = np.inf, wanted: Container[tuple[str, int]] = ()) -> None:
     """Blocks that leave their channels until some time, or are wanted, by slot and band, come to their cores."""
+    going = [(key, of) for key, of in state.coming.items() if of.soonest <= until or key in wanted]
     due = list[Array]()
-    for key, of in [(key, of) for key, of in state.coming.items() if of.soonest <= until or key in wanted]:
+    for key, of in going:
         now, later = (of, None) if key in wanted else of.parted(until)
         if now is not None:
             due.append(now.blocks)
-            state.touched.append((int(now.blocks[0].min()), int(now.blocks[0].max()) + 1))
+            if of.rows not in state.touched:
+                state.touched.append(of.rows)
         if later is None:
             del state.coming[key]
         else:

@@ -8,7 +8,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from dse.evaluators.machine import meeting, waits
-from dse.evaluators.program.rounds import Load, Multiply, Program, Round, Send, Step, Store, Vector, reads, writes
+from dse.evaluators.program.rounds import (
+    Load,
+    Multicast,
+    Multiply,
+    Program,
+    Reduce,
+    Round,
+    Send,
+    Step,
+    Store,
+    Vector,
+    reads,
+    writes,
+)
 from dse.evaluators.readers.timing import Machine, engine_seconds, flat, words_of
 from dse.space.elementwise import Array
 
@@ -30,11 +43,14 @@ class Coming:
 
     Attributes:
         blocks: row, column, channel, words, slot and when the first word may leave of each, shape (6, blocks).
+        rows: the first row of their band and the one after its last.
         soonest: the least of the last.
     """
 
-    def __init__(self, blocks: Array) -> None:
-        self.blocks = blocks
+    __slots__ = ("blocks", "rows", "soonest")
+
+    def __init__(self, blocks: Array, rows: tuple[int, int]) -> None:
+        self.blocks, self.rows = blocks, rows
         self.refresh()
 
     def refresh(self) -> None:
@@ -46,7 +62,7 @@ class Coming:
         now = self.blocks[5] <= until
         if now.all():
             return self, None
-        return (Coming(self.blocks[:, now]) if now.any() else None), Coming(self.blocks[:, ~now])
+        return (Coming(self.blocks[:, now], self.rows) if now.any() else None), Coming(self.blocks[:, ~now], self.rows)
 
 
 class Waits(NamedTuple):
@@ -59,12 +75,17 @@ class Waits(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a round on some rows waits for, step by step, slots that it reads and that it writes, and blocks for all of them."""
+    """What a round on some rows waits for, step by step, slots that it reads and that it writes, and blocks for all of them.
+
+    `works` says that all it does is work of engines, in one step; `loads` are those of its steps.
+    """
 
     waits: tuple[Waits, ...]
     read: frozenset[str]
     written: frozenset[str]
-    blocks: tuple[tuple[str, int], ...]
+    blocks: frozenset[tuple[str, int]]
+    works: bool
+    loads: tuple[Load, ...]
 
 
 @dataclass
@@ -76,8 +97,8 @@ class State:
     for messages; where one does all of it they are the same array. `lanes` are the links as blocks from and to memory have
     them: the same, but for bands, which would find them held by what comes later. `coming` has blocks on order by slot and
     first row of a band; they take links once they leave their channels, so that messages which are through before do not wait
-    for them. `touched` are rows, the first one and the one after the last, that blocks have come to since strands were asked
-    when they can start.
+    for them. `touched` are rows, the first one and the one after the last, of bands that blocks have come to since strands were
+    asked when they can start.
     """
 
     every_ready: Array
@@ -93,7 +114,7 @@ class State:
     lanes: Array
     memory: Array
     topology: str = "mesh"
-    known: dict[int, tuple[Step | Round, Any]] = field(default_factory=dict)
+    known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     coming: dict[tuple[str, int], Coming] = field(default_factory=dict)
     touched: list[tuple[int, int]] = field(default_factory=list)
     played: int = 0
@@ -126,13 +147,16 @@ class State:
 
     def turn(self, turn: Round, rows: slice) -> Turn:
         """What a round on some rows waits for, which no other rows have."""
+        found = self.known.get(id(turn))
+        known: Turn = found[1] if found else self.of_step(turn, lambda: self._turn(turn, rows))
+        return known
 
-        def worked_out() -> Turn:
-            read, written = (frozenset(name for step in turn.steps for name in of(step)) for of in (reads, writes))
-            blocks = tuple((name, rows.start) for name in sorted(read | written))
-            return Turn(tuple(self._waits(step) for step in turn.steps), read, written, blocks)
-
-        return self.of_step(turn, worked_out)
+    def _turn(self, turn: Round, rows: slice) -> Turn:
+        read, written = (frozenset(name for step in turn.steps for name in of(step)) for of in (reads, writes))
+        blocks = frozenset((name, rows.start) for name in read | written)
+        works = len(turn.steps) == 1 and isinstance(turn.steps[0], Multiply | Vector)
+        loads = tuple(step for step in turn.steps if isinstance(step, Load))
+        return Turn(tuple(self._waits(step) for step in turn.steps), read, written, blocks, works, loads)
 
     def _waits(self, step: Step) -> Waits:
         engine = self.engine if isinstance(step, Multiply) else self.vector if isinstance(step, Vector) else self.dma
@@ -141,12 +165,11 @@ class State:
         read = [self.number[name] for name in reads(step)]
         return Waits(np.array(read, np.int64), np.array(written, np.int64), np.array(ages, np.int64), engine)
 
-    def soonest(self, turn: Round, rows: slice) -> tuple[float, float]:
+    def soonest(self, known: Turn, rows: slice) -> tuple[float, float]:
         """When the first step of a round can start everywhere on some rows, and when all that it needs but engines is there."""
         ready, read, first, stop = self.every_ready, self.every_read, rows.start, rows.stop
-        first_step, *others = self.turn(turn, rows).waits
-        begin: tuple[float, float] = waits.soonest(ready, read, *first_step, first, stop)
-        for step in others:
+        begin: tuple[float, float] = waits.soonest(ready, read, *known.waits[0], first, stop)
+        for step in known.waits[1:]:
             begin = min(begin, waits.soonest(ready, read, *step, first, stop))
         return begin
 
@@ -164,7 +187,7 @@ class State:
 
         return self.of_step(step, ways)
 
-    def of_step(self, step: Step | Round, work: Callable[[], T]) -> T:
+    def of_step(self, step: Step | Round | Turn, work: Callable[[], T]) -> T:
         """What is worked out of a step or a round, once: loops and waves come back to it."""
         found = self.known.get(id(step))
         if found is None:
@@ -178,10 +201,26 @@ class State:
         """That a step takes a core's engine."""
         return self.of_step(step, lambda: engine_seconds(step, on))
 
+    def groups(self, step: Multicast | Reduce, on: Machine) -> tuple[Array, Array, Array]:
+        """Rows and columns of the members, shape (groups, members), and words of each message."""
+
+        def ways() -> tuple[Array, Array, Array]:
+            if self.topology == "full":
+                raise ValueError("groups of cores have no tree where every pair is linked; send to each")
+            path, shape = step.path, step.path.shape
+            row, col = (flat(axis, shape).reshape(-1, shape[-1]) for axis in (path.row, path.col))
+            return row, col, words_of(step, on, shape[:-1])
+
+        return self.of_step(step, ways)
+
     def transfers(self, step: Load | Store) -> tuple[Array, Array, Array]:
         """Cores and channels of its blocks."""
-        at, shape = step.cores, step.cores.shape
-        return self.of_step(step, lambda: (flat(at.row, shape), flat(at.col, shape), flat(step.channel, shape)))
+
+        def ways() -> tuple[Array, Array, Array]:
+            shape = step.cores.shape
+            return flat(step.cores.row, shape), flat(step.cores.col, shape), flat(step.channel, shape)
+
+        return self.of_step(step, ways)
 
     def forget(self, strands: Sequence["Asking"], rows: slice) -> None:
         """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""

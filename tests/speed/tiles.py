@@ -1,4 +1,10 @@
-"""How fast engines, products over groups and models on a mesh of tiles are priced."""
+"""How fast engines, products over groups and models on a mesh of tiles are priced.
+
+``python -m tests.speed.tiles layers`` plays one layer of each kind alone.
+"""
+
+import sys
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +16,7 @@ from dse.evaluators.readers import events_attention
 from dse.evaluators.readers.closed_attention import Job
 from dse.space.design import Designs, stacked
 from dse.space.fields import replaced
+from dse.space.layers import layers
 from tests.samples import asked
 from tests.speed.clock import cpu
 
@@ -166,6 +173,37 @@ def priced() -> list[tuple[str, str, str]]:
     ]
 
 
+LAYERS = {
+    "grouped heads": ("llama3_8b", 0), "experts": ("qwen3_30b_a3b", 0), "window and sinks": ("gpt_oss_120b", 0),
+    "window and soft cap": ("gemma2_9b", 0), "chunks": ("llama4_scout", 0), "latents": ("deepseek_v3", 0),
+    "latents and indexer": ("deepseek_v32", 0), "blocks picked": ("minimax_m3", 1), "Gated DeltaNet": ("qwen3_next_80b_a3b", 0),
+    "Mamba-2": ("nemotron_h_56b", 0), "entries picked": ("deepseek_v4_flash", 1), "entries": ("deepseek_v4_flash", 2),
+}  # fmt: skip
+"""A model that has each kind of layers, and which of its kinds it is."""
+
+
+def layered() -> list[tuple[str, str, str]]:
+    """One layer of each kind with embedding and head, on 32 x 32 tiles: a prompt of 4,096 tokens and decode behind it, played.
+
+    A shorter prompt has compiled what is compiled; nothing of the longer one is known.
+    """
+    lines = []
+    for name, (preset, kind) in LAYERS.items():
+        question = asked("chip=tile_gh200", "mapping=flat", f"model={preset}", "workload.batch=[1]")
+        (case,) = question.workload.cases
+        model, one = replace(layers(case.model).mixings[kind].of, layers=1), stacked([question.base])  # type: ignore[union-attr]
+        short, new = (
+            replace(question.workload, cases=(replace(case, model=model, requests=((1, prompt, 64),)),))  # type: ignore[arg-type]
+            for prompt in (1024, 4096)
+        )
+        evaluate(one, short, fidelity="events")
+        played = cpu(lambda: evaluate(one, new, fidelity="events"))  # noqa: B023
+        closed = cpu(lambda: evaluate(one, new))  # noqa: B023
+        lines.append((f"events, a layer of {name} ({preset}), 32 x 32 tiles", f"{played:.2f} s CPU", f"{closed:.3f} s closed"))
+    return lines
+
+
 if __name__ == "__main__":
-    for line in (*attended(), *flattened(), *priced()):
+    of = sys.argv[1:] == ["layers"]
+    for line in layered() if of else (*attended(), *flattened(), *priced()):
         print(*line, sep=" | ")
