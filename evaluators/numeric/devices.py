@@ -75,7 +75,7 @@ def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:
 
 def attention(call: Call, of: Attends) -> Array:
     """As many pairs as the call says."""
-    found, pairs = attended(of.q, of.k[:, :, of.own], of.v[:, :, of.own])
+    found, pairs = attended(of.q, of.k[:, :, of.own], of.v[:, :, of.own], of.scored)
     (said,) = call.products
     if whole(said.m) != pairs * of.q.shape[2]:
         raise ValueError(f"call {call.name!r}: {said.m} scores, has {pairs * of.q.shape[2]}")

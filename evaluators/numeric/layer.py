@@ -15,6 +15,24 @@ BASE = 10000.0
 """Of the wavelengths of rotations: any will do, as long as they differ."""
 
 
+class Scored(NamedTuple):
+    """What becomes of scores before values are weighed with them.
+
+    Attributes:
+        window: keys that a query sees at most, its own one included; 0 for all.
+        cap: scores s become cap tanh(s / cap); 0 for none.
+        sinks: a logit of each head that joins the softmax and has no value, shape (heads,); None for none.
+    """
+
+    window: int = 0
+    cap: float = 0.0
+    sinks: Array | None = None
+
+    def of(self, heads: slice) -> "Scored":
+        """As some of the heads have it."""
+        return self if self.sinks is None else self._replace(sinks=self.sinks[heads])
+
+
 class Layer(NamedTuple):
     """A decoder layer and what comes into it.
 
@@ -27,6 +45,8 @@ class Layer(NamedTuple):
         top: experts of a token; 0 where there are none.
         normed: whether queries and keys of each head are normed before they are rotated.
         packed: tensors (weights, kv) that have to become wide values before they are multiplied.
+        scored: what becomes of scores.
+        before: positions of a sequence that its cache has no more, as of a window.
     """
 
     parts: tuple[Part, ...]
@@ -37,6 +57,8 @@ class Layer(NamedTuple):
     top: int = 0
     normed: bool = False
     packed: tuple[str, ...] = ()
+    scored: Scored = Scored()
+    before: int = 0
 
     @property
     def sequences(self) -> int:
@@ -47,7 +69,7 @@ class Layer(NamedTuple):
     def positions(self) -> Array:
         """Place of each token in its sequence."""
         new = len(self.x) // self.sequences
-        return np.tile(self.keys.shape[1] + np.arange(new), self.sequences)
+        return np.tile(self.before + self.keys.shape[1] + np.arange(new), self.sequences)
 
     def part(self, name: str) -> Part | None:
         """The part of a name; None where it is not of this layer."""
@@ -110,17 +132,24 @@ def gated(gate: Array, up: Array | None = None) -> Array:
     return np.asarray(found if up is None else found * up)
 
 
-def attended(q: Array, k: Array, v: Array) -> tuple[Array, int]:
-    """Softmax attention, the last query of a sequence seeing all keys; and pairs of each head that were seen.
+def attended(q: Array, k: Array, v: Array, how: Scored) -> tuple[Array, int]:
+    """Softmax attention, the last query of a sequence seeing the last keys; and pairs of each head that were seen.
 
     Args:
         q: shape (sequences, queries, heads, of a head).
         k, v: of the KV head of each head, shape (sequences, keys, heads, of a head).
+        how: of these heads.
     """
     scores = np.einsum("sqhd,skhd->shqk", q, k) / np.sqrt(q.shape[-1])
+    scores = how.cap * np.tanh(scores / how.cap) if how.cap else scores
     seen = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1], dtype=bool)
-    shares = np.where(seen, np.exp(scores - scores.max(axis=-1, keepdims=True)), 0.0)
-    return np.einsum("shqk,skhd->sqhd", shares / shares.sum(axis=-1, keepdims=True), v), int(seen.sum()) * len(q)
+    if how.window:
+        seen &= ~np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1] - how.window, dtype=bool)
+    largest = scores.max(axis=-1, keepdims=True)
+    shares = np.where(seen, np.exp(scores - largest), 0.0)
+    total = shares.sum(axis=-1, keepdims=True)
+    total = total if how.sinks is None else total + np.exp(how.sinks[:, None, None] - largest)
+    return np.einsum("shqk,skhd->sqhd", shares / total, v), int(seen.sum()) * len(q)
 
 
 def routed(logits: Array, top: int, weight: Array | None = None) -> Routed:

@@ -111,13 +111,13 @@ class _Cores(Worker):
         each = ceil_div(heads, cores)
         if not self.rows_divided:
             some = [slice(start, start + each) for start in range(0, heads, each)]
-            found = [attended(of.q[:, :, own], k[:, :, own], v[:, :, own]) for own in some]
+            found = [attended(of.q[:, :, own], k[:, :, own], v[:, :, own], of.scored.of(own)) for own in some]
             self._scored(call, found[0][1] * each)
             return np.concatenate([out for out, _ in found], axis=2)
         if not prompts:
             each = ceil_div(len(of.q), cores)
             some = [slice(start, start + each) for start in range(0, len(of.q), each)]
-            found = [attended(of.q[own], k[own], v[own]) for own in some]
+            found = [attended(of.q[own], k[own], v[own], of.scored) for own in some]
             self._scored(call, found[0][1] * heads)
             return np.concatenate([out for out, _ in found])
         return self._around(call, of)
@@ -139,7 +139,7 @@ class _Cores(Worker):
         for core in range(cores):
             k, v = np.split(here[core, : sequences * new], [of.k[0, 0].size], axis=1)
             k, v = k.reshape(of.k.shape)[:, :, of.own], v.reshape(of.v.shape)[:, :, of.own]
-            out, _ = attended(of.q, k, v)
+            out, _ = attended(of.q, k, v, of.scored)
             rows = slice(core * each, (core + 1) * each)
             found.reshape(sequences * new, heads, -1)[rows] = out.reshape(sequences * new, heads, -1)[rows]
         return found

@@ -7,6 +7,7 @@ widths, weights of norms, and pairs that are rotated are applied to tiles by Num
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class _Region(Worker):
             self._cached(call)
         elif of.kind == "move":
             self._moved(call)
-        elif of.name in ("scores", "softmax", "values"):
+        elif of.name in ("scores", "scores_tanh", "softmax", "values"):
             getattr(self, f"_{of.name}")(call)
         elif of.algorithm == "expand":
             self._expanded(call)
@@ -223,7 +224,7 @@ class _Region(Worker):
         new = np.concatenate([self._of_cache(self.taken(f"{name}_proj", COLS), count) for name in "kv"], axis=1)
         for sequence in range(self.layer.sequences):
             old = [some[sequence].repeat(count // some.shape[2], axis=1) for some in (self.layer.keys, self.layer.values)]
-            past = np.concatenate([some.reshape(len(some), -1) for some in old], axis=1)
+            past = np.concatenate([some.reshape(len(some), prod(some.shape[1:])) for some in old], axis=1)
             before, after = (np.array(method.held(len(past) + more, self.mesh.rows)) for more in (0, 1))
             each, wide = int(after.max()), ceil_div(new.shape[1], self.mesh.cols)
             tiles = np.zeros((self.mesh.rows, self.mesh.cols, each, wide))
@@ -248,8 +249,10 @@ class _Region(Worker):
         """Of each head, shape (tokens, heads, of a head), scaled."""
         for need in self.layer.attention.needs:
             self.get(need)
-        wide = self.layer.attention.qk_dim
-        return np.asarray(self.taken("q_proj", COLS).reshape(len(self.x), -1, wide) / wide**0.5)
+        wide, how = self.layer.attention.qk_dim, self.layer.scored
+        if how.sinks is not None:
+            raise ValueError("kernels of a region have no sinks")
+        return np.asarray(self.taken("q_proj", COLS).reshape(len(self.x), -1, wide) / wide**0.5 / (how.cap or 1.0))
 
     def _scores(self, call: Call) -> None:
         """Head by head, of vectors sequence by sequence; shape (tokens, heads, keys)."""
@@ -272,29 +275,37 @@ class _Region(Worker):
     def _seen(self, keys: int) -> Array:
         """Which keys each token sees, shape (tokens, keys)."""
         if not self.vectors:
-            return np.tri(len(self.x), keys, dtype=bool)
+            window = self.layer.scored.window or keys
+            return np.tri(len(self.x), keys, dtype=bool) & ~np.tri(len(self.x), keys, -window, dtype=bool)
         return np.stack([np.pad(seen, (0, keys - len(seen))) for _, _, seen in self.cache])
 
     def _softmax(self, call: Call) -> None:
         """Of the heads of each column, or of each group of columns, in turn."""
-        scores = self.get("scores")
-        scores = np.where(self._seen(scores.shape[2])[:, None], scores, UNSEEN)
+        scores = self.get("scores_tanh" if self.layer.attention.capped else "scores")
+        seen = self._seen(scores.shape[2])[:, None]
+        self.done["shares"] = self._by_head(call, np.where(seen, scores, UNSEEN), empty=UNSEEN)
+
+    def _scores_tanh(self, call: Call) -> None:
+        """Between two scales, the first of which is with that of queries, the other with exponentials."""
+        self.done["scores_tanh"] = self.layer.scored.cap * self._by_head(call, self.get("scores"), empty=0.0)
+
+    def _by_head(self, call: Call, scores: Array, *, empty: float) -> Array:
+        """A kernel of vectors on scores of the heads of each column, shape (tokens, heads, keys); keys of nobody `empty`."""
         shape, mesh = _sizes(call)
         each = whole(shape.m / len(scores))
         if not self.vectors:
             parts = [scores[:, first : first + each].reshape(-1, shape.k) for first in range(0, scores.shape[1], each)]
-            found = [self._elements(call, part, empty=UNSEEN).reshape(len(scores), each, -1) for part in parts]
-            self.done["shares"] = np.concatenate(found, axis=1)
-            return
+            found = [self._elements(call, part, empty=empty).reshape(len(scores), each, -1) for part in parts]
+            return np.concatenate(found, axis=1)
         owned = self._owned(scores.shape[1], each)
         rows = scores[:, owned].transpose(1, 3, 0, 2).reshape(mesh.cols, shape.k, -1)  # by column: positions, tokens and turns
         kernel = _kernel(call)
-        program = in_double(VECTOR["softmax"].steps(shape, mesh, "float32", **kernel.options))
+        program = in_double(VECTOR[kernel.algorithm].steps(shape, mesh, "float32", **kernel.options))
         tiles = rows.reshape(mesh.cols, mesh.rows, -1, rows.shape[2]).swapaxes(0, 1)
         out = play(program, {"x": tiles})["x"].swapaxes(0, 1).reshape(mesh.cols, shape.k, len(scores), each)
-        shares = np.zeros_like(scores)
-        shares[:, owned] = out.transpose(2, 0, 3, 1)
-        self.done["shares"] = shares
+        by_head = np.zeros_like(scores)
+        by_head[:, owned] = out.transpose(2, 0, 3, 1)
+        return by_head
 
     def _owned(self, heads: int, each: int) -> Array:
         """Heads of each column of the region, shape (columns, turns)."""
@@ -332,6 +343,10 @@ class _Region(Worker):
     def _moved(self, call: Call) -> None:
         """Tokens to experts and back; vectors that come to lie over the rows."""
         kernel = _kernel(call)
+        if kernel.name == "kv_window":  # where a prompt is cut into stretches, each with the one before
+            if whole(kernel.times):
+                raise ValueError(f"call {call.name!r}: stretches of a prompt within a window have no numbers")
+            return
         shape, mesh = _sizes(call)
         if kernel.algorithm == "turn":
             raise ValueError(f"call {call.name!r}: nothing of this layer has to turn")

@@ -79,15 +79,22 @@ def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:
 
 
 def attention(call: Call, of: Attends) -> Array:
-    """The dataflow's program, and that of the sum of parts where keys are split."""
+    """The dataflow's program, and that of the sum of parts where keys are split.
+
+    Raises:
+        ValueError: heads or keys are not those of the job, or a sink joins the softmax, which no program has.
+    """
     job: Job = call.job
     shape = replace(job.shape, **_whole(job.shape))
     q, k, v = (some.swapaxes(1, 2) for some in (of.q, of.k, of.v))
     said = (shape.batch, shape.heads, shape.queries, shape.kv_heads, shape.keys)
     if said != (*q.shape[:3], *k.shape[1:3]) or (of.own != np.arange(shape.heads) // shape.shared).any():
         raise ValueError(f"call {call.name!r}: {shape}, has queries {q.shape} and keys {k.shape}")
+    if of.scored.sinks is not None:
+        raise ValueError(f"call {call.name!r}: programs of attention on tiles have no sinks")
     mesh, tiling = _mesh(job), replace(job.tiling, **_whole(job.tiling))
-    program = in_double(attending(job.of, shape, tiling, mesh, "float32", channels=mesh.cols, kv=job.kv))
+    told = {"channels": mesh.cols, "kv": job.kv, "cap": of.scored.cap or 1.0}
+    program = in_double(attending(job.of, shape, tiling, mesh, "float32", **told))
     stored = play(program, {}, place(q, k, v, job.of, shape, tiling, mesh))
     if cut(shape, tiling, mesh).parts == 1:
         return result(stored, job.of, shape, tiling, mesh).swapaxes(1, 2)

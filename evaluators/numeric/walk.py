@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
-from dse.evaluators.numeric.layer import Layer, Routed, combined, gated, left_by, rms, rotated, routed, whole
+from dse.evaluators.numeric.layer import Layer, Routed, Scored, combined, gated, left_by, rms, rotated, routed, whole
 from dse.evaluators.passes.call import Call
 from dse.space.elementwise import Array
 
@@ -22,12 +22,14 @@ class Attends(NamedTuple):
         q: shape (sequences, queries, heads, of a head).
         k, v: of the worker's KV heads, shape (sequences, keys, KV heads, of a head).
         own: KV head of each head, a place among the worker's.
+        scored: what becomes of scores of these heads.
     """
 
     q: Array
     k: Array
     v: Array
     own: Array
+    scored: Scored
 
 
 class Here(NamedTuple):
@@ -178,7 +180,10 @@ class Worker:
         real = own + first < of.kv_heads.units
         if (own[real] >= k.shape[2]).any():
             raise ValueError(f"worker {self.place}: has {k.shape[2]} KV heads from {first} on, not those of all its heads")
-        found = self._attended(call, Attends(q, k, v, np.where(real, own, 0)))
+        scored = layer.scored
+        if scored.sinks is not None:  # a head of nobody has one too
+            scored = scored._replace(sinks=_cut(scored.sinks, self.place * heads, heads, 0))
+        found = self._attended(call, Attends(q, k, v, np.where(real, own, 0), scored))
         return found.reshape(len(self.x), -1)
 
     def _attended(self, call: Call, of: Attends) -> Array:

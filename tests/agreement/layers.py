@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.numeric.layer import Layer
+from dse.evaluators.numeric.layer import Layer, Scored
 from dse.space.elementwise import Array
 from dse.space.model import Experts, Model
 from dse.space.workload import Case
@@ -33,6 +33,7 @@ class Drawn(NamedTuple):
 def drawn(
     phase: str, heads: int, shared: int, sequences: int, tokens: int, seed: int, *, experts: Experts | None = None,
     normed: bool = True, gated: bool = True, head_dim: int = 4, wide: int = 12, hidden: int = 10,
+    window: int = 0, cap: float = 0.0, sinks: bool = False,
 ) -> Drawn:  # fmt: skip
     """A layer of random numbers.
 
@@ -45,14 +46,16 @@ def drawn(
         normed, gated: norms of heads, and a gate of the FFN.
         head_dim: width of a head, even.
         wide, hidden: of the FFN, and of the residual stream.
+        window, cap, sinks: of scores: keys that a query sees, the height of a tanh, and a logit of each head in the softmax.
     """
     model = Model(
         name="random", layers=1, hidden=hidden, heads=heads * shared, kv_heads=heads, head_dim=head_dim,
         ffn_intermediate=wide, vocab=7, max_position=99, gated_ffn=gated, qk_norm=normed, experts=experts,
+        window=window, softcap=cap > 0, sinks=sinks,
     )  # fmt: skip
     case = Case("", model, ((sequences, tokens, 1),))
     at = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
-    rng, past = np.random.default_rng(seed), 0 if phase == "prefill" else round(at.positions / sequences) - 1
+    rng, past = np.random.default_rng(seed), 0 if phase == "prefill" else tokens
     q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
     sizes: dict[str, tuple[int, ...]] = {
         "attention_norm": (hidden,), "ffn_norm": (hidden,), "q_norm": (model.head_dim,), "k_norm": (model.head_dim,),
@@ -72,19 +75,26 @@ def drawn(
     parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
     x = rng.normal(size=(round(at.tokens), hidden))
     top = experts.top_k if experts else 0
-    layer = Layer(parts, weights, x, rng.normal(size=cached), rng.normal(size=cached), top, normed)
-    return Drawn(layer, case, at, decoder_layer(layer, model))
+    keys, values, before = rng.normal(size=cached), rng.normal(size=cached), max(past + 1 - window, 0) if window else 0
+    scored = Scored(window, cap, 3 * rng.normal(size=model.heads) if sinks else None)
+    layer = Layer(parts, weights, x, keys, values, top, normed, scored=scored)
+    # a cache has what a window shows, and the layer by itself all that there was
+    kept = layer._replace(keys=keys[:, before:], values=values[:, before:], before=before)
+    return Drawn(kept, case, at, decoder_layer(layer, model))
 
 
 def decoder_layer(layer: Layer, model: Model) -> Array:
-    """Pre-norm attention with grouped heads and rotations, and a SwiGLU or experts, each added to what came in."""
+    """Pre-norm attention with grouped heads and rotations, and a SwiGLU or experts, each added to what came in.
+
+    Scores go through c tanh(s / c) and a window as in Gemma 2, a sink of each head joins the softmax as in gpt-oss.
+    """
     w, new = layer.weights, len(layer.x) // layer.sequences
     out = layer.x.copy()
     for sequence in range(layer.sequences):
         rows = slice(sequence * new, (sequence + 1) * new)
         keys, values = list(layer.keys[sequence]), list(layer.values[sequence])
         for token, x in enumerate(layer.x[rows]):
-            place, normed = len(keys), unit(x) * w["attention_norm"]
+            place, normed = layer.before + len(keys), unit(x) * w["attention_norm"]
             q, k, v = (heads_of(normed @ w[f"{name}_proj"], model.head_dim) for name in "qkv")
             if model.qk_norm:
                 q, k = [unit(head) * w["q_norm"] for head in q], [unit(head) * w["k_norm"] for head in k]
@@ -93,11 +103,21 @@ def decoder_layer(layer: Layer, model: Model) -> Array:
             found = []
             for number, head in enumerate(q):
                 of = number * model.kv_heads // model.heads
-                scores = np.array([turned(head, place) @ key[of] for key in keys]) / model.head_dim**0.5
-                share = np.exp(scores - scores.max())
-                found.append(sum(s * value[of] for s, value in zip(share / share.sum(), values, strict=True)))
+                seen = slice(-model.window if model.window else None, None)
+                scores = np.array([turned(head, place) @ key[of] for key in keys[seen]]) / model.head_dim**0.5
+                found.append(weighed(scores, [value[of] for value in values[seen]], layer.scored, number))
             out[rows.start + token] += np.concatenate(found) @ w["o_proj"]
     return out + np.array([fed(x, w, model) for x in out])
+
+
+def weighed(scores: Array, values: list[Array], how: Scored, head: int) -> Array:
+    """Values by the softmax of their scores and of the head's sink, which has none."""
+    if how.cap:
+        scores = how.cap * np.tanh(scores / how.cap)
+    sink = [] if how.sinks is None else [float(how.sinks[head])]
+    logits = np.array([*scores, *sink])
+    share = np.exp(logits - logits.max())
+    return np.asarray(sum(s * value for s, value in zip(share / share.sum(), values, strict=False)))
 
 
 def fed(x: Array, w: dict[str, Array], model: Model) -> Array:
@@ -155,6 +175,11 @@ SIZES = {
 }  # fmt: skip
 """Sizes of a dense layer."""
 
+SCORES = {"window": st.integers(0, 7), "cap": st.sampled_from([0.0, 0.5, 1.5]), "tokens": st.integers(1, 9)}
+"""What becomes of scores, but for sinks."""
+
+CAPPED = st.fixed_dictionaries(SIZES | SCORES).map(lambda sizes: drawn(**sizes))
+SUNK = st.fixed_dictionaries(SIZES | SCORES | {"sinks": st.booleans()}).map(lambda sizes: drawn(**sizes))
 DENSE = st.fixed_dictionaries(SIZES).map(lambda sizes: drawn(**sizes))
 
 

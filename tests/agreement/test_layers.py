@@ -1,6 +1,7 @@
 """A decoder layer walked from the calls of a layout, in their order and shapes, is the layer as NumPy has it."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.partition import PARTITION
 from dse.space.mapping import AUTO, KV_HEADS, PARTITIONS, PLACEMENTS
 from dse.space.model import Experts
-from tests.agreement.layers import DENSE, EVEN, SPARSE, Drawn, balanced, drawn
+from tests.agreement.layers import CAPPED, DENSE, EVEN, SPARSE, SUNK, Drawn, balanced, decoder_layer, drawn
 from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_mixed_cores, on_tiles, right
 
 EXAMPLES = settings(max_examples=int(os.environ.get("LAYERS", "4")), deadline=None)
@@ -110,6 +111,44 @@ def test_a_region_computes_the_layer(drawn_: tuple[Drawn, Any]) -> None:
     assert right(in_region(of, **place), of)
 
 
+@given(SUNK, st.integers(1, 3), st.sampled_from(["k", "mn", "mixed"]), st.integers(0, 99))
+@EXAMPLES
+def test_windows_caps_and_sinks_are_those_of_the_layer(of: Drawn, tp: int, partition: str, seed: int) -> None:
+    """As gpt-oss and Gemma 2 define them; decode has in its cache what the window shows."""
+    if not straddles(of, tp):
+        assert right(on_devices(of, tp), of)
+    placement = "ring" if partition == "k" else "mesh"
+    assert right(on_mixed_cores(of, seed) if partition == "mixed" else on_cores(of, partition, placement, 2 * tp), of)
+
+
+@given(CAPPED, st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ATTENTION)))
+@EXAMPLES
+def test_tiles_attend_within_windows_and_cap(of: Drawn, rows: int, cols: int, dataflow: str) -> None:
+    assert right(on_tiles(of, rows, cols, dataflow), of)
+    assert right(on_cores(of, "k", "ring", 4, flat=True), of)
+
+
+@given(
+    st.sampled_from(["prefill", "decode"]), st.sampled_from([3, 6]), st.integers(1, 2), st.integers(1, 7), st.integers(0, 5),
+    st.sampled_from(sorted(KV)), st.integers(0, 99),
+)  # fmt: skip
+@EXAMPLES
+def test_a_region_attends_within_windows_and_caps(
+    phase: str, heads: int, sequences: int, tokens: int, window: int, word: str, seed: int
+) -> None:
+    vectors = phase == "decode"
+    of = drawn(phase, heads, 2, sequences if vectors else 1, tokens, seed, window=window, cap=0.5)
+    assert right(in_region(of, 2 if vectors else 3, 3, kv=word), of)
+
+
+def test_what_programs_have_not_is_refused() -> None:
+    """Sinks on tiles and on a region, and there stretches of a prompt within a window."""
+    sunk, near = drawn("prefill", 3, 1, 1, 5, 0, sinks=True), drawn("prefill", 6, 1, 1, 5, 0, window=1)
+    for walk, of in ((on_tiles(sunk), sunk), (in_region(sunk, 3, 3), sunk), (in_region(near, 6, 6), near)):
+        with pytest.raises(ValueError, match=r"no sinks|stretches of a prompt"):
+            right(walk, of)
+
+
 def test_heads_that_straddle_are_refused() -> None:
     """Six heads of queries that share two of keys, on three devices: one of them needs both, and is given one."""
     of = drawn("prefill", 2, 3, 1, 2, 0)
@@ -151,3 +190,13 @@ def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
     walk = LAYOUTS[layout](of)
     assert right(walk, of)
     assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+
+
+@pytest.mark.parametrize(("layout", "phase"), [("devices", "prefill"), ("tiles", "prefill"), ("region", "decode")])
+def test_a_window_or_a_cap_that_is_another_is_noticed(layout: str, phase: str) -> None:
+    of = drawn(phase, *SIZES[layout][:3], 6, 0, window=3, cap=0.5)
+    walk = LAYOUTS[layout](of)
+    assert right(walk, of)
+    for scored in (of.layer.scored._replace(window=2), of.layer.scored._replace(cap=0.6)):
+        other = of._replace(expected=decoder_layer(of.layer._replace(scored=scored), replace(of.model, window=scored.window)))
+        assert not right(walk, other)
