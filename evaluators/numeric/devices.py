@@ -82,4 +82,12 @@ def attention(call: Call, of: Attends) -> Array:
     return found
 
 
-BY_NUMPY = Kernels(product, experts, attention, lambda _, of, inputs, layer: by_numpy(of, inputs, layer))
+def apart(call: Call, a: Array, weights: Array) -> Array:
+    """Head by head, as one core's products say of all."""
+    (of,) = call.products
+    if (whole(of.count), *map(whole, (of.m, of.k, of.n))) != (1, *a.shape[1:], len(weights) * weights.shape[2]):
+        raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
+    return a @ weights
+
+
+BY_NUMPY = Kernels(product, experts, attention, lambda _, of, inputs, layer: by_numpy(of, inputs, layer), apart)

@@ -1,7 +1,7 @@
 """Numbers of one decoder layer, and what its operators do to them where no program of a kernel does it.
 
 A layer has the graph's parts for what it computes, and weights by the names of operators. How it is divided is said by calls
-alone. Latents, states, indexers and post-norms have no numbers here.
+alone. States, indexers and post-norms have no numbers here.
 """
 
 from typing import Any, NamedTuple
@@ -22,11 +22,13 @@ class Scored(NamedTuple):
         window: keys that a query sees at most, its own one included; 0 for all.
         cap: scores s become cap tanh(s / cap); 0 for none.
         sinks: a logit of each head that joins the softmax and has no value, shape (heads,); None for none.
+        scale: of scores; 0 for one over the root of a head's width.
     """
 
     window: int = 0
     cap: float = 0.0
     sinks: Array | None = None
+    scale: float = 0.0
 
     def of(self, heads: slice) -> "Scored":
         """As some of the heads have it."""
@@ -41,12 +43,14 @@ class Layer(NamedTuple):
         weights: by operator: of products shape (k, n), of experts (experts, k, n), of norms (width,); those of the norms of
             heads are `q_norm` and `k_norm`.
         x: the residual stream, sequence after sequence, shape (tokens, hidden).
-        keys, values: cached before, keys rotated already; shape (sequences, positions, KV heads, of a head).
+        keys, values: cached before, keys rotated already; shape (sequences, positions, KV heads, of a head). Of latent
+            attention keys are rotated values and the latent, and values the latent.
         top: experts of a token; 0 where there are none.
         normed: whether queries and keys of each head are normed before they are rotated.
         packed: tensors (weights, kv) that have to become wide values before they are multiplied.
         scored: what becomes of scores.
         before: positions of a sequence that its cache has no more, as of a window.
+        rope: rotated values of a head, where these are apart from the others, as of latent attention; 0 elsewhere.
     """
 
     parts: tuple[Part, ...]
@@ -59,6 +63,7 @@ class Layer(NamedTuple):
     packed: tuple[str, ...] = ()
     scored: Scored = Scored()
     before: int = 0
+    rope: int = 0
 
     @property
     def sequences(self) -> int:
@@ -74,6 +79,11 @@ class Layer(NamedTuple):
     def part(self, name: str) -> Part | None:
         """The part of a name; None where it is not of this layer."""
         return next((part for part in self.parts if part.name == name), None)
+
+    @property
+    def turned(self) -> int:
+        """Width of what is rotated head by head, whole heads or the part that is apart."""
+        return self.rope or self.attention.qk_dim
 
     @property
     def attention(self) -> Attention:
@@ -140,7 +150,7 @@ def attended(q: Array, k: Array, v: Array, how: Scored) -> tuple[Array, int]:
         k, v: of the KV head of each head, shape (sequences, keys, heads, of a head).
         how: of these heads.
     """
-    scores = np.einsum("sqhd,skhd->shqk", q, k) / np.sqrt(q.shape[-1])
+    scores = np.einsum("sqhd,skhd->shqk", q, k) * (how.scale or q.shape[-1] ** -0.5)
     scores = how.cap * np.tanh(scores / how.cap) if how.cap else scores
     seen = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1], dtype=bool)
     if how.window:

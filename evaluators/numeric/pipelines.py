@@ -229,4 +229,8 @@ def _unattended(call: Call, of: Attends) -> Array:
     raise ValueError(f"call {call.name!r}: attention is of the group")
 
 
-BY_GROUPS = Kernels(product, experts, _unattended, lambda _, of, inputs, layer: by_numpy(of, inputs, layer))
+def _absorbed(call: Call, a: Array, weights: Array) -> Array:
+    raise ValueError(f"call {call.name!r}: products of heads by themselves have no numbers on a group")
+
+
+BY_GROUPS = Kernels(product, experts, _unattended, lambda _, of, inputs, layer: by_numpy(of, inputs, layer), _absorbed)

@@ -87,13 +87,15 @@ def attention(call: Call, of: Attends) -> Array:
     job: Job = call.job
     shape = replace(job.shape, **_whole(job.shape))
     q, k, v = (some.swapaxes(1, 2) for some in (of.q, of.k, of.v))
+    if shape.latent and not np.array_equal(v, k[..., -v.shape[3] :]):
+        raise ValueError(f"call {call.name!r}: values are not the last columns of keys")
     said = (shape.batch, shape.heads, shape.queries, shape.kv_heads, shape.keys)
     if said != (*q.shape[:3], *k.shape[1:3]) or (of.own != np.arange(shape.heads) // shape.shared).any():
         raise ValueError(f"call {call.name!r}: {shape}, has queries {q.shape} and keys {k.shape}")
     if of.scored.sinks is not None:
         raise ValueError(f"call {call.name!r}: programs of attention on tiles have no sinks")
     mesh, tiling = _mesh(job), replace(job.tiling, **_whole(job.tiling))
-    told = {"channels": mesh.cols, "kv": job.kv, "cap": of.scored.cap or 1.0}
+    told = {"channels": mesh.cols, "kv": job.kv, "cap": of.scored.cap or 1.0, "scale": of.scored.scale}
     program = in_double(attending(job.of, shape, tiling, mesh, "float32", **told))
     stored = play(program, {}, place(q, k, v, job.of, shape, tiling, mesh))
     if cut(shape, tiling, mesh).parts == 1:
@@ -122,13 +124,13 @@ def rows(call: Call, of: Elementwise, inputs: list[Array], layer: Layer) -> Arra
     return _played(call, {"x": gate[None], "y": up[None]}, {}, "out")
 
 
-BY_JOBS = Kernels(product, experts, attention, rows)
+BY_JOBS = Kernels(product, experts, attention, rows, products)
 
 
 def _turned(call: Call, inputs: list[Array], layer: Layer) -> Array:
     """Heads, one a row, whose halves are turned by angles of the row, which tiles have beforehand."""
     x, *weight = inputs
-    job, mesh, wide = call.job, _mesh(call.job), layer.attention.qk_dim
+    job, mesh, wide = call.job, _mesh(call.job), layer.turned
     halves = np.moveaxis(x.reshape(-1, 2, wide // 2), 1, 0)
     each = mesh.rows * mesh.cols * whole(job.block.rows)
     angles = np.repeat(np.stack(turns(layer.positions, wide // 2)), len(halves[0]) // len(x), axis=1)

@@ -54,12 +54,14 @@ class Kernels(NamedTuple):
         experts: likewise of rows of several experts, by the rows of each, with their matrices.
         attention: of a call and what it attends to; shape (sequences, queries, heads, of a head).
         rows: of a call, an operator on elements, its inputs and the layer.
+        apart: of a call, products side by side: rows of each head, shape (heads, m, k), and their matrices.
     """
 
     product: Callable[[Call, Array, Array], Array]
     experts: Callable[[Call, Array, Array, list[Array]], Array]
     attention: Callable[[Call, Attends], Array]
     rows: Callable[[Call, Elementwise, list[Array], Layer], Array]
+    apart: Callable[[Call, Array, Array], Array]
 
 
 class Worker:
@@ -143,15 +145,28 @@ class Worker:
         return self.place * self.heads * of.kv_heads.units // of.heads.units
 
     def _product(self, of: MatMul, call: Call) -> Array:
+        if of.name in ("q_absorb", "v_absorb"):
+            return self._apart(of, call)
         weights = self.matrix(of, call)
         if weights.ndim == 3:
             return self._experts(of, call, weights)
         (a,) = self.inputs(of)
+        a = a[:, : -self.layer.rope] if of.name == "kv_up" else a  # of the latent, which stands before what is rotated
         _expect(call, a, (whole(call.shape[0]), weights.shape[0]))
         found = self.kernels.product(call, a, weights)
+        if f"{of.name}_norm" in self.layer.weights:  # of latents, which no operator stands for
+            found = _latent_normed(found, self.layer.weights[f"{of.name}_norm"])
         if of.name == "router" and "choice" not in self.operators:
             self.routed = routed(found, self.layer.top)
         return found
+
+    def _apart(self, of: MatMul, call: Call) -> Array:
+        """Products of the rows of each head with a matrix of its own; of queries, what is not rotated."""
+        heads, (x,) = whole(call.shape[2]) // (of.n.width), self.inputs(of)
+        weights = _cut(self.layer.weights[of.name], self.place * heads * of.n.split, heads, 0)
+        a = x.reshape(len(x), heads, -1).swapaxes(0, 1)[:, :, : weights.shape[1]]
+        _expect(call, a, (heads, whole(call.shape[0]), whole(call.shape[1])))
+        return self.kernels.apart(call, a, weights).swapaxes(0, 1).reshape(len(x), -1)
 
     def _experts(self, of: MatMul, call: Call, weights: Array) -> Array:
         """Products of the copies of tokens that are here, with the matrix of the expert of each."""
@@ -172,8 +187,7 @@ class Worker:
         for need in of.needs:
             self.get(need)
         layer, heads, first = self.layer, self.heads, self.first_kv_head
-        q = self._by_head(self.get("q_proj"), of.qk_dim)
-        k, v = self._by_head(self.get("k_proj"), of.qk_dim), self._by_head(self.get("v_proj"), of.v_dim)
+        q, k, v = self._latent(of) if layer.rope else self._grouped(of)
         cached = (_cut(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
         k, v = (np.concatenate([old, new], axis=1) for old, new in zip(cached, (k, v), strict=True))
         own = (self.place * heads + np.arange(heads)) * of.kv_heads.units // of.heads.units - first
@@ -186,6 +200,26 @@ class Worker:
         found = self._attended(call, Attends(q, k, v, np.where(real, own, 0), scored))
         return found.reshape(len(self.x), -1)
 
+    def _grouped(self, of: Attention) -> tuple[Array, Array, Array]:
+        names = zip(("q_proj", "k_proj", "v_proj"), (of.qk_dim, of.qk_dim, of.v_dim), strict=True)
+        q, k, v = (self._by_head(self.get(name), wide) for name, wide in names)
+        return q, k, v
+
+    def _latent(self, of: Attention) -> tuple[Array, Array, Array]:
+        """Rotated values first: of queries and of keys that are made of the latent, or of absorbed ones and of the latent."""
+        rope, row, of_q = self.layer.rope, self.get("kv_down"), self.operators["q_up"]
+        assert isinstance(of_q, MatMul)
+        row, q = self._by_head(row, row.shape[1]), self._by_head(self.get("q_up"), of_q.n.width)
+        q, turned = q[..., :-rope], q[..., -rope:]
+        latent, key = row[..., :-rope], row[..., -rope:]
+        if "kv_up" not in self.operators:
+            absorbed = self._by_head(self.get("q_absorb"), latent.shape[-1])
+            return np.concatenate([turned, absorbed], axis=-1), np.concatenate([key, latent], axis=-1), latent
+        up = self._by_head(self.get("kv_up"), q.shape[-1] + of.v_dim)
+        k, v = up[..., : q.shape[-1]], up[..., q.shape[-1] :]
+        same = np.broadcast_to(key, (*k.shape[:3], rope))
+        return np.concatenate([turned, q], axis=-1), np.concatenate([same, k], axis=-1), v
+
     def _attended(self, call: Call, of: Attends) -> Array:
         return self.kernels.attention(call, of)
 
@@ -197,7 +231,14 @@ class Worker:
         if of.name in ("rope", "heads_norm"):
             for need in of.needs:
                 norm = need.replace("proj", "norm")
-                self.done[need] = self.kernels.rows(call, of, [self.get(need), *_of_heads(layer, norm)], layer)
+                x, part = self.get(need), None
+                if layer.rope:  # the last values of each head, or of the row that all share
+                    x = self._by_head(x, x.shape[1] if need == "kv_down" else x.shape[1] // self.heads)
+                    part, x = x, x[..., -layer.rope :].reshape(len(self.x), -1)
+                found = self.kernels.rows(call, of, [x, *_of_heads(layer, norm)], layer)
+                if part is not None:
+                    found = np.concatenate([part[..., : -layer.rope], found.reshape(*part.shape[:3], -1)], axis=-1)
+                self.done[need] = found.reshape(len(self.x), -1)
             self.done[of.name] = self.done[of.needs[0]]
             return
         if of.name == "combination":
@@ -219,8 +260,7 @@ def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
         return gated(*inputs)
     if of.name in ("rope", "heads_norm"):
         x, *weights = inputs
-        attention = layer.attention
-        heads = x.reshape(len(x), -1, attention.qk_dim)
+        heads = x.reshape(len(x), -1, layer.turned)
         heads = rms(heads, weights[0]) if weights else heads
         return (rotated(heads, layer.positions, of.dim.width) if of.name == "rope" else heads).reshape(len(x), -1)
     if of.name == "combination":
@@ -233,14 +273,21 @@ def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
     raise ValueError(f"operator {of.name!r} has no numbers")
 
 
+def _latent_normed(x: Array, weight: Array) -> Array:
+    """With a norm of as many first columns as there are weights."""
+    return np.concatenate([rms(x[:, : len(weight)], weight), x[:, len(weight) :]], axis=1)
+
+
 def _of_heads(layer: Layer, name: str) -> list[Array]:
     return [layer.weights[name]] if layer.normed else []
 
 
 def _query_heads(layer: Layer, calls: tuple[Call, ...]) -> int:
     """Heads of queries of a worker, by the columns of their projection."""
-    found = [call.shape[2] for call in calls if "q_proj" in call.operators]
-    return whole(found[0]) // layer.attention.qk_dim if found else layer.attention.heads.units
+    found = [call.shape[2] for call in calls if {"q_proj", "q_up"} & set(call.operators)]
+    every = sum(layer.weights[name].shape[-1] for name in ("q_proj", "q_up") if name in layer.weights)
+    heads = layer.attention.heads.units
+    return whole(found[0]) * heads // every if found else heads
 
 
 def _cut(x: Array, start: int, count: int, axis: int) -> Array:

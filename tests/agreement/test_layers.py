@@ -16,6 +16,7 @@ from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.partition import PARTITION
 from dse.space.mapping import AUTO, KV_HEADS, PARTITIONS, PLACEMENTS
 from dse.space.model import Experts
+from tests.agreement.latents import LATENTS, latents
 from tests.agreement.layers import CAPPED, DENSE, EVEN, SPARSE, SUNK, Drawn, balanced, decoder_layer, drawn
 from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_mixed_cores, on_tiles, right
 
@@ -141,8 +142,22 @@ def test_a_region_attends_within_windows_and_caps(
     assert right(in_region(of, 2 if vectors else 3, 3, kv=word), of)
 
 
+@given(LATENTS, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ATTENTION)))
+@EXAMPLES
+def test_latent_attention_is_that_of_its_definition(of: Drawn, tp: int, rows: int, cols: int, dataflow: str) -> None:
+    """Naive in prefill and absorbed in decode; a group of a pipeline has no products of heads by themselves on numbers."""
+    assert right(on_devices(of, tp), of)
+    assert right(on_tiles(of, rows, cols, dataflow), of)
+    if of.phase == "prefill":
+        assert right(on_cores(of, "k", "ring", tp), of)
+        assert right(on_mixed_cores(of, rows), of)
+
+
 def test_what_programs_have_not_is_refused() -> None:
-    """Sinks on tiles and on a region, and there stretches of a prompt within a window."""
+    """Sinks on tiles and on a region, and there stretches of a prompt within a window; absorbed products on a group."""
+    absorbed = latents("decode", 2, 1, 3, 0)
+    with pytest.raises(ValueError, match=r"q_absorb.*heads by themselves"):
+        right(on_cores(absorbed, "k", "ring", 2), absorbed)
     sunk, near = drawn("prefill", 3, 1, 1, 5, 0, sinks=True), drawn("prefill", 6, 1, 1, 5, 0, window=1)
     for walk, of in ((on_tiles(sunk), sunk), (in_region(sunk, 3, 3), sunk), (in_region(near, 6, 6), near)):
         with pytest.raises(ValueError, match=r"no sinks|stretches of a prompt"):
@@ -187,6 +202,14 @@ CELLS = [
 def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
     experts = Experts(count=8, top_k=2, intermediate=8, shared=1, load="even")
     of = balanced(drawn(phase, *SIZES[layout], 0, experts=experts, hidden=16))
+    walk = LAYOUTS[layout](of)
+    assert right(walk, of)
+    assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+
+
+@pytest.mark.parametrize(("layout", "phase"), [("devices", "prefill"), ("tiles", "decode")])
+def test_whatever_of_latent_attention_is_left_out_is_noticed(layout: str, phase: str) -> None:
+    of = latents(phase, 4, 1, 3, 0)
     walk = LAYOUTS[layout](of)
     assert right(walk, of)
     assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]

@@ -1,0 +1,83 @@
+"""Random layers of latent attention, and what plain NumPy says of them, token by token, by the definition of DeepSeek-V2."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dse.evaluators.graph.step import decode, prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.numeric.layer import Layer, Scored
+from dse.space.elementwise import Array
+from dse.space.model import Latent, Model
+from dse.space.workload import Case
+from tests.agreement.layers import Drawn, fed, turned, unit
+
+
+def latents(
+    phase: str, heads: int, sequences: int, tokens: int, seed: int, *, q_rank: int = 6, kv_rank: int = 8, nope: int = 4,
+    rope: int = 2, v_dim: int = 3, hidden: int = 10, wide: int = 12,
+) -> Drawn:  # fmt: skip
+    """A dense layer; naive in prefill, absorbed in decode behind so many tokens, as the graph has it.
+
+    Args:
+        phase, heads, sequences, tokens, seed, hidden, wide: as of `layers.drawn`.
+        q_rank: of queries; 0 where their projection is full.
+        kv_rank, nope, rope, v_dim: of the latent, and of a head what is not rotated, what is, and values.
+    """
+    latent = Latent(q_rank=q_rank, kv_rank=kv_rank, nope_dim=nope, rope_dim=rope, v_dim=v_dim)
+    model = Model(
+        name="random", layers=1, hidden=hidden, heads=heads, kv_heads=heads, head_dim=nope + rope, ffn_intermediate=wide,
+        vocab=7, max_position=99, latent=latent,
+    )  # fmt: skip
+    case = Case("", model, ((sequences, tokens, 1),))
+    naive = phase == "prefill"
+    at, rng = prefill(case) if naive else decode(case, "last")[0][1], np.random.default_rng(seed)
+    sizes: dict[str, tuple[int, ...]] = {
+        "attention_norm": (hidden,), "ffn_norm": (hidden,), "q_up": (q_rank or hidden, heads * (nope + rope)),
+        "kv_down": (hidden, kv_rank + rope), "kv_down_norm": (kv_rank,), "kv_up": (kv_rank, heads * (nope + v_dim)),
+        "o_proj": (heads * v_dim, hidden), "gate": (hidden, wide), "up": (hidden, wide), "down": (wide, hidden),
+    }  # fmt: skip
+    sizes |= {"q_down": (hidden, q_rank), "q_down_norm": (q_rank,)} if q_rank else {}
+    w = {name: rng.normal(size=size) / (size[0] ** 0.5 if len(size) > 1 else 1) for name, size in sizes.items()}
+    up = w["kv_up"].reshape(kv_rank, heads, nope + v_dim)
+    w |= {"q_absorb": up[..., :nope].transpose(1, 2, 0), "v_absorb": up[..., nope:].swapaxes(0, 1)}
+    past = (sequences, 0 if naive else tokens, heads if naive else 1)
+    keys, values = rng.normal(size=(*past, nope + rope if naive else rope + kv_rank)), np.zeros((*past, v_dim))
+    values = values if naive else keys[..., rope:]
+    parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
+    x = rng.normal(size=(round(at.tokens), hidden))
+    layer = Layer(parts, w, x, keys, values, scored=Scored(scale=(nope + rope) ** -0.5), rope=rope)
+    return Drawn(layer, case, at, latent_layer(layer, model, latent))
+
+
+def latent_layer(layer: Layer, model: Model, of: Latent) -> Array:
+    """Keys and values of each head are made of a latent of all tokens, whatever a cache keeps of them."""
+    w, new, out = layer.weights, len(layer.x) // layer.sequences, layer.x.copy()
+    up = w["kv_up"].reshape(of.kv_rank, model.heads, -1)
+    for sequence in range(layer.sequences):
+        rows = slice(sequence * new, (sequence + 1) * new)
+        cached = [(row[0, of.rope_dim :], row[0, : of.rope_dim]) for row in layer.keys[sequence]]
+        for token, x in enumerate(layer.x[rows]):
+            place, normed = len(cached), unit(x) * w["attention_norm"]
+            low = unit(normed @ w["q_down"]) * w["q_down_norm"] if of.q_rank else normed
+            q = (low @ w["q_up"]).reshape(model.heads, -1)
+            down = normed @ w["kv_down"]
+            latent = unit(down[: of.kv_rank]) * w["kv_down_norm"]
+            cached.append((latent, turned(down[of.kv_rank :], place)))
+            found = []
+            for head in range(model.heads):
+                query = np.concatenate([q[head, : of.nope_dim], turned(q[head, of.nope_dim :], place)])
+                keys = [np.concatenate([one @ up[:, head, : of.nope_dim], shared]) for one, shared in cached]
+                scores = np.array([query @ key for key in keys]) / len(query) ** 0.5
+                share = np.exp(scores - scores.max())
+                values = [one @ up[:, head, of.nope_dim :] for one, _ in cached]
+                found.append(sum(s * value for s, value in zip(share / share.sum(), values, strict=True)))
+            out[rows.start + token] += np.concatenate(found) @ w["o_proj"]
+    return out + np.array([fed(x, w, model) for x in out])
+
+
+LATENTS = st.builds(
+    latents, st.sampled_from(["prefill", "decode"]), st.sampled_from([1, 2, 4]), st.integers(1, 3), st.integers(1, 6),
+    st.integers(0, 10**6), q_rank=st.sampled_from([0, 5]), kv_rank=st.integers(3, 9), nope=st.integers(1, 5),
+    rope=st.sampled_from([2, 4]), v_dim=st.integers(1, 5), hidden=st.integers(3, 13), wide=st.integers(3, 13),
+)  # fmt: skip
+"""Layers of latent attention, with full queries or of low rank."""
