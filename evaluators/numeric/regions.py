@@ -276,20 +276,20 @@ class _Region(Worker):
         """Which keys each token sees, shape (tokens, keys)."""
         if not self.vectors:
             window = self.layer.scored.window or keys
-            return np.tri(len(self.x), keys, dtype=bool) & ~np.tri(len(self.x), keys, -window, dtype=bool)
+            return np.asarray(np.tri(len(self.x), keys) > np.tri(len(self.x), keys, -window))
         return np.stack([np.pad(seen, (0, keys - len(seen))) for _, _, seen in self.cache])
 
     def _softmax(self, call: Call) -> None:
         """Of the heads of each column, or of each group of columns, in turn."""
         scores = self.get("scores_tanh" if self.layer.attention.capped else "scores")
         seen = self._seen(scores.shape[2])[:, None]
-        self.done["shares"] = self._by_head(call, np.where(seen, scores, UNSEEN), empty=UNSEEN)
+        self.done["shares"] = self._of_scores(call, np.where(seen, scores, UNSEEN), empty=UNSEEN)
 
     def _scores_tanh(self, call: Call) -> None:
         """Between two scales, the first of which is with that of queries, the other with exponentials."""
-        self.done["scores_tanh"] = self.layer.scored.cap * self._by_head(call, self.get("scores"), empty=0.0)
+        self.done["scores_tanh"] = self.layer.scored.cap * self._of_scores(call, self.get("scores"), empty=0.0)
 
-    def _by_head(self, call: Call, scores: Array, *, empty: float) -> Array:
+    def _of_scores(self, call: Call, scores: Array, *, empty: float) -> Array:
         """A kernel of vectors on scores of the heads of each column, shape (tokens, heads, keys); keys of nobody `empty`."""
         shape, mesh = _sizes(call)
         each = whole(shape.m / len(scores))
