@@ -137,6 +137,10 @@ class _Strand:
     def advance(self, turns: int | None = None) -> None:
         """To the next round, or over some turns of the loop."""
         loop = self.loop
+        if turns is None and loop is not None and self.place + 1 < len(loop.body):
+            self.place += 1
+            self.round, self.known, self.soonest = loop.body[self.place], None, None
+            return
         if turns is not None:
             self.turn += turns
         elif loop is None:

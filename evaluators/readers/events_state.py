@@ -199,7 +199,8 @@ class State:
 
     def seconds(self, step: Multiply | Vector, on: Machine) -> float:
         """That a step takes a core's engine."""
-        return self.of_step(step, lambda: engine_seconds(step, on))
+        found = self.known.get(id(step))
+        return float(found[1] if found else self.of_step(step, lambda: engine_seconds(step, on)))
 
     def groups(self, step: Multicast | Reduce, on: Machine) -> tuple[Array, Array, Array]:
         """Rows and columns of the members, shape (groups, members), and words of each message."""
@@ -224,7 +225,7 @@ class State:
 
     def forget(self, strands: Sequence["Asking"], rows: slice) -> None:
         """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
-        moved = [(rows.start, rows.stop), *self.touched] if self.touched else [(rows.start, rows.stop)]
+        moved = [(rows.start, rows.stop), *(band for band in self.touched if band != (rows.start, rows.stop))]
         self.touched = []
         for strand in strands:
             for first, stop in moved:
