@@ -40,10 +40,13 @@ UNMODELLED: dict[str, tuple[tuple[Any, ...], str]] = {
     "attn_res_block_size": ((None,), "residuals that attend to blocks of layers are not modelled; null leaves them out"),
     "engram_layer_ids": ((None, []), "tables of n-grams (Engram) are not modelled; [] leaves them out"),
     "engram_layers": ((None, []), "tables of n-grams (Engram) are not modelled; [] leaves them out"),
-    "hc_mult": ((None, 1), "hyper-connections of several residual streams are not modelled; 1 leaves them out"),
+    "hc_mult": ((None, 1), "hyper-connections of several residual streams are not modelled; 1 leaves them out, as presets do"),
     "kv_source_layers": ((None, []), "a prompt that runs half of the layers is not modelled; [] where each has its own cache"),
     "kv_sources": ((None, []), "a prompt that runs half of the layers is not modelled; [] where each has its own cache"),
-    "mhc_num_streams": ((None, 1), "hyper-connections of several residual streams are not modelled; 1 leaves them out"),
+    "mhc_num_streams": (
+        (None, 1),
+        "hyper-connections of several residual streams are not modelled; 1 leaves them out, as presets do",
+    ),
 }
 """Mechanisms that no operator stands for: values without them, and what is said of others."""
 
