@@ -117,6 +117,8 @@ class _Strand:
 
     round: Round
     loop: Loop | None
+    known: Turn | None
+    soonest: tuple[float, float] | None
 
     def __init__(self, parts: tuple[Round | Loop, ...], rows: slice) -> None:
         self._parts, self.rows = parts, rows
@@ -139,7 +141,8 @@ class _Strand:
         loop = self.loop
         if turns is None and loop is not None and self.place + 1 < len(loop.body):
             self.place += 1
-            self.round, self.known, self.soonest = loop.body[self.place], None, None
+            self.round = loop.body[self.place]
+            self.known = self.soonest = None
             return
         if turns is not None:
             self.turn += turns
@@ -166,8 +169,7 @@ class _Strand:
             if not isinstance(part, Loop) or (part.times and part.body):
                 break
             self.part += 1
-        self.known: Turn | None = None
-        self.soonest: tuple[float, float] | None = None
+        self.known = self.soonest = None
         self.done = self.part == len(self._parts)
         self.loop = None if self.done or not isinstance(part, Loop) else part
         if not self.done and part is not None:
