@@ -1,6 +1,7 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -123,7 +124,7 @@ def evaluate(
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     outer = fidelity in outside.words()
-    with together(designs.groups):
+    with together(designs.groups), _priced_together(designs, workload, fidelity):
         for group, design in designs.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
@@ -141,6 +142,19 @@ def evaluate(
                     found = [Judged(every, {}, [clash.limit])]
                 _fill(outcomes, rows, one, found, len(workload.cases), metrics)
     return outcomes
+
+
+@contextmanager
+def _priced_together(designs: Designs, workload: Workload, fidelity: str) -> Iterator[None]:
+    """While it is open, what several groups ask is priced at once where a judge can."""
+    by_judge: dict[ModuleType, list[Design]] = {}
+    for _, design in designs.groups:
+        if has(judge := _judge(design, workload.cases[0]), "together") and not _broken(design):
+            by_judge.setdefault(judge, []).append(design)
+    with ExitStack() as stack:
+        for judge, some in by_judge.items():
+            stack.enter_context(judge.together(some, workload, fidelity))
+        yield
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:

@@ -186,7 +186,7 @@ def played(
         attention=of.attention,
     )  # fmt: skip
     crossed = partial(_crossed, where=where, reader=reader, known={})
-    own, slices = kind.own(design, asked, of._replace(dp=1, batches=1), fidelity)  # the same, however many there are
+    own, slices = kind.own(design, asked, of.alone, fidelity)
     for one, ran in own:
         units = tuple(_done(unit, of_unit, of, crossed) for unit, of_unit in zip(one.units, ran, strict=True))
         onward = Crossing("to the next stage", "hand_over", one.onward)

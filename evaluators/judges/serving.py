@@ -5,10 +5,12 @@ decodes. A layout says what an iteration of them takes and how much they hold (`
 as a table, and played by the loop (`account/played`). Where pools are parts of one chip, its pipelines answer for themselves.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import product
 from types import ModuleType
 from typing import NamedTuple, cast
 
@@ -21,6 +23,8 @@ from dse.evaluators.account.played.assembled import deployment, groups, guessing
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import Done, several
+from dse.evaluators.account.services.shared_prices import said_first
+from dse.evaluators.account.shared_dies import kept
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.measures import OfClass, OfTurns, grouped
@@ -28,7 +32,7 @@ from dse.evaluators.serving.policy import rules
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
 from dse.space.later import asked, now
-from dse.space.limits import Infeasible, Limit, divides
+from dse.space.limits import ClashError, Infeasible, Limit, divides
 from dse.space.mapping import Serving
 from dse.space.requests import Requests
 from dse.space.software import (
@@ -93,6 +97,39 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         return served.judged(design, workload, _limits, worth, alike)
     worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
     return served.judged(design, workload, _limits, worth, *getattr(service, "TOGETHER_AT", {}).get(fidelity, ()))
+
+
+@contextmanager
+def together(designs: Sequence[Design], workload: Workload, fidelity: str) -> Iterator[None]:
+    """While it is open, what designs of several structures ask is priced at once, as far as layouts can: all say first what."""
+    loads, some = cast(tuple[Load, ...], workload.cases), list[tuple[ModuleType, Design, list[served.Part]]]()
+    for design in designs if fidelity == STEADY else ():
+        service = service_of(design)
+        if hasattr(service, "early"):
+            parts = balanced.alike(design, service.TOGETHER) if hasattr(service, "TOGETHER") else served.singles(design)
+            some.append((service, design, list(parts)))
+    if sum(len(parts) for _, _, parts in some) < 2:
+        yield
+        return
+    with kept():
+        left = list[tuple[ModuleType, list[served.Part]]]()
+        with said_first():
+            for service, _, parts in some:
+                _each(loads, parts, service.early)
+        for service, design, parts in some:
+            with suppress(ClashError):  # which is answered where the design is judged
+                left.append((service, served.bounded(design, loads, parts, _limits)[1]))
+        with said_first():
+            for service, parts in left:
+                _each(loads, parts, partial(service.asks, fidelity=steady.PRICES))
+        yield
+
+
+def _each(loads: Sequence[Load], parts: Sequence[served.Part], say: Callable[[Design, Load], None]) -> None:
+    """What parts say that they ask; nothing where words do not go together."""
+    for load, (_, part) in product(loads, parts):
+        with suppress(ClashError):
+            say(part, load)
 
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:

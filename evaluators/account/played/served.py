@@ -108,17 +108,9 @@ def judged(
         parts: of a design; None for each row by itself.
         chosen: some rows of a part; None for `picked`.
     """
-    loads, some = cast(tuple[Load, ...], workload.cases), list((parts or _singles)(design))
+    loads, some = cast(tuple[Load, ...], workload.cases), list((parts or singles)(design))
     size = sum(len(rows) for rows, _ in some)
-    bounds = [stacked(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
-    fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
-    for limit in (*(limit for of in bounds for limit in of), *silicon.limits(design.chip)):
-        fits &= np.asarray(limit.need <= limit.have)
-    left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
-    played = [
-        (kept, part if len(kept) == len(rows) else (chosen or picked)(part, np.flatnonzero(fits[rows])))
-        for rows, kept, part in left
-    ]
+    bounds, played = bounded(design, loads, some, limits, chosen or picked)
     found = []
     for row, load in enumerate(loads):
         pieces: dict[str, list[tuple[Array, Any]]] = {}
@@ -129,6 +121,26 @@ def judged(
         columns = {name: _column(name, size, some) for name, some in pieces.items()}
         found.append(Judged((row,), columns, bounds[row]))
     return found
+
+
+def bounded(
+    design: Design,
+    loads: Sequence[Load],
+    some: Sequence[Part],
+    limits: Callable[[Design, Load], list[Limit]],
+    chosen: Callable[[Design, Array], Design] = picked,
+) -> tuple[list[list[Limit]], list[Part]]:
+    """Limits of all designs by load, and parts of those that keep all; arguments as of `judged`."""
+    size = sum(len(rows) for rows, _ in some)
+    bounds = [stacked(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
+    fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
+    for limit in (*(limit for of in bounds for limit in of), *silicon.limits(design.chip)):
+        fits &= np.asarray(limit.need <= limit.have)
+    left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
+    kept = [
+        (own, part if len(own) == len(rows) else chosen(part, np.flatnonzero(fits[rows]))) for rows, own, part in left
+    ]
+    return bounds, kept
 
 
 def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
@@ -145,7 +157,7 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
 
 def limited(design: Design, workload: Workload, limits: Callable[[Design, Load], list[Limit]]) -> list[Limit]:
     """Limits alone, load by load; leaves of shape (designs,)."""
-    some, loads = list(_singles(design)), cast(tuple[Load, ...], workload.cases)
+    some, loads = list(singles(design)), cast(tuple[Load, ...], workload.cases)
     return [limit for load in loads for limit in stacked(len(some), [(rows, limits(part, load)) for rows, part in some])]
 
 
@@ -414,7 +426,7 @@ def stacked(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> list[
     return found
 
 
-def _singles(design: Design) -> Iterator[Part]:
+def singles(design: Design) -> Iterator[Part]:
     """Each of a design's rows by itself."""
     size = max((np.size(value) for _, value, _ in leaves(design) if isinstance(value, np.ndarray)), default=1)
     for row in range(size):

@@ -35,6 +35,7 @@ from dse.evaluators.account.many_dies import (
     stages_of,
 )
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.played import steady
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
 from dse.evaluators.account.services.prompts import alike
@@ -122,6 +123,33 @@ def limits(design: Design, load: Load) -> list[Limit]:
         if of.of.attention:
             held[f"{of.phase}, FFNs"] = stage.fed, []
     return [*found, *_kind(design).memories(design, held)]
+
+
+def early(design: Design, load: Load) -> None:
+    """Says what limits ask of dies, so that designs are worked out together."""
+    if not any(limit.need > limit.have for limit in _layouts(design, load)):
+        for of in pools_of(design, load):
+            for made_of in (_typical(load, of), *_largest(load, of)):
+                _wanted(design, _passes(design, load, of, made_of))
+
+
+def asks(design: Design, load: Load, fidelity: str) -> None:
+    """Says what a table of prices asks of dies for the steady state, likewise."""
+    longest, axes = load.longest, steady.coarse(AXES[software_of(design.mapping)], load)
+
+    def noted(some: Sequence[tuple[Iteration, Split]]) -> float:
+        _wanted(design, some)
+        return 1.0
+
+    for of in pools_of(design, load):
+        points = np.meshgrid(*axes(most_prompts(of.rule, of.batch, longest), longest, of.batch, longest), indexing="ij")
+        _pricing(design, load, of, noted)(*points)
+
+
+def _wanted(design: Design, some: Sequence[tuple[Iteration, Split]]) -> None:
+    if hasattr(_kind(design), "wanted"):
+        for asked, split in some:
+            _kind(design).wanted(design, asked, split, "closed")
 
 
 def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
@@ -412,8 +440,12 @@ def _iteration(
 
 
 def _run(design: Design, load: Load, of: Pool, made_of: Composition, fidelity: str, *, attends: bool = True) -> Run:
+    return _through_passes(design, of, fidelity, _passes(design, load, of, made_of, attends=attends))
+
+
+def _through_passes(design: Design, of: Pool, fidelity: str, some: Sequence[tuple[Iteration, Split]]) -> Run:
     kind, found = _kind(design).KIND, []
-    for asked, split in _passes(design, load, of, made_of, attends=attends):
+    for asked, split in some:
         ((one,), _) = played(kind, design, asked, split, fidelity, of.rows)
         found.append((asked, one, split))
     return Run(tuple(found), sum(_seconds(one, split) for _, one, split in found))
@@ -463,17 +495,28 @@ def pricing_of(design: Design, load: Load, of: Pool, fidelity: str, key: str = "
     """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens; equal keys share what is known."""
     if key in PRICES:
         return PRICES[key]
+    pricing = _pricing(design, load, of, lambda some: _through_passes(design, of, fidelity, some).seconds)
+    if key:
+        if len(PRICES) >= MEMORY:
+            PRICES.clear()
+        PRICES[key] = pricing
+    return pricing
+
+
+def _pricing(
+    design: Design, load: Load, of: Pool, seconds: Callable[[Sequence[tuple[Iteration, Split]]], float]
+) -> Callable[..., Array]:
+    """As `pricing_of`, where passes of an iteration take some seconds."""
     rows, apart = 1 + load.guesses, two_forms(load.model)
 
     @cache
     def prompts(tokens: float, context: float) -> float:
-        return _run(design, load, of, (tokens, context, 0.0, 0.0, 0.0), fidelity).seconds if tokens else 0.0
+        return seconds(_passes(design, load, of, (tokens, context, 0.0, 0.0, 0.0))) if tokens else 0.0
 
     @cache
     def decodes(requests: float, context: float, attends: bool = True) -> float:
-        return (
-            _run(design, load, of, (0.0, 0.0, requests, context, 0.0), fidelity, attends=attends).seconds if requests else 0.0
-        )
+        made_of = 0.0, 0.0, requests, context, 0.0
+        return seconds(_passes(design, load, of, made_of, attends=attends)) if requests else 0.0
 
     @cache
     def more(tokens: float) -> float:
@@ -481,9 +524,7 @@ def pricing_of(design: Design, load: Load, of: Pool, fidelity: str, key: str = "
         plan = "prefill" if of.both else of.phase
         split = _split(design, of, plan)
         each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
-        asked = Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False)
-        ((one,), _) = played(_kind(design).KIND, design, asked, split, fidelity, of.rows)
-        return _seconds(one, split)
+        return seconds([(Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split)])
 
     def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
         new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
@@ -495,10 +536,6 @@ def pricing_of(design: Design, load: Load, of: Pool, fidelity: str, key: str = "
             found = np.where((new > 0) & (own > 0), chunks + beside, found)
         return np.where((new > 0) | (own > 0), found, np.nan)
 
-    if key:
-        if len(PRICES) >= MEMORY:
-            PRICES.clear()
-        PRICES[key] = pricing
     return pricing
 
 
