@@ -1,7 +1,6 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -22,7 +21,7 @@ from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
 from dse.evaluators.silicon.energy import design_parts
-from dse.evaluators.silicon.whole import together
+from dse.evaluators.silicon.whole import ALONE, together
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
@@ -124,16 +123,16 @@ def evaluate(
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     outer = fidelity in outside.words()
-    with together(designs.groups), _priced_together(designs, workload, fidelity):
+    served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], Load)
+    with together(designs.groups), _module("serving").together(designs, workload) if served else ALONE:
         for group, design in designs.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             left = [(group, design)] if whole else parted(group, design, None)
             while left:
                 rows, one = left.pop()
-                made = Judged(every, {}, silicon.exceeded(one.chip))
                 try:
-                    found = [*_alone(one, workload, fidelity), *common, made]
+                    found = [*_alone(one, workload, fidelity), *common, Judged(every, {}, silicon.exceeded(one.chip))]
                 except ClashError as clash:
                     if len(rows) > 1 and clash.some is not None:
                         left += parted(rows, one, clash.some)
@@ -142,19 +141,6 @@ def evaluate(
                     found = [Judged(every, {}, [clash.limit])]
                 _fill(outcomes, rows, one, found, len(workload.cases), metrics)
     return outcomes
-
-
-@contextmanager
-def _priced_together(designs: Designs, workload: Workload, fidelity: str) -> Iterator[None]:
-    """While it is open, what several groups ask is priced at once where a judge can."""
-    by_judge: dict[ModuleType, list[Design]] = {}
-    for _, design in designs.groups:
-        if has(judge := _judge(design, workload.cases[0]), "together") and not _broken(design):
-            by_judge.setdefault(judge, []).append(design)
-    with ExitStack() as stack:
-        for judge, some in by_judge.items():
-            stack.enter_context(judge.together(some, workload, fidelity))
-        yield
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
@@ -461,8 +447,7 @@ def _in_part(judge: ModuleType, design: Design) -> str:
 
 
 def _pick(value: Any, row: int) -> float:
-    flat = np.ravel(value)
-    return float(flat[row] if len(flat) > 1 else flat[0])
+    return float(np.ravel(value)[row if np.size(value) > 1 else 0])
 
 
 def _fill(

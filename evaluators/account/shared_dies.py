@@ -40,7 +40,7 @@ class _Kept(NamedTuple):
 
 _KEPT: list[_Kept] = []
 
-FEW = 2
+FEW = 3
 """Dies from which on they are worked out together."""
 
 

@@ -5,12 +5,10 @@ decodes. A layout says what an iteration of them takes and how much they hold (`
 as a table, and played by the loop (`account/played`). Where pools are parts of one chip, its pipelines answer for themselves.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from itertools import product
 from types import ModuleType
 from typing import NamedTuple, cast
 
@@ -18,13 +16,11 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
-from dse.evaluators.account.played import assembled, balanced, drawn, peak, served, steady
+from dse.evaluators.account.played import asked_first, assembled, balanced, drawn, peak, served, steady
 from dse.evaluators.account.played.assembled import deployment, groups, guessing, pool
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import Done, several
-from dse.evaluators.account.services.shared_prices import said_first
-from dse.evaluators.account.shared_dies import kept
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.measures import OfClass, OfTurns, grouped
@@ -32,7 +28,7 @@ from dse.evaluators.serving.policy import rules
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
 from dse.space.later import asked, now
-from dse.space.limits import ClashError, Infeasible, Limit, divides
+from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
 from dse.space.requests import Requests
 from dse.space.software import (
@@ -56,10 +52,8 @@ SERVICES = {
 }
 """Layouts that serve, by the software that runs them: modules of `account/services`, imported when they are asked."""
 
-
 NAMES = ("instance", "prefill instance", "decode instance")
 """Of the pool that does both phases, and of those that do one."""
-
 
 MONEY = ("system_price", "price_per_mtoken")
 
@@ -97,39 +91,6 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         return served.judged(design, workload, _limits, worth, alike)
     worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
     return served.judged(design, workload, _limits, worth, *getattr(service, "TOGETHER_AT", {}).get(fidelity, ()))
-
-
-@contextmanager
-def together(designs: Sequence[Design], workload: Workload, fidelity: str) -> Iterator[None]:
-    """While it is open, what designs of several structures ask is priced at once, as far as layouts can: all say first what."""
-    loads, some = cast(tuple[Load, ...], workload.cases), list[tuple[ModuleType, Design, list[served.Part]]]()
-    for design in designs if fidelity == STEADY else ():
-        service = service_of(design)
-        if hasattr(service, "early"):
-            parts = balanced.alike(design, service.TOGETHER) if hasattr(service, "TOGETHER") else served.singles(design)
-            some.append((service, design, list(parts)))
-    if sum(len(parts) for _, _, parts in some) < 2:
-        yield
-        return
-    with kept():
-        left = list[tuple[ModuleType, list[served.Part]]]()
-        with said_first():
-            for service, _, parts in some:
-                _each(loads, parts, service.early)
-        for service, design, parts in some:
-            with suppress(ClashError):  # which is answered where the design is judged
-                left.append((service, served.bounded(design, loads, parts, _limits)[1]))
-        with said_first():
-            for service, parts in left:
-                _each(loads, parts, partial(service.asks, fidelity=steady.PRICES))
-        yield
-
-
-def _each(loads: Sequence[Load], parts: Sequence[served.Part], say: Callable[[Design, Load], None]) -> None:
-    """What parts say that they ask; nothing where words do not go together."""
-    for load, (_, part) in product(loads, parts):
-        with suppress(ClashError):
-            say(part, load)
 
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:
@@ -230,20 +191,17 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
 
 
 def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
-    service = service_of(design)
+    service, by = service_of(design), steady.PRICES if fidelity == STEADY else fidelity
+
+    def operators(pool: int, mean: served.Mean) -> Sequence[Row]:
+        found: Sequence[Row] = service.operators(design, load, pool, mean.times, mean.composition, by)
+        return found
+
     if fidelity == STEADY:
-        return steady.explained(
-            _steady(design, load)[1].means, service.area_parts(design),
-            lambda pool, mean: service.operators(design, load, pool, mean.times, mean.composition, steady.PRICES),
-        )  # fmt: skip
+        return steady.explained(_steady(design, load)[1].means, service.area_parts(design), operators)
     run = _served(design, load, fidelity, served.KEPT)[0]
     if run is None:
         return Breakdown((), 0.0, service.area_parts(design), {})
-
-    def operators(pool: int, mean: served.Mean) -> Sequence[Row]:
-        found: Sequence[Row] = service.operators(design, load, pool, mean.times, mean.composition, fidelity)
-        return found
-
     names = NAMES[-2:] if len(run.pools) == 2 else NAMES[:1]
     return served.explained(run, service.area_parts(design), operators, names=names)
 
@@ -365,3 +323,7 @@ def _played(design: Design, load: Load, fidelity: str) -> Served | None:
 def _serving(design: Design) -> Serving:
     found: Serving = design.mapping.serving
     return found
+
+
+together = partial(asked_first.together, service_of, _limits)
+"""While it is open, prices that designs of several structures ask for are worked out at once."""

@@ -137,9 +137,7 @@ def bounded(
     for limit in (*(limit for of in bounds for limit in of), *silicon.limits(design.chip)):
         fits &= np.asarray(limit.need <= limit.have)
     left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
-    kept = [
-        (own, part if len(own) == len(rows) else chosen(part, np.flatnonzero(fits[rows]))) for rows, own, part in left
-    ]
+    kept = [(own, part if len(own) == len(rows) else chosen(part, np.flatnonzero(fits[rows]))) for rows, own, part in left]
     return bounds, kept
 
 
