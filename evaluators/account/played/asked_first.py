@@ -1,7 +1,7 @@
 """Prices of designs of several structures worked out at once at fidelity=steady: all say first what they will ask.
 
-A layout that shares prices between designs has `early(design, load)`, which asks what its limits do, and `asks(design, load,
-fidelity)`, which asks what a table of prices does; both while questions are only noted.
+A layout that shares prices between designs has `early(design, load)`, which says what its limits ask, and `asks(design, load,
+fidelity)`, which says what a table of prices asks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import cast
 
 from dse.evaluators.account.played import balanced, served, steady
-from dse.evaluators.account.services.shared_prices import said_first
 from dse.evaluators.account.shared_dies import kept
 from dse.space.design import Design, Designs
 from dse.space.limits import ClashError, Limit
@@ -43,17 +42,18 @@ def together(
         yield
         return
     with kept():
-        with said_first():
-            for service, _, every in some:
-                _each(loads, every, service.early)
-        left = list[tuple[ModuleType, list[served.Part]]]()
-        for service, design, every in some:
-            with suppress(ClashError):  # which is answered where the design is judged
-                left.append((service, served.bounded(design, loads, every, limits)[1]))
-        with said_first():
-            for service, parts in left:
+        for service, _, every in some:
+            _each(loads, every, service.early)
+        try:
+            for _, design, every in some:
+                with suppress(ClashError):  # which is answered where the design is judged
+                    served.BOUNDED[id(design)] = design, served.bounded(design, loads, every, limits)
+            for service, design, _ in some:
+                parts = served.BOUNDED[id(design)][1].parts if id(design) in served.BOUNDED else []
                 _each(loads, parts, partial(service.asks, fidelity=steady.PRICES))
-        yield
+            yield
+        finally:
+            served.BOUNDED.clear()
 
 
 def _each(loads: Sequence[Load], parts: Sequence[served.Part], say: Callable[[Design, Load], None]) -> None:

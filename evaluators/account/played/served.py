@@ -108,9 +108,10 @@ def judged(
         parts: of a design; None for each row by itself.
         chosen: some rows of a part; None for `picked`.
     """
-    loads, some = cast(tuple[Load, ...], workload.cases), list((parts or singles)(design))
-    size = sum(len(rows) for rows, _ in some)
-    bounds, played = bounded(design, loads, some, limits, chosen or picked)
+    loads = cast(tuple[Load, ...], workload.cases)
+    known = BOUNDED.get(id(design))
+    of = known[1] if known else bounded(design, loads, list((parts or singles)(design)), limits, chosen or picked)
+    size, bounds, played = of
     found = []
     for row, load in enumerate(loads):
         pieces: dict[str, list[tuple[Array, Any]]] = {}
@@ -123,14 +124,26 @@ def judged(
     return found
 
 
+class Bounded(NamedTuple):
+    """A design of several, limits of all rows by load, and parts of those that keep all of them."""
+
+    size: int
+    bounds: list[list[Limit]]
+    parts: list[Part]
+
+
+BOUNDED: dict[int, tuple[Design, Bounded]] = {}
+"""Of designs that are known already, by what they are; while they are kept nothing else takes their place."""
+
+
 def bounded(
     design: Design,
     loads: Sequence[Load],
     some: Sequence[Part],
     limits: Callable[[Design, Load], list[Limit]],
     chosen: Callable[[Design, Array], Design] = picked,
-) -> tuple[list[list[Limit]], list[Part]]:
-    """Limits of all designs by load, and parts of those that keep all; arguments as of `judged`."""
+) -> Bounded:
+    """Limits of a design; `some` are its parts, and other arguments as of `judged`."""
     size = sum(len(rows) for rows, _ in some)
     bounds = [stacked(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
     fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
@@ -138,7 +151,7 @@ def bounded(
         fits &= np.asarray(limit.need <= limit.have)
     left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
     kept = [(own, part if len(own) == len(rows) else chosen(part, np.flatnonzero(fits[rows]))) for rows, own, part in left]
-    return bounds, kept
+    return Bounded(size, bounds, kept)
 
 
 def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:

@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from dse.evaluators.account.services import several
 from dse.space.design import Design, entry, hashed
 from dse.space.elementwise import Array
 from dse.space.fields import at, leaves, replaced
@@ -109,7 +108,8 @@ class Shared(Generic[T]):
     def __init__(
         self, design: Design, make: Callable[[Design], T], without: tuple[str, ...], *beside: str, whats: int = 1
     ) -> None:
-        found = [of for of in leaves(design) if not of[0].startswith(without)]
+        every = list(leaves(design))
+        found = [of for of in every if not of[0].startswith(without)]
         numbers = {
             a: v for a, v, spec in found if isinstance(v, NUMBERS) and not isinstance(v, bool) and "apart" not in spec.metadata
         }
@@ -117,7 +117,7 @@ class Shared(Generic[T]):
         self._make, self._made, self._whats = make, dict[bytes, T](), whats
         known = _KNOWN.pop(key) if key in _KNOWN else _Known(_one(design), tuple(numbers))
         self._known = _KNOWN[key] = known
-        rows = np.empty((max(several(design), 1), len(numbers)))
+        rows = np.empty((max((len(v) for _, v, _ in every if isinstance(v, np.ndarray)), default=1), len(numbers)))
         for place, column in enumerate(numbers.values()):
             rows[:, place] = column
         self._places = self._known.places(rows)

@@ -24,7 +24,7 @@ from dse.evaluators.account.played import balanced
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.prompts import alike, points
-from dse.evaluators.account.services.shared_prices import Shared
+from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -98,14 +98,17 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
 
 
 def early(design: Design, load: Load) -> None:
-    """Asks what limits do of prices, for designs that are priced together."""
-    for phase, made_of in _largest(design, load).items():
-        _filled(design, load, phase, made_of)
+    """Says what limits ask of prices, so that designs are priced together."""
+    with said_first():
+        for phase, made_of in _largest(design, load).items():
+            _filled(design, load, phase, made_of)
 
 
 def asks(design: Design, load: Load, fidelity: str) -> None:
-    """Asks what a table of prices does for the steady state, likewise."""
-    balanced.asked_for(instances(design, load, fidelity), design, load)
+    """Says what a table of prices asks for the steady state, likewise."""
+    made = instances(design, load, fidelity)
+    with said_first():
+        balanced.asked_for(made, design, load)
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
@@ -174,6 +177,9 @@ SPENT = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
 """What parts of an iteration take, in units s, J, B, B x hop and FLOP: an axis of that length, before one of designs."""
 
 
+PARTS = 256
+"""Parts of designs and phases whose shares of prices are kept."""
+
 ROOM = "chip.hbm.capacity"
 """What limits alone depend on, where no cache is in front of it."""
 
@@ -235,6 +241,7 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     return pricing
 
 
+@partial(same, few=PARTS)
 def _shared(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     """Those of several designs, each priced once however it serves requests: products and rows once for all attention."""
     apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
