@@ -35,7 +35,7 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
             "chip.hbm.channel_bandwidth": float(rng.choice([3e10, 1.2e11])),
             "chip.clock": float(rng.choice([0.5e9, 1e9])),
             "mapping.serving.batch": int(rng.choice([4, 16])),
-            "mapping.prefill.attention.dataflow": "flash3" if number % 3 else "flat_async",
+            "mapping.prefill.attention.dataflow": "flash3" if number == 2 else "flat_async",
         }
         changes |= {"chip.hbm.capacity": 1e6} if number == 1 else {}
         if kind == "dies":
@@ -50,10 +50,10 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
 @given(st.integers(0, 2**32))
 def test_designs_of_several_structures_are_what_each_is_by_itself(kind: str, seed: int) -> None:
     """Metrics and limits, whatever is priced at once."""
-    designs, workload = drawn(kind, seed, 7)
+    designs, workload = drawn(kind, seed, 5)
     together = evaluate(stacked(designs), workload, fidelity="steady")
     assert 0 < together.feasible.sum() < len(designs)
-    for row, design in enumerate(designs):
+    for row, design in enumerate(designs[:3]):  # one that shares its prices, one that breaks a limit, one of its own
         alone = evaluate(stacked([design]), workload, fidelity="steady")
         assert alone.limit[0] == together.limit[row]
         assert alone.excess[0] == pytest.approx(together.excess[row], rel=1e-12)

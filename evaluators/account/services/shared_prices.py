@@ -131,10 +131,11 @@ class Shared(Generic[T]):
             spent: the answer of what prices some designs, shape (what, those designs).
         """
         known = self._known
-        if _SAYING[0]:
-            known.wanted.setdefault(asked, []).append(self._places)
-            return np.zeros((self._whats, len(self._places)))
         found = known.of(asked)[:, self._places]
+        if _SAYING[0]:
+            if np.isnan(found[0]).any():
+                known.wanted.setdefault(asked, []).append(self._places)
+            return np.zeros((self._whats, len(self._places)))
         if np.isnan(found[0]).any():
             want = np.unique(np.concatenate([self._places, *known.wanted.pop(asked, [])]))
             new = want[np.isnan(known.of(asked)[0, want])]
