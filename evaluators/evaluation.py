@@ -21,7 +21,7 @@ from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
 from dse.evaluators.silicon.energy import design_parts
-from dse.evaluators.silicon.whole import together
+from dse.evaluators.silicon.whole import ALONE, together
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
@@ -123,16 +123,16 @@ def evaluate(
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     outer = fidelity in outside.words()
-    with together(designs.groups):
+    served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], Load)
+    with together(designs.groups), _module("serving").together(designs, workload) if served else ALONE:
         for group, design in designs.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             left = [(group, design)] if whole else parted(group, design, None)
             while left:
                 rows, one = left.pop()
-                made = Judged(every, {}, silicon.exceeded(one.chip))
                 try:
-                    found = [*_alone(one, workload, fidelity), *common, made]
+                    found = [*_alone(one, workload, fidelity), *common, Judged(every, {}, silicon.exceeded(one.chip))]
                 except ClashError as clash:
                     if len(rows) > 1 and clash.some is not None:
                         left += parted(rows, one, clash.some)
@@ -447,8 +447,7 @@ def _in_part(judge: ModuleType, design: Design) -> str:
 
 
 def _pick(value: Any, row: int) -> float:
-    flat = np.ravel(value)
-    return float(flat[row] if len(flat) > 1 else flat[0])
+    return float(np.ravel(value)[row if np.size(value) > 1 else 0])
 
 
 def _fill(

@@ -38,8 +38,8 @@ FEW = 8
 """Results of a function of the same objects that are kept."""
 
 
-def same(function: Callable[..., T]) -> Callable[..., T]:
-    """A function whose last results are kept for the very same objects, whatever is in them.
+def same(function: Callable[..., T], few: int = FEW) -> Callable[..., T]:
+    """A function whose last results, so many, are kept for the very same objects, whatever is in them.
 
     Values of fields are frozen, and nobody writes to arrays of designs, so that the same object means the same values.
 
@@ -69,7 +69,7 @@ def same(function: Callable[..., T]) -> Callable[..., T]:
         places = tuple(map(id, given))
         known = kept.get(places)
         if known is None:
-            if len(kept) >= FEW:
+            if len(kept) >= few:
                 kept.clear()
             # what was given is kept too, so that nothing else takes its place
             known = kept[places] = given, function(*given)

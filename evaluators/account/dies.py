@@ -4,7 +4,7 @@ from collections.abc import Mapping as Dict
 from functools import partial
 from typing import Any
 
-from dse.evaluators.account import dies_limits, many_dies, tiles
+from dse.evaluators.account import dies_limits, many_dies, shared_dies, tiles
 from dse.evaluators.account.dies_limits import early as early
 from dse.evaluators.account.dies_limits import one_die
 from dse.evaluators.account.dies_limits import refused as refused
@@ -24,6 +24,7 @@ from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.account.tiles import Held, filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
+from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.dies import On, Split, passes
 from dse.evaluators.layouts.formats import Sizes, itemsize_of, returned_bytes, sizes
@@ -31,12 +32,13 @@ from dse.evaluators.layouts.turns import Turns
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import reader_of
+from dse.evaluators.readers.price import Reader
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, Precision
-from dse.space.remember import remembered
+from dse.space.remember import remembered, same
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
@@ -51,20 +53,47 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
 
 
 def _of_design(design: Design, asked: Turns, of: Split, fidelity: str) -> Alone:
-    plan = getattr(design.mapping, asked.plan)
-    said = whole_chip.Said(plan.attention, plan.gemm)
+    die, said = _die(design, asked.plan)
+    how = design.mapping.precision, fidelity
+    found: Alone | None = shared_dies.answered(_several, asked, of, die, said, *how)
+    return _own(asked, of, die, said, *how) if found is None else found
+
+
+def wanted(design: Design, asked: Turns, of: Split, fidelity: str) -> None:
+    """Says that a design will be asked something: as many as are asked the same are worked out together."""
+    shared_dies.wanted(asked, of.alone, *_die(design, asked.plan), design.mapping.precision, fidelity)
+
+
+@same
+def _die(design: Design, plan: str) -> tuple[Chip, whole_chip.Said]:
+    """A die, and what a phase's plan says of its kernels."""
     itemsize_of(design.mapping)  # refuses what tiles do not take
-    found: Alone = _own(asked, of, one_die(design.chip), said, design.mapping.precision, fidelity)
-    return found
+    of = getattr(design.mapping, plan)
+    return one_die(design.chip), whole_chip.Said(of.attention, of.gemm)
 
 
 @remembered
 def _own(asked: Turns, of: Split, die: Chip, said: whole_chip.Said, precision: Precision, fidelity: str) -> Alone:
     """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
-    on = whole_chip.On(asked.model, die, said, precision, {})
-    covered = partial(whole_chip.covered, on=on)
-    calls = On(asked.model, covered, on.itemsize, returned_bytes(precision))
-    found, parts = alone(passes(asked, of, calls), of_tiles(die), reader_of(fidelity), sums)
+    return _worked(asked, of, whole_chip.On(asked.model, die, said, precision, {}), reader_of(fidelity))
+
+
+def _several(asked: Turns, of: Split, some: shared_dies.Dies, precision: Precision, fidelity: str) -> Alone:
+    """The same of several; what they multiply is priced once, however much they attend to beside it."""
+    reader, on = reader_of(fidelity), whole_chip.On(asked.model, some.die, some.said, precision, some.known)
+
+    def price(job: Any) -> Cost:
+        if id(job) not in some.priced:
+            some.priced[id(job)] = job, reader.job(job)  # which is kept, so that nothing else takes its place
+        found: Cost = some.priced[id(job)][1]
+        return found
+
+    return _worked(asked, of, on, reader._replace(job=price))
+
+
+def _worked(asked: Turns, of: Split, on: whole_chip.On, reader: Reader) -> Alone:
+    calls = On(asked.model, partial(whole_chip.covered, on=on), on.itemsize, returned_bytes(on.precision))
+    found, parts = alone(passes(asked, of, calls), of_tiles(on.chip), reader, sums)
     return found, filled(parts)
 
 

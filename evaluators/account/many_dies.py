@@ -41,7 +41,7 @@ from dse.space.elementwise import Array, maximum
 from dse.space.layers import by_reach
 from dse.space.mapping import Mapping, SplitPlan
 from dse.space.model import Experts, Model
-from dse.space.remember import remembered
+from dse.space.remember import FEW, remembered
 from dse.space.workload import Case
 
 WAITS = "stages"
@@ -174,8 +174,30 @@ def played(
         of: how the model is divided; all copies of it exchange at the same time.
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
-    mapping, reader, found = design.mapping, reader_of(fidelity), list[Played]()
-    plan = getattr(mapping, asked.plan)
+    found, key = list[Played](), (id(design), id(asked.model), asked.plan, of, fidelity, rows)
+    if key not in _CROSSINGS:
+        if len(_CROSSINGS) >= FEW:
+            _CROSSINGS.clear()
+        # what was given is kept too, so that nothing else takes its place
+        _CROSSINGS[key] = _crossing(kind, design, asked, of, fidelity, rows), design, asked.model
+    crossed = _CROSSINGS[key][0]
+    own, slices = kind.own(design, asked, of.alone, fidelity)
+    for one, ran in own:
+        units = tuple(_done(unit, of_unit, of, crossed) for unit, of_unit in zip(one.units, ran, strict=True))
+        onward = Crossing("to the next stage", "hand_over", one.onward)
+        found.append(Played(one, units, [crossed(onward, "stage")] if of.pp > 1 else []))
+    return tuple(found), slices
+
+
+_CROSSINGS: dict[Any, tuple[Callable[[Crossing, str], Timed], Design, Model]] = {}
+"""Of the last designs and phases, who prices what dies exchange."""
+
+
+def _crossing(
+    kind: Kind, design: Design, asked: Turns, of: Split, fidelity: str, rows: tuple[int, int] | None
+) -> Callable[[Crossing, str], Timed]:
+    """Who prices what dies exchange, the same but once; arguments as of `played`."""
+    mapping, plan = design.mapping, getattr(design.mapping, asked.plan)
     where = between(
         design.chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
         reached=kind.reached(mapping),
@@ -185,13 +207,7 @@ def played(
         sums=(plan.sums, int(plan.ktree_k)),
         attention=of.attention,
     )  # fmt: skip
-    crossed = partial(_crossed, where=where, reader=reader, known={})
-    own, slices = kind.own(design, asked, of._replace(dp=1, batches=1), fidelity)  # the same, however many there are
-    for one, ran in own:
-        units = tuple(_done(unit, of_unit, of, crossed) for unit, of_unit in zip(one.units, ran, strict=True))
-        onward = Crossing("to the next stage", "hand_over", one.onward)
-        found.append(Played(one, units, [crossed(onward, "stage")] if of.pp > 1 else []))
-    return tuple(found), slices
+    return partial(_crossed, where=where, reader=reader_of(fidelity), known={})
 
 
 def _copies(plan: SplitPlan, model: Model) -> Callable[[int], float] | None:
@@ -308,15 +324,15 @@ def to_and_fro(micro: int, each: Sequence[Any]) -> Any:
     return float(found) if np.ndim(found) == 0 else found
 
 
-def _crossed(of: Crossing, part: str, where: Between, reader: Reader, known: dict[Any, Timed]) -> Timed:
+def _crossed(of: Crossing, part: str, where: Between, reader: Reader, known: dict[Any, tuple[Timed, Any]]) -> Timed:
     """An exchange, as a block of one call; those that are alike are priced once."""
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
     alike = of.pattern, of.nbytes, id(of.shares), of.back and apart
     if alike not in known:
         job = where.job(of.pattern, of.nbytes, of.shares, back=of.back)
         call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=job)
-        known[alike] = timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)[0]
-    found = known[alike]
+        known[alike] = timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)[0], of.shares
+    found, _ = known[alike]  # shares are kept, so that no others take their place
     call = found.block.calls[0]._replace(part=part, name=of.name)
     return found._replace(block=found.block._replace(name=of.name, calls=(call,)))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
-from dse.evaluators.account.played import assembled, balanced, drawn, peak, served, steady
+from dse.evaluators.account.played import asked_first, assembled, balanced, drawn, peak, served, steady
 from dse.evaluators.account.played.assembled import deployment, groups, guessing, pool
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
@@ -52,10 +52,8 @@ SERVICES = {
 }
 """Layouts that serve, by the software that runs them: modules of `account/services`, imported when they are asked."""
 
-
 NAMES = ("instance", "prefill instance", "decode instance")
 """Of the pool that does both phases, and of those that do one."""
-
 
 MONEY = ("system_price", "price_per_mtoken")
 
@@ -193,20 +191,17 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
 
 
 def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
-    service = service_of(design)
+    service, by = service_of(design), steady.PRICES if fidelity == STEADY else fidelity
+
+    def operators(pool: int, mean: served.Mean) -> Sequence[Row]:
+        found: Sequence[Row] = service.operators(design, load, pool, mean.times, mean.composition, by)
+        return found
+
     if fidelity == STEADY:
-        return steady.explained(
-            _steady(design, load)[1].means, service.area_parts(design),
-            lambda pool, mean: service.operators(design, load, pool, mean.times, mean.composition, steady.PRICES),
-        )  # fmt: skip
+        return steady.explained(_steady(design, load)[1].means, service.area_parts(design), operators)
     run = _served(design, load, fidelity, served.KEPT)[0]
     if run is None:
         return Breakdown((), 0.0, service.area_parts(design), {})
-
-    def operators(pool: int, mean: served.Mean) -> Sequence[Row]:
-        found: Sequence[Row] = service.operators(design, load, pool, mean.times, mean.composition, fidelity)
-        return found
-
     names = NAMES[-2:] if len(run.pools) == 2 else NAMES[:1]
     return served.explained(run, service.area_parts(design), operators, names=names)
 
@@ -328,3 +323,7 @@ def _played(design: Design, load: Load, fidelity: str) -> Served | None:
 def _serving(design: Design) -> Serving:
     found: Serving = design.mapping.serving
     return found
+
+
+together = partial(asked_first.together, service_of, _limits)
+"""While it is open, prices that designs of several structures ask for are worked out at once."""

@@ -85,6 +85,11 @@ class Split(NamedTuple):
         return self.dp * self.pp * self.group
 
     @property
+    def alone(self) -> "Split":
+        """What a die does by itself: the same, however many copies, stages and micro-batches there are."""
+        return self._replace(dp=1, pp=1, batches=1)
+
+    @property
     def slots(self) -> int:
         """Places for requests: copies of attention, each with some micro-batches or halves of them."""
         return self.dp * self.copies * self.batches * self.halves

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.choices.quickest import RATE, ROOM
-from dse.evaluators.choices.structures import SIDES, batches, by_structure, structures
+from dse.evaluators.choices.structures import SIDES, alike, batches, by_structure, structures
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, Work, slots
@@ -195,7 +195,8 @@ def _one_by_one(
     order, ends = designs
     for number, side, kind in rows.T:
         some = slice(starts[side], starts[side + 1])
-        own = Work(*(np.broadcast_to(leaf[min(kind, len(leaf) - 1)], held.shape)[some] for leaf in work))
+        rows_of = (leaf[min(kind, len(leaf) - 1)] for leaf in work)
+        own = Work(*(leaf if len(leaf) == 1 else leaf[some] for leaf in rows_of))
         for design in order[ends[number] : ends[number + 1]]:
             over = np.maximum(held[some] / room[design] - 1, 0.0)
             best = starts[side] + lowest([over, summa_diagonal.timed(own, byte[design])])[0]
@@ -240,7 +241,7 @@ def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPl
         n = said.n + 0 * high[2] if said.n > 0 else even(shape.n, mesh[1] * sharing, high[2])
         found.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
     every = np.concatenate(found, axis=1)
-    _, first = np.unique(every, axis=1, return_index=True)
+    first, _ = alike(list(every))
     return Part(*every[:, np.sort(first)])
 
 

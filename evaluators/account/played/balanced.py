@@ -13,7 +13,7 @@ from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.played import peak, steady
 from dse.evaluators.account.played.assembled import Group, deployment, groups, guessing, pool
 from dse.evaluators.account.played.served import longest, picked
-from dse.evaluators.account.services import HERE, several
+from dse.evaluators.account.services import HERE, Instance, several
 from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.kvcache import picked as number
 from dse.evaluators.serving.loop import Deployment
@@ -48,6 +48,14 @@ def alike(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Arra
     for kind in range(kinds.shape[1]):
         rows = np.flatnonzero(np.ravel(which) == kind)
         yield rows, picked(design, rows, apart)
+
+
+def asked_for(made: Sequence[Instance], design: Design, load: Load) -> None:
+    """Asks what `metrics` does of prices of instances."""
+    parts = [groups(serving, made) for serving in _servings(design.mapping.serving, max(several(design), 1))[0]]
+    for place in range(len(made)):
+        some = [part[place] for part in parts]
+        (some[0].of.more or some[0].of.pricing)(*points(_axes(some, load)))
 
 
 def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
@@ -120,10 +128,7 @@ def _kinds(
 
 def _tables(several_of: Sequence[Group], load: Load, size: int) -> Tables:
     """Prices of instances at few points: as many as the largest needs of groups that differ in their batch."""
-    of, most = several_of[0].of, longest(load) + 1
-    batch = max(group.batch for group in several_of)
-    tokens = max(most_prompts(group.rule, group.batch, most) for group in several_of)
-    axes = steady.coarse(of.axes, load)(tokens, most, batch, most)
+    of, axes = several_of[0].of, _axes(several_of, load)
     place = (of.key, *(values.tobytes() for values in axes))
     if of.key and place in TABLES:
         TABLES[place] = TABLES.pop(place)
@@ -142,6 +147,13 @@ def _tables(several_of: Sequence[Group], load: Load, size: int) -> Tables:
         while len(TABLES) > MOST_TABLES:
             TABLES.pop(next(iter(TABLES)))
     return tables
+
+
+def _axes(several_of: Sequence[Group], load: Load) -> list[Array]:
+    """Points of the prices of instances that differ in their batch."""
+    most, batch = longest(load) + 1, max(group.batch for group in several_of)
+    tokens = max(most_prompts(group.rule, group.batch, most) for group in several_of)
+    return steady.coarse(several_of[0].of.axes, load)(tokens, most, batch, most)
 
 
 def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:

@@ -108,17 +108,10 @@ def judged(
         parts: of a design; None for each row by itself.
         chosen: some rows of a part; None for `picked`.
     """
-    loads, some = cast(tuple[Load, ...], workload.cases), list((parts or _singles)(design))
-    size = sum(len(rows) for rows, _ in some)
-    bounds = [stacked(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
-    fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
-    for limit in (*(limit for of in bounds for limit in of), *silicon.limits(design.chip)):
-        fits &= np.asarray(limit.need <= limit.have)
-    left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
-    played = [
-        (kept, part if len(kept) == len(rows) else (chosen or picked)(part, np.flatnonzero(fits[rows])))
-        for rows, kept, part in left
-    ]
+    loads = cast(tuple[Load, ...], workload.cases)
+    known = BOUNDED.get(id(design))
+    of = known[1] if known else bounded(design, loads, list((parts or singles)(design)), limits, chosen or picked)
+    size, bounds, played = of
     found = []
     for row, load in enumerate(loads):
         pieces: dict[str, list[tuple[Array, Any]]] = {}
@@ -129,6 +122,36 @@ def judged(
         columns = {name: _column(name, size, some) for name, some in pieces.items()}
         found.append(Judged((row,), columns, bounds[row]))
     return found
+
+
+class Bounded(NamedTuple):
+    """A design of several, limits of all rows by load, and parts of those that keep all of them."""
+
+    size: int
+    bounds: list[list[Limit]]
+    parts: list[Part]
+
+
+BOUNDED: dict[int, tuple[Design, Bounded]] = {}
+"""Of designs that are known already, by what they are; while they are kept nothing else takes their place."""
+
+
+def bounded(
+    design: Design,
+    loads: Sequence[Load],
+    some: Sequence[Part],
+    limits: Callable[[Design, Load], list[Limit]],
+    chosen: Callable[[Design, Array], Design] = picked,
+) -> Bounded:
+    """Limits of a design; `some` are its parts, and other arguments as of `judged`."""
+    size = sum(len(rows) for rows, _ in some)
+    bounds = [stacked(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
+    fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
+    for limit in (*(limit for of in bounds for limit in of), *silicon.limits(design.chip)):
+        fits &= np.asarray(limit.need <= limit.have)
+    left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
+    kept = [(own, part if len(own) == len(rows) else chosen(part, np.flatnonzero(fits[rows]))) for rows, own, part in left]
+    return Bounded(size, bounds, kept)
 
 
 def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
@@ -145,7 +168,7 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
 
 def limited(design: Design, workload: Workload, limits: Callable[[Design, Load], list[Limit]]) -> list[Limit]:
     """Limits alone, load by load; leaves of shape (designs,)."""
-    some, loads = list(_singles(design)), cast(tuple[Load, ...], workload.cases)
+    some, loads = list(singles(design)), cast(tuple[Load, ...], workload.cases)
     return [limit for load in loads for limit in stacked(len(some), [(rows, limits(part, load)) for rows, part in some])]
 
 
@@ -414,7 +437,7 @@ def stacked(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> list[
     return found
 
 
-def _singles(design: Design) -> Iterator[Part]:
+def singles(design: Design) -> Iterator[Part]:
     """Each of a design's rows by itself."""
     size = max((np.size(value) for _, value, _ in leaves(design) if isinstance(value, np.ndarray)), default=1)
     for row in range(size):

@@ -35,23 +35,35 @@ from dse.evaluators.account.many_dies import (
     stages_of,
 )
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.played import steady
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
-from dse.evaluators.account.services.prompts import alike
+from dse.evaluators.account.services.die_iterations import (
+    Asked,
+    Pool,
+    counts_of,
+    iteration,
+    largest,
+    passes,
+    pools_of,
+    split_on,
+    tables,
+    typical,
+)
 from dse.evaluators.account.stretches import stretches_of
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.dies import Split, split_of
+from dse.evaluators.layouts.dies import Split
 from dse.evaluators.layouts.turns import Iteration
 from dse.evaluators.machine.d2d import level, placed
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.die_exchange import hand_over
 from dse.evaluators.serving.kvcache import Room, room_of
-from dse.evaluators.serving.policy import Policy, most_prompts, policies
+from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import spread
 from dse.space.design import Design
-from dse.space.elementwise import Array, ceil_div
-from dse.space.layers import by_reach, two_forms
+from dse.space.elementwise import Array
+from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.remember import same
 from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
@@ -77,30 +89,6 @@ BESIDE = "attention, FFNs and their exchanges, of other micro-batches"
 """What micro-batches between dies of attention and of FFNs save, waits taken off."""
 
 
-class Pool(NamedTuple):
-    """Instances that are alike.
-
-    Attributes:
-        phase: whose plan divides the model.
-        both: whether instances do both phases, each by its plan.
-        of: how; copies of the model are instances, and there is one micro-batch at a time.
-        rows: of dies, first and how many.
-        rule, batch: how an iteration is formed, of how many requests at most in all micro-batches.
-    """
-
-    phase: str
-    both: bool
-    of: Split
-    rows: tuple[int, int]
-    rule: Policy
-    batch: int
-
-    @property
-    def slots(self) -> int:
-        """Places of an instance that requests of an iteration are dealt to."""
-        return self.of.copies * self.of.halves
-
-
 class Run(NamedTuple):
     """An iteration: its passes, each how it is divided and by whose plan, and seconds through all stages."""
 
@@ -122,6 +110,33 @@ def limits(design: Design, load: Load) -> list[Limit]:
         if of.of.attention:
             held[f"{of.phase}, FFNs"] = stage.fed, []
     return [*found, *_kind(design).memories(design, held)]
+
+
+def early(design: Design, load: Load) -> None:
+    """Says what limits ask of dies, so that designs are worked out together."""
+    if not any(limit.need > limit.have for limit in _layouts(design, load)):
+        for of in pools_of(design, load):
+            for made_of in (typical(load, of), *largest(load, of)):
+                _wanted(design, passes(design, load, of, made_of))
+
+
+def asks(design: Design, load: Load, fidelity: str) -> None:
+    """Says what a table of prices asks of dies for the steady state, likewise."""
+    longest, axes = load.longest, steady.coarse(AXES[software_of(design.mapping)], load)
+
+    def noted(some: Sequence[Asked]) -> float:
+        _wanted(design, some)
+        return 1.0
+
+    for of in pools_of(design, load):
+        points = np.meshgrid(*axes(most_prompts(of.rule, of.batch, longest), longest, of.batch, longest), indexing="ij")
+        tables(design, load, of, noted)(*points)
+
+
+def _wanted(design: Design, some: Sequence[Asked]) -> None:
+    if hasattr(_kind(design), "wanted"):
+        for asked, split in some:
+            _kind(design).wanted(design, asked, split, "closed")
 
 
 def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
@@ -242,22 +257,6 @@ def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     return found
 
 
-@same
-def pools_of(design: Design, load: Load) -> tuple[Pool, ...]:
-    """That prefills, where some do so alone, and that decodes."""
-    serving, cols = design.mapping.serving, int(design.chip.dies.cols)
-    said = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
-    first, found = 0, []
-    for (phase, many), (rule, batch) in zip((*said, ("decode", int(serving.instances))), policies(serving), strict=True):
-        of = split_of(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
-        rows = int(ceil_div(of.ranks, cols))
-        found.append(Pool(phase, not said, of, (first, rows), rule, batch))
-        first += rows
-    if len(found) == 1:
-        found = [found[0]._replace(rows=(0, int(design.chip.dies.rows)))]
-    return tuple(found)
-
-
 def _layouts(design: Design, load: Load) -> list[Limit]:
     """That all instances can be laid out."""
     chip, mapping, found, case = design.chip, design.mapping, list[Limit](), _case(load)
@@ -265,7 +264,7 @@ def _layouts(design: Design, load: Load) -> list[Limit]:
     for of in pools:
         names = ("prefill", "decode") if len(pools) == 1 else (of.phase,)
         for phase in names:
-            split, plan = _split(design, of, phase), getattr(mapping, phase)
+            split, plan = split_on(design, of, phase), getattr(mapping, phase)
             found += layout_limits(design, case, phase, split, min(of.rows[1], int(chip.dies.rows)))
             found.append(Limit(f"mapping.{phase}.dp", float(plan.dp), 1.0, "1"))
             found.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
@@ -273,14 +272,8 @@ def _layouts(design: Design, load: Load) -> list[Limit]:
     rows = sum(of.rows[1] for of in pools)
     found.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(count(chip)), "1"))
     if len(pools) == 1:
-        found.append(one_split(*(_split(design, pools[0], phase) for phase in ("prefill", "decode"))))
+        found.append(one_split(*(split_on(design, pools[0], phase) for phase in ("prefill", "decode"))))
     return [*found, port_limit(chip)]
-
-
-def _split(design: Design, of: Pool, phase: str) -> Split:
-    """How a phase's plan divides the model on a pool's dies."""
-    found = split_of(getattr(design.mapping, phase), design.chip.dies)
-    return found._replace(dp=of.of.dp, batches=1)
 
 
 class Stage(NamedTuple):
@@ -304,28 +297,28 @@ class Stage(NamedTuple):
 @same
 def _stage(design: Design, load: Load, of: Pool) -> Stage:
     model, sizes, units = load.model, _kind(design).KIND.sizes(design.mapping), units_of(load.model)
-    ((_, typical, split),) = _run(design, load, of, _typical(load, of), "closed").passes[-1:]
-    cut = stages_of([typical], split.pp)[:, :, 0]
-    names = [unit.name for unit in typical.units]
+    ((_, usual, split),) = _run(design, load, of, typical(load, of), "closed").passes[-1:]
+    cut = stages_of([usual], split.pp)[:, :, 0]
+    names = [unit.name for unit in usual.units]
     each = np.array([weights(name, units.get(name, ("", "")), model, split, sizes) for name in names])
 
     def on(stage: int, cached: Any, sequences: float) -> Any:
         mixes = zip(names, cut[stage], strict=True)
         return sum(n * caches(units.get(name, ("", ""))[0], model, cached, sequences, split, sizes) for name, n in mixes)
 
-    seconds = np.array([unit.seconds for unit in typical.units], float)
+    seconds = np.array([unit.seconds for unit in usual.units], float)
     paces = cut @ seconds
-    if typical.onward:
-        paces[:-1] += float(typical.onward[0].seconds) * split.halves
-    largest = [one for made_of in _largest(load, of) for _, one, _ in _run(design, load, of, made_of, "closed").passes]
+    if usual.onward:
+        paces[:-1] += float(usual.onward[0].seconds) * split.halves
+    fullest_of = [one for made_of in largest(load, of) for _, one, _ in _run(design, load, of, made_of, "closed").passes]
     beside: tuple[tuple[str, float], ...] = (
-        ("activations", split.halves * max(float(one.of.held) for one in largest)),
-        ("dispatched tokens", split.halves * max(float(one.of.received) for one in largest)),
+        ("activations", split.halves * max(float(one.of.held) for one in fullest_of)),
+        ("dispatched tokens", split.halves * max(float(one.of.received) for one in fullest_of)),
     )
     fed: tuple[tuple[str, float], ...] = ()
     if split.attention:
         there = np.array([fed_weights(units.get(name, ("", "")), model, split, sizes) for name in names])
-        left = ("activations", split.halves * max(float(one.of.beyond) for one in largest))
+        left = ("activations", split.halves * max(float(one.of.beyond) for one in fullest_of))
         fed, beside = (("weights", float((cut @ there).max())), left, beside[1]), beside[:1]
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
@@ -340,80 +333,19 @@ def _stage(design: Design, load: Load, of: Pool) -> Stage:
 def _slices(design: Design, load: Load, of: Pool) -> Any:
     """Local memory of a tile in use in the largest iterations, by kind of operator; nothing where dies have a cache."""
     found: list[tuple[str, Any]] = []
-    for made_of in _largest(load, of):
-        for asked, split in _passes(design, load, of, made_of):
+    for made_of in largest(load, of):
+        for asked, split in passes(design, load, of, made_of):
             found += played(_kind(design).KIND, design, asked, split, "closed", of.rows)[1]
     return found
 
 
-def _typical(load: Load, of: Pool) -> Composition:
-    """A full micro-batch of decodes, or a prompt where instances only prefill."""
-    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    if of.phase == "prefill":
-        return prompt, (prompt + 1) / 2, 0.0, 0.0, 0.0
-    return 0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), prompt + output / 2, 0.0
-
-
-def _largest(load: Load, of: Pool) -> list[Composition]:
-    """Iterations with most tokens: whole prompts, and, where instances decode, as many requests as may run."""
-    longest, most = load.longest - 1, most_prompts(of.rule, of.batch, load.longest - 1)
-    whole = min(most, longest)
-    prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
-    if of.phase == "prefill":
-        return [prompts]
-    if not of.both:
-        prompts = (float(longest), (longest + 1) / 2, 0.0, 0.0, 0.0)  # of a request that is computed again
-    return [prompts, (0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), float(longest), 0.0)]
-
-
-def _passes(
-    design: Design, load: Load, of: Pool, made_of: Composition, *, attends: bool = True
-) -> list[tuple[Iteration, Split]]:
-    """What the copy of attention that has most is asked, and how the model is divided then."""
-    found = []
-    for counts in _counts(load, made_of):
-        phase = "prefill" if counts[0] else "decode"
-        plan = phase if of.both else of.phase
-        split = _split(design, of, plan)
-        found.append((_iteration(load, split, phase, plan, *counts, attends=attends), split))
-    return found
-
-
-def _counts(load: Load, made_of: Composition) -> list[tuple[int, int, int, int, float]]:
-    """Of each pass: prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
-    tokens, context, requests, positions = (float(np.squeeze(value)) for value in made_of[:4])
-    decodes, prompts, own, past = int(np.rint(requests)), 0, 0, 0
-    if np.rint(tokens) > 0:
-        some, each, before = alike(np.array([np.rint(tokens)]), np.array([context]))
-        prompts, own, past = int(some[0]), int(np.ceil(each[0])), int(np.rint(before[0]))
-    found = (prompts, own, past, decodes, max(positions, 1.0))
-    if not (prompts and decodes and two_forms(load.model)):
-        return [found]
-    return [(*found[:3], 0, 1.0), (0, 0, 0, *found[3:])]
-
-
-def _iteration(
-    load: Load, split: Split, phase: str, plan: str, prompts: int, own: int, past: int, decodes: int, context: float,
-    *, attends: bool = True,
-) -> Iteration:  # fmt: skip
-    """Requests dealt to copies of attention, or halves of what they have, in turn; of the first one, which has most."""
-    slots, rows = split.copies * split.halves, 1 + load.guesses
-
-    def dealt(number: int) -> int:
-        return ((prompts - number + slots - 1) // slots) * own + ((decodes - number + slots - 1) // slots) * rows
-
-    most, total = dealt(0), prompts * own + decodes * rows
-    uneven = most * slots != total
-    sent = tuple(dealt(copy) / most for copy in range(split.copies)) if uneven else ()
-    return Iteration(
-        load.model, phase, plan, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
-        total / slots if uneven else 0.0, sent,
-    )  # fmt: skip
-
-
 def _run(design: Design, load: Load, of: Pool, made_of: Composition, fidelity: str, *, attends: bool = True) -> Run:
+    return _through_passes(design, of, fidelity, passes(design, load, of, made_of, attends=attends))
+
+
+def _through_passes(design: Design, of: Pool, fidelity: str, some: Sequence[Asked]) -> Run:
     kind, found = _kind(design).KIND, []
-    for asked, split in _passes(design, load, of, made_of, attends=attends):
+    for asked, split in some:
         ((one,), _) = played(kind, design, asked, split, fidelity, of.rows)
         found.append((asked, one, split))
     return Run(tuple(found), sum(_seconds(one, split) for _, one, split in found))
@@ -445,7 +377,7 @@ def _through(block: Any, split: Split) -> Any:
 def _whole(load: Load, made_of: Composition) -> list[Iteration]:
     """What an iteration asks of the model, whoever does it, pass by pass."""
     one = Split(1, 1, 1, 1, 1, 0, 1)
-    return [_iteration(load, one, "prefill" if counts[0] else "decode", "", *counts) for counts in _counts(load, made_of)]
+    return [iteration(load, one, "prefill" if counts[0] else "decode", "", *counts) for counts in counts_of(load, made_of)]
 
 
 def _asked(of: Iteration) -> float:
@@ -463,51 +395,12 @@ def pricing_of(design: Design, load: Load, of: Pool, fidelity: str, key: str = "
     """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens; equal keys share what is known."""
     if key in PRICES:
         return PRICES[key]
-    rows, apart = 1 + load.guesses, two_forms(load.model)
-
-    @cache
-    def prompts(tokens: float, context: float) -> float:
-        return _run(design, load, of, (tokens, context, 0.0, 0.0, 0.0), fidelity).seconds if tokens else 0.0
-
-    @cache
-    def decodes(requests: float, context: float, attends: bool = True) -> float:
-        return (
-            _run(design, load, of, (0.0, 0.0, requests, context, 0.0), fidelity, attends=attends).seconds if requests else 0.0
-        )
-
-    @cache
-    def more(tokens: float) -> float:
-        """Of so many tokens whose attention is said by itself, by the plan of prefill."""
-        plan = "prefill" if of.both else of.phase
-        split = _split(design, of, plan)
-        each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
-        asked = Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False)
-        ((one,), _) = played(_kind(design).KIND, design, asked, split, fidelity, of.rows)
-        return _seconds(one, split)
-
-    def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
-        new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
-        chunks, tokens = _each(prompts, new, prompt_context), _each(decodes, own, read)
-        found = chunks + tokens
-        if not apart and np.any(new) and np.any(own):
-            attention = tokens - _each(partial(decodes, context=1.0, attends=False), own)
-            beside = _each(more, new + rows * own) - _each(more, new) + attention
-            found = np.where((new > 0) & (own > 0), chunks + beside, found)
-        return np.where((new > 0) | (own > 0), found, np.nan)
-
+    pricing = tables(design, load, of, lambda some: _through_passes(design, of, fidelity, some).seconds)
     if key:
         if len(PRICES) >= MEMORY:
             PRICES.clear()
         PRICES[key] = pricing
     return pricing
-
-
-def _each(seconds: Callable[..., float], *counts: Array) -> Array:
-    """Of counts that broadcast together, each combination of them once."""
-    together = np.broadcast_arrays(*counts)
-    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
-    found = np.array([seconds(*row) for row in some.tolist()])
-    return found[np.ravel(place)].reshape(together[0].shape)
 
 
 def _copies(design: Design, of: Pool) -> Array:

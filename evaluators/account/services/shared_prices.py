@@ -1,15 +1,15 @@
 """What parts of iterations spend on designs, each of them priced once: in a screen most designs differ from others in a part.
 
-Designs are told apart by the leaves that prices depend on. Where one of those that came has no price yet, all that have none
-are priced together, since calls of few designs take as long as calls of many.
+Designs are told apart by the leaves that prices depend on. Calls of few designs take as long as calls of many: so all groups of
+a block first say what they will ask (`said_first`), and what one of them then asks is priced for all that want it.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from dse.evaluators.account.services import several
 from dse.space.design import Design, entry, hashed
 from dse.space.elementwise import Array
 from dse.space.fields import at, leaves, replaced
@@ -33,12 +33,14 @@ class _Known:
         addresses: of numbers.
         rows: of each design, by the bytes of these leaves, in the order in which they came.
         values: by what was asked, shape (what, designs); NaN where nobody asked.
+        wanted: places of designs that will ask, by what.
     """
 
     def __init__(self, design: Design, addresses: tuple[str, ...]) -> None:
         self.design, self.addresses = design, addresses
         self.rows: dict[bytes, int] = {}
         self.values: dict[Hashable, Array] = {}
+        self.wanted: dict[Hashable, list[Array]] = {}
 
     @property
     def size(self) -> int:
@@ -78,6 +80,20 @@ _KNOWN: dict[str, _Known] = {}
 """By structure, those used last at the end."""
 
 
+_SAYING = [False]
+"""Whether what is asked is only noted."""
+
+
+@contextmanager
+def said_first() -> Iterator[None]:
+    """While it is open, what is asked of prices is noted as wanted and answered with zeros."""
+    _SAYING[0] = True
+    try:
+        yield
+    finally:
+        _SAYING[0] = False
+
+
 class Shared(Generic[T]):
     """Prices of designs of one structure, which other designs share.
 
@@ -86,18 +102,22 @@ class Shared(Generic[T]):
         make: what prices some of them, made once for those that are new together.
         without: beginnings of addresses that prices do not depend on.
         beside: what else they depend on.
+        whats: how many numbers an answer has of a design, for what is only noted.
     """
 
-    def __init__(self, design: Design, make: Callable[[Design], T], without: tuple[str, ...], *beside: str) -> None:
-        found = [of for of in leaves(design) if not of[0].startswith(without)]
+    def __init__(
+        self, design: Design, make: Callable[[Design], T], without: tuple[str, ...], *beside: str, whats: int = 1
+    ) -> None:
+        every = list(leaves(design))
+        found = [of for of in every if not of[0].startswith(without)]
         numbers = {
             a: v for a, v, spec in found if isinstance(v, NUMBERS) and not isinstance(v, bool) and "apart" not in spec.metadata
         }
         key = hashed([*(entry(a, v) for a, v, _ in found if a not in numbers), *numbers, *beside])
-        self._make, self._made = make, dict[bytes, T]()
+        self._make, self._made, self._whats = make, dict[bytes, T](), whats
         known = _KNOWN.pop(key) if key in _KNOWN else _Known(_one(design), tuple(numbers))
         self._known = _KNOWN[key] = known
-        rows = np.empty((max(several(design), 1), len(numbers)))
+        rows = np.empty((max((len(v) for _, v, _ in every if isinstance(v, np.ndarray)), default=1), len(numbers)))
         for place, column in enumerate(numbers.values()):
             rows[:, place] = column
         self._places = self._known.places(rows)
@@ -112,8 +132,13 @@ class Shared(Generic[T]):
         """
         known = self._known
         found = known.of(asked)[:, self._places]
+        if _SAYING[0]:
+            if np.isnan(found[0]).any():
+                known.wanted.setdefault(asked, []).append(self._places)
+            return np.zeros((self._whats, len(self._places)))
         if np.isnan(found[0]).any():
-            new = np.flatnonzero(np.isnan(known.of(asked)[0, : len(known.rows)]))
+            want = np.unique(np.concatenate([self._places, *known.wanted.pop(asked, [])]))
+            new = want[np.isnan(known.of(asked)[0, want])]
             for places in np.array_split(new, -(-len(new) // TOGETHER)):
                 if places.tobytes() not in self._made:
                     self._made[places.tobytes()] = self._make(known.designs(places))

@@ -20,10 +20,11 @@ import numpy as np
 from dse.evaluators.account import tiles
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.played import balanced
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.prompts import alike, points
-from dse.evaluators.account.services.shared_prices import Shared
+from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -96,6 +97,20 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     return tuple(found)
 
 
+def early(design: Design, load: Load) -> None:
+    """Says what limits ask of prices, so that designs are priced together."""
+    with said_first():
+        for phase, made_of in _largest(design, load).items():
+            _filled(design, load, phase, made_of)
+
+
+def asks(design: Design, load: Load, fidelity: str) -> None:
+    """Says what a table of prices asks for the steady state, likewise."""
+    made = instances(design, load, fidelity)
+    with said_first():
+        balanced.asked_for(made, design, load)
+
+
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Caches go by way of the host."""
     return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
@@ -162,6 +177,13 @@ SPENT = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
 """What parts of an iteration take, in units s, J, B, B x hop and FLOP: an axis of that length, before one of designs."""
 
 
+PARTS = 256
+"""Parts of designs and phases whose shares of prices are kept."""
+
+ROOM = "chip.hbm.capacity"
+"""What limits alone depend on, where no cache is in front of it."""
+
+
 class _Prices(NamedTuple):
     """What parts of an iteration spend, each shape priced once; shapes (SPENT, designs).
 
@@ -219,25 +241,30 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     return pricing
 
 
+@partial(same, few=PARTS)
 def _shared(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     """Those of several designs, each priced once however it serves requests: products and rows once for all attention."""
     apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
+    largest = _known(design, load, phase, fidelity, whats=len(KINDS))
     return _Prices(
         lambda *counts: apart.of(("layers", counts), lambda of: of.layers(*counts)),
         lambda *counts: apart.of(("head", counts), lambda of: of.head(*counts)),
         lambda *counts: whole.of(("prompts", counts), lambda of: of.prompts(*counts)),
         lambda *counts: whole.of(("tokens", counts), lambda of: of.tokens(*counts)),
-        lambda *counts: whole.of(("filled", counts), lambda of: of.filled(*counts)),
+        lambda *counts: largest.of(("filled", counts), lambda of: of.filled(*counts)),
     )
 
 
-def _known(design: Design, load: Load, phase: str, fidelity: str, without: str = "mapping.serving.") -> Shared[_Prices]:
+def _known(
+    design: Design, load: Load, phase: str, fidelity: str, without: str = "mapping.serving.", whats: int = len(SPENT)
+) -> Shared[_Prices]:
     """Designs that are priced for a phase, whatever is said below an address of its plan."""
     (other,) = {"prefill", "decode"} - {phase}
     # what a cache has depends on how many requests there are
     cached = any(_kept(design, load).values())
-    elsewhere = () if cached else (*HERE, f"mapping.{other}.", f"mapping.{phase}.{without}")
-    return Shared(design, lambda some: _prices(some, load, phase, fidelity), elsewhere, told(load.model), phase, fidelity)
+    elsewhere = () if cached else (*HERE, ROOM, f"mapping.{other}.", f"mapping.{phase}.{without}")
+    beside = told(load.model), phase, fidelity
+    return Shared(design, lambda some: _prices(some, load, phase, fidelity), elsewhere, *beside, whats=whats)
 
 
 def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
@@ -397,12 +424,15 @@ def _step(phase: str, tokens: float, requests: float) -> Step:
 @same
 def _held(design: Design, load: Load) -> dict[str, Held]:
     """By phase, what memories hold in the largest iteration, and for the longest request."""
-    (_, mapping), longest = _of(design), load.longest - 1
-    batch = int(mapping.serving.batch)
-    prompts = _prompt_tokens(design, load)
-    whole = min(prompts, longest)
-    largest = {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, float(batch), float(longest))}
+    largest = _largest(design, load)
     return {phase: (of, _filled(design, load, phase, largest[phase])) for phase, of in _stored(design, load, 1).items()}
+
+
+def _largest(design: Design, load: Load) -> dict[str, Composition]:
+    """By phase, the iteration that holds most."""
+    prompts, longest = _prompt_tokens(design, load), load.longest - 1
+    whole, batch = min(prompts, longest), float(int(_of(design)[1].serving.batch))
+    return {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, batch, float(longest))}
 
 
 def _filled(design: Design, load: Load, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
@@ -432,6 +462,8 @@ def _stored(design: Design, load: Load, requests: int) -> dict[str, tuple[tuple[
 def _kept(design: Design, load: Load) -> dict[str, Kept | None]:
     """By phase, what a cache in front of main memory has, as many requests running as may and each of the longest."""
     chip, mapping = _of(design)
+    if chip.l2 is None:
+        return dict.fromkeys(("prefill", "decode"))
     stored = _stored(design, load, int(mapping.serving.batch))
     return {phase: kept(chip, of) for phase, of in stored.items()}
 

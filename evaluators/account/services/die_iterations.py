@@ -1,0 +1,177 @@
+"""What iterations of a model on many dies ask of a copy of attention, and what they take by tables of a part each."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account.services import Composition
+from dse.evaluators.account.services.prompts import alike
+from dse.evaluators.layouts.dies import Split, split_of
+from dse.evaluators.layouts.turns import Iteration
+from dse.evaluators.serving.policy import Policy, most_prompts, policies
+from dse.space.design import Design
+from dse.space.elementwise import Array, ceil_div
+from dse.space.layers import two_forms
+from dse.space.remember import same
+from dse.space.workload import Load
+
+Asked = tuple[Iteration, Split]
+"""A pass: what the copy of attention that has most is asked, and how the model is divided."""
+
+
+class Pool(NamedTuple):
+    """Instances that are alike.
+
+    Attributes:
+        phase: whose plan divides the model.
+        both: whether instances do both phases, each by its plan.
+        of: how; copies of the model are instances, and there is one micro-batch at a time.
+        rows: of dies, first and how many.
+        rule, batch: how an iteration is formed, of how many requests at most in all micro-batches.
+    """
+
+    phase: str
+    both: bool
+    of: Split
+    rows: tuple[int, int]
+    rule: Policy
+    batch: int
+
+    @property
+    def slots(self) -> int:
+        """Places of an instance that requests of an iteration are dealt to."""
+        return self.of.copies * self.of.halves
+
+
+@same
+def pools_of(design: Design, load: Load) -> tuple[Pool, ...]:
+    """That prefills, where some do so alone, and that decodes."""
+    serving, cols = design.mapping.serving, int(design.chip.dies.cols)
+    said = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
+    first, found = 0, []
+    for (phase, many), (rule, batch) in zip((*said, ("decode", int(serving.instances))), policies(serving), strict=True):
+        of = split_of(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
+        rows = int(ceil_div(of.ranks, cols))
+        found.append(Pool(phase, not said, of, (first, rows), rule, batch))
+        first += rows
+    if len(found) == 1:
+        found = [found[0]._replace(rows=(0, int(design.chip.dies.rows)))]
+    return tuple(found)
+
+
+def split_on(design: Design, of: Pool, phase: str) -> Split:
+    """How a phase's plan divides the model on a pool's dies."""
+    found = split_of(getattr(design.mapping, phase), design.chip.dies)
+    return found._replace(dp=of.of.dp, batches=1)
+
+
+def typical(load: Load, of: Pool) -> Composition:
+    """A full micro-batch of decodes, or a prompt where instances only prefill."""
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    if of.phase == "prefill":
+        return prompt, (prompt + 1) / 2, 0.0, 0.0, 0.0
+    return 0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), prompt + output / 2, 0.0
+
+
+def largest(load: Load, of: Pool) -> list[Composition]:
+    """Iterations with most tokens: whole prompts, and, where instances decode, as many requests as may run."""
+    longest, most = load.longest - 1, most_prompts(of.rule, of.batch, load.longest - 1)
+    whole = min(most, longest)
+    prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
+    if of.phase == "prefill":
+        return [prompts]
+    if not of.both:
+        prompts = (float(longest), (longest + 1) / 2, 0.0, 0.0, 0.0)  # of a request that is computed again
+    return [prompts, (0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), float(longest), 0.0)]
+
+
+def passes(design: Design, load: Load, of: Pool, made_of: Composition, *, attends: bool = True) -> list[Asked]:
+    """What the copy of attention that has most is asked, and how the model is divided then."""
+    found = []
+    for counts in counts_of(load, made_of):
+        phase = "prefill" if counts[0] else "decode"
+        plan = phase if of.both else of.phase
+        split = split_on(design, of, plan)
+        found.append((iteration(load, split, phase, plan, *counts, attends=attends), split))
+    return found
+
+
+def counts_of(load: Load, made_of: Composition) -> list[tuple[int, int, int, int, float]]:
+    """Of each pass: prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
+    tokens, context, requests, positions = (float(np.squeeze(value)) for value in made_of[:4])
+    decodes, prompts, own, past = int(np.rint(requests)), 0, 0, 0
+    if np.rint(tokens) > 0:
+        some, each, before = alike(np.array([np.rint(tokens)]), np.array([context]))
+        prompts, own, past = int(some[0]), int(np.ceil(each[0])), int(np.rint(before[0]))
+    found = (prompts, own, past, decodes, max(positions, 1.0))
+    if not (prompts and decodes and two_forms(load.model)):
+        return [found]
+    return [(*found[:3], 0, 1.0), (0, 0, 0, *found[3:])]
+
+
+def iteration(
+    load: Load, split: Split, phase: str, plan: str, prompts: int, own: int, past: int, decodes: int, context: float,
+    *, attends: bool = True,
+) -> Iteration:  # fmt: skip
+    """Requests dealt to copies of attention, or halves of what they have, in turn; of the first one, which has most."""
+    slots, rows = split.copies * split.halves, 1 + load.guesses
+
+    def dealt(number: int) -> int:
+        return ((prompts - number + slots - 1) // slots) * own + ((decodes - number + slots - 1) // slots) * rows
+
+    most, total = dealt(0), prompts * own + decodes * rows
+    uneven = most * slots != total
+    sent = tuple(dealt(copy) / most for copy in range(split.copies)) if uneven else ()
+    return Iteration(
+        load.model, phase, plan, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
+        total / slots if uneven else 0.0, sent,
+    )  # fmt: skip
+
+
+def tables(design: Design, load: Load, of: Pool, seconds: Callable[[Sequence[Asked]], float]) -> Callable[..., Array]:
+    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens.
+
+    Args:
+        design, load, of: as they are.
+        seconds: of the passes of an iteration.
+    """
+    rows, apart = 1 + load.guesses, two_forms(load.model)
+
+    @cache
+    def prompts(tokens: float, context: float) -> float:
+        return seconds(passes(design, load, of, (tokens, context, 0.0, 0.0, 0.0))) if tokens else 0.0
+
+    @cache
+    def decodes(requests: float, context: float, attends: bool = True) -> float:
+        made_of = 0.0, 0.0, requests, context, 0.0
+        return seconds(passes(design, load, of, made_of, attends=attends)) if requests else 0.0
+
+    @cache
+    def more(tokens: float) -> float:
+        """Of so many tokens whose attention is said by itself, by the plan of prefill."""
+        plan = "prefill" if of.both else of.phase
+        split = split_on(design, of, plan)
+        each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
+        return seconds([(Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split)])
+
+    def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
+        new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
+        chunks, tokens = _each(prompts, new, prompt_context), _each(decodes, own, read)
+        found = chunks + tokens
+        if not apart and np.any(new) and np.any(own):
+            attention = tokens - _each(partial(decodes, context=1.0, attends=False), own)
+            beside = _each(more, new + rows * own) - _each(more, new) + attention
+            found = np.where((new > 0) & (own > 0), chunks + beside, found)
+        return np.where((new > 0) | (own > 0), found, np.nan)
+
+    return pricing
+
+
+def _each(seconds: Callable[..., float], *counts: Array) -> Array:
+    """Of counts that broadcast together, each combination of them once."""
+    together = np.broadcast_arrays(*counts)
+    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
+    found = np.array([seconds(*row) for row in some.tolist()])
+    return found[np.ravel(place)].reshape(together[0].shape)

@@ -1,0 +1,148 @@
+"""What dies of several designs do by themselves, worked out at once for all that are asked the same: few take as long as many.
+
+Who knows what designs will ask says so first (`wanted`), while answers are kept (`kept`). What nobody has said is worked out by
+itself, with its blocks in detail, which answers for many are without.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account.many_dies import Alone, Ran
+from dse.evaluators.layouts.dies import Crossing, Split
+from dse.evaluators.layouts.turns import Turns
+from dse.evaluators.layouts.whole_chip import Said
+from dse.evaluators.program.activity import COUNTS, Activity
+from dse.space.chip import Chip
+from dse.space.fields import leaves, replaced
+from dse.space.remember import same
+
+
+class Dies(NamedTuple):
+    """Dies of one structure, leaves of shape (dies,), and what is known of them whatever they are asked, by what it is of."""
+
+    die: Chip
+    said: Said
+    known: dict[Any, Any]
+    priced: dict[Any, Any]
+
+
+class _Kept(NamedTuple):
+    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers; and dies together."""
+
+    wanted: dict[Any, dict[tuple[float, ...], tuple[Chip, Said]]]
+    places: dict[Any, dict[tuple[float, ...], int]]
+    answers: dict[Any, Alone]
+    dies: dict[Any, Dies]
+
+
+_KEPT: list[_Kept] = []
+
+FEW = 3
+"""Dies from which on they are worked out together."""
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """While it is open, what dies are asked can be said first."""
+    _KEPT.append(_Kept({}, {}, {}, {}))
+    try:
+        yield
+    finally:
+        _KEPT.pop()
+
+
+def wanted(asked: Turns, of: Split, die: Chip, said: Said, *others: Any) -> None:
+    """Says that a die will be asked something; arguments as of `answered`."""
+    structure, row = _told(die, said)
+    _KEPT[-1].wanted.setdefault(_key(asked, of, structure, others), {}).setdefault(row, (die, said))
+
+
+def answered(make: Callable[..., Alone], asked: Turns, of: Split, die: Chip, said: Said, *others: Any) -> Alone | None:
+    """What a die does by itself, where it is said to be asked that; else None.
+
+    Args:
+        make: what several do, of (asked, of, `Dies`, *others).
+        asked, of: what a copy of attention is asked, and how it is divided.
+        die, said: one of them, and what its plan says of kernels.
+        others: what answers depend on beside.
+    """
+    if not _KEPT:
+        return None
+    kept, (structure, row) = _KEPT[-1], _told(die, said)
+    key = _key(asked, of, structure, others)
+    some = kept.wanted.get(key, {})
+    if len(some) < FEW or row not in some:
+        return None
+    if len(kept.places.get(key, ())) < len(some):
+        kept.places[key] = {row: place for place, row in enumerate(some)}
+        kept.answers[key] = _without_blocks(make(asked, of, _together(kept, structure, some), *others))
+    return _one(kept.answers[key], kept.places[key][row])
+
+
+def _key(asked: Turns, of: Split, structure: Any, others: tuple[Any, ...]) -> Any:
+    """Of a question; models of a workload are the same objects, and take long to be told apart by what is in them."""
+    return id(asked.model), asked[1:], of, structure, others  # type: ignore[index]
+
+
+@same
+def _told(die: Chip, said: Said) -> tuple[tuple[Any, ...], tuple[float, ...]]:
+    """Of a die and what is said: what makes its structure, and its numbers."""
+    words, numbers = list[Any](), list[float]()
+    for of in (die, said.attention, said.gemm):
+        for address, value, spec in leaves(of):
+            number = isinstance(value, int | float) and not isinstance(value, bool) and "apart" not in spec.metadata
+            words.append(address if number else (address, value))
+            if number:
+                numbers.append(value)
+    return tuple(words), tuple(numbers)
+
+
+def _together(kept: _Kept, structure: Any, some: dict[tuple[float, ...], tuple[Chip, Said]]) -> Dies:
+    """Some dies; leaves on which all agree are numbers."""
+    key = structure, tuple(some)
+    if key not in kept.dies:
+        chips, saids = zip(*some.values(), strict=True)
+        said = Said(_stacked([one.attention for one in saids]), _stacked([one.gemm for one in saids]))
+        kept.dies[key] = Dies(_stacked(list(chips)), said, {}, {})
+    return kept.dies[key]
+
+
+def _stacked(some: list[Any]) -> Any:
+    every = [[value for _, value, _ in leaves(one)] for one in some]
+    changes = {
+        address: np.array(column, float)
+        for (address, _, _), column in zip(leaves(some[0]), zip(*every, strict=True), strict=True)
+        if any(value != column[0] for value in column)
+    }
+    return replaced(some[0], changes) if changes else some[0]
+
+
+def _without_blocks(of: Alone) -> Alone:
+    """As many dies' answers are kept."""
+
+    def ran(one: Ran) -> Ran:
+        steps = tuple(step for step in one.steps if isinstance(step, Crossing))
+        return one._replace(steps=steps, beyond=one.beyond and ran(one.beyond))
+
+    passes = tuple(
+        (one._replace(units=tuple(unit._replace(steps=[], beyond=()) for unit in one.units)), tuple(map(ran, some)))
+        for one, some in of[0]
+    )
+    return passes, of[1]
+
+
+def _one(of: Alone, place: int) -> Alone:
+    """Of one of several."""
+
+    def number(value: Any) -> Any:
+        return value[place].item() if isinstance(value, np.ndarray) and value.ndim else value
+
+    def ran(one: Ran) -> Ran:
+        activity = Activity(**{name: number(getattr(one.activity, name)) for name in COUNTS})
+        return one._replace(seconds=number(one.seconds), activity=activity, beyond=one.beyond and ran(one.beyond))
+
+    passes = tuple((one, tuple(map(ran, some))) for one, some in of[0])
+    return passes, [(name, number(nbytes)) for name, nbytes in of[1]]
