@@ -24,7 +24,7 @@ SHOWN = 12
 
 def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
     """Writes the page, and prints what was found."""
-    from dse.report.capacity import capacity_page
+    from dse.report.alone import capacity_page
 
     data = record(sides)
     out.parent.mkdir(parents=True, exist_ok=True)
