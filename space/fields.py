@@ -134,11 +134,11 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def _gather(value: Any, prefix: str, found: list[tuple[str, Any, Field[Any]]]) -> None:
-    values, declared = _declared(type(value), prefix)
+    values, declared = _declared(type(value), prefix)  # type: ignore[arg-type]
     for inner, (address, below, spec) in zip(values(value), declared, strict=True):
         if inner is None:
             continue
-        if _nests(type(inner)):
+        if _nests(type(inner)):  # type: ignore[arg-type]
             _gather(inner, below, found)
         elif spec.metadata:
             found.append((address, inner, spec))

@@ -25,6 +25,7 @@ from dse.config.compose import compose, folder_of
 from dse.config.free import free_knobs
 from dse.config.idle import USUAL as OF_IDLE
 from dse.config.records import parsed as number
+from dse.config.turns import CLOSED
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of, spent
 from dse.evaluators.serving.loop import UNBOUNDED
@@ -318,6 +319,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
         words.insert(1, "workload=serving")
     if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
         words.append(f"workload.requests={USUAL}")
+    words += _closed(asked)
     free = not any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
     # of most chips the space is this one: to compose once is half of a short answer
     config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
@@ -332,7 +334,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     assert isinstance(load, Load)
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
-    if not math.isfinite(load.requests.rate):
+    if not math.isfinite(load.requests.rate) and not load.requests.users:
         raise DesignError(
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
@@ -343,6 +345,18 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     if fixed:  # what is said of prefill instances has been looked at; there need be none
         usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0)))
     return Kinds(usual, load, ffn=asked.ffn, counts=counts), bounds, knobs
+
+
+def _closed(asked: Asked) -> list[str]:
+    """Of a closed population, one user: how many there may be is looked for."""
+    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
+    if said.get("workload.arrivals") != CLOSED:
+        return []
+    if asked.rate:
+        raise DesignError(f"rate: arrivals={CLOSED} asks as fast as it is answered; say devices=N for the most users")
+    if "workload.users" in said:
+        raise DesignError("workload.users: dse capacity looks for the most; leave it out, or use dse evaluate")
+    return ["workload.users=1"]
 
 
 def _counts(asked: Asked) -> dict[str, int]:

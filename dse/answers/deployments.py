@@ -230,11 +230,21 @@ def candidates(
             continue
         pools, taken = kinds.pools(design, values)
         estimate, unbound = (fastest(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
+        estimate, unbound = (of_users(some, load) for some in (estimate, unbound))
         most = of_most(pools, taken, load, bounds)
         found[place] = Candidate(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
     kept = [found[place] for place in sorted(found)]
     kept = kept if every else _balanced(_of_room(kept, load))
     return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+
+
+def of_users(found: Steady, load: Load) -> Steady:
+    """Of a closed population, the users who keep a steady state as it is, by Little's law: each thinks, and is answered."""
+    if not load.requests.users or not found.rate:
+        return found
+    further = float(load.requests.output.mean()) - 1
+    cycle = float(load.requests.think.mean()) + found.ttft + further * found.tpot
+    return found._replace(rate=max(1.0, found.rate * cycle))
 
 
 def fewest(kinds: Kinds, knobs: Space) -> int:
