@@ -1,9 +1,10 @@
 """How a value object declares its leaves: unit, meaning and range, read by the builder, the knobs and the reports."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, cast, dataclass_transform
 
@@ -133,20 +134,29 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def _gather(value: Any, prefix: str, found: list[tuple[str, Any, Field[Any]]]) -> None:
-    for name, spec, inline in _declared(type(value)):  # type: ignore[arg-type]
-        inner = getattr(value, name)
+    values, declared = _declared(type(value), prefix)  # type: ignore[arg-type]
+    for inner, (address, below, spec) in zip(values(value), declared, strict=True):
         if inner is None:
             continue
-        if hasattr(type(inner), "__dataclass_fields__"):
-            _gather(inner, prefix if inline else f"{prefix}{name}.", found)
+        if _nests(type(inner)):  # type: ignore[arg-type]
+            _gather(inner, below, found)
         elif spec.metadata:
-            found.append((prefix + name, inner, spec))
+            found.append((address, inner, spec))
 
 
 @cache
-def _declared(kind: type) -> tuple[tuple[str, Field[Any], bool], ...]:
-    """Fields of a value object: name, declaration, and whether it is inline."""
-    return tuple((spec.name, spec, "inline" in spec.metadata) for spec in fields(kind))
+def _declared(kind: type[Any], prefix: str) -> tuple[Callable[[Any], Any], tuple[tuple[str, str, Field[Any]], ...]]:
+    """What tells all fields of a value object; and of each its address, the prefix of what is below it, and its declaration."""
+    specs = fields(kind)
+    rows = tuple((prefix + of.name, prefix if "inline" in of.metadata else f"{prefix}{of.name}.", of) for of in specs)
+    if len(specs) > 1:
+        return attrgetter(*(of.name for of in specs)), rows
+    return lambda value: [getattr(value, of.name) for of in specs], rows
+
+
+@cache
+def _nests(kind: type) -> bool:
+    return hasattr(kind, "__dataclass_fields__")
 
 
 def addresses(value: Any, pattern: str) -> list[str]:

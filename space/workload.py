@@ -8,6 +8,7 @@ stream of requests, served as they come.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -454,7 +455,12 @@ class Load:
         return self.said or self.requests.rate
 
     def at(self, rate: float) -> Requests:
-        """The same requests at another rate: all gaps between arrivals are longer or shorter alike."""
+        """The same requests at another rate: all gaps between arrivals are longer or shorter alike.
+
+        Of a closed population, asked by another number of users, at least as many as is said.
+        """
+        if self.requests.users:
+            return self.requests.closed(max(1, ceil(rate - 1e-9)))
         return self.requests.scaled(rate / self.rate)
 
     @property

@@ -22,8 +22,10 @@ from dse.answers.deployments import DIES, INSTANCES, PREFILL, TP, Candidate, Kin
 from dse.answers.race import COARSE, USUAL, Tried, compared, curve, enough, play, raced, threads
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
+from dse.config.free import free_knobs
 from dse.config.idle import USUAL as OF_IDLE
 from dse.config.records import parsed as number
+from dse.config.turns import CLOSED
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of, spent
 from dse.evaluators.serving.loop import UNBOUNDED
@@ -45,8 +47,9 @@ ORDERS = ("devices", "dollars")
 
 LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
+SPACE = "capacity"
 SPACES = dict.fromkeys(DIES, "capacity_dies") | {SERVED_PIPELINES: "capacity_pipelines"}
-"""What is looked through where nobody says it, by software; capacity for others."""
+"""What is looked through where nobody says it: by software, and by any other."""
 
 MOST_DEVICES = 1 << 16
 
@@ -220,18 +223,18 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
-    if posed(chip, asked, trust=trust)[0].by_chip:
-        return _in_cells(chip, asked, trust, 1)
+    kinds, bounds, knobs = posed(chip, asked, trust=trust)
+    if kinds.by_chip:
+        return _in_cells(chip, asked, trust, 1, (kinds, bounds, knobs))
     if _said(asked):
         find = _fewest if asked.rate else _most
-        return find(chip, asked, *posed(chip, asked, trust=trust))
+        return find(chip, asked, kinds, bounds, knobs)
     if asked.rate:
-        kinds, bounds, _ = posed(chip, asked, trust=trust)
         count = enough(kinds.load, bounds, asked.rate)
         if count <= MOST_PLAYED:
             told = _counted(asked, count)
             return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
-    return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES)
+    return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES, (kinds, bounds, knobs))
 
 
 def _said(asked: Asked) -> bool:
@@ -243,7 +246,7 @@ def _counted(asked: Asked, count: int) -> Asked:
     return replace(asked, overrides=(*asked.overrides, f"workload.requests={count}"))
 
 
-def _in_cells(chip: str, asked: Asked, trust: bool, most: int) -> Side:
+def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kinds, Bounds, Space]) -> Side:
     """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
 
     The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again. Where somebody
@@ -252,12 +255,14 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int) -> Side:
     Args:
         chip, asked, trust: what is asked.
         most: devices of a cell.
+        usual: what `posed` says of that.
     """
-    kinds, bounds, knobs = posed(chip, asked, trust=trust)
+    kinds, bounds, knobs = usual
     devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some), kinds.load, bounds)
     while True:
         told = asked if _said(asked) else _counted(asked, enough(kinds.load, bounds, rate))
-        kinds, bounds, knobs = posed(chip, told, trust=trust)
+        before, (kinds, bounds, knobs) = kinds, posed(chip, told, trust=trust)
+        kinds.recall(before)
         load, words = kinds.load, told.overrides[len(asked.overrides) :]
         side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs), words=words)
         count = len(load.requests)  # a trace may have fewer than are asked for
@@ -287,6 +292,9 @@ def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int) -> floa
 
 def _cell(most: int, estimated: Callable[[int], float], load: Load, bounds: Bounds) -> tuple[int, float]:
     """Devices of a cell, and their rate by the estimate: all, or the most of 1, 2, 4 and so on that can be played."""
+    # more devices serve no less: where all can be played, fewer need no look
+    if most <= MOST_SEARCHED and (rate := estimated(most)) > 0 and enough(load, bounds, rate) <= MOST_PLAYED:
+        return most, rate
     devices, rate = 1, estimated(1)
     while devices < most:
         more = min(2 * devices, most)
@@ -311,20 +319,22 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
         words.insert(1, "workload=serving")
     if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
         words.append(f"workload.requests={USUAL}")
-    config = compose(words, trust=trust)
+    words += _closed(asked)
+    free = not any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
+    # of most chips the space is this one: to compose once is half of a short answer
+    config = compose([*words, f"space={SPACE}"] if free else words, trust=trust)
     if config["fidelity"] != "closed":
         raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
     if kind_of(config["workload"]) is not Load:
         raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
     usual = question({**config, "space": {}}, folder_of(config))
-    if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
-        words.append(f"space={SPACES.get(software_of(usual.base.mapping), 'capacity')}")
-        config = compose(words, trust=trust)
+    if free and (own := SPACES.get(software_of(usual.base.mapping), SPACE)) != SPACE:
+        config = compose([*words, f"space={own}"], trust=trust)
     load = usual.workload.cases[0]
     assert isinstance(load, Load)
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
-    if not math.isfinite(load.requests.rate):
+    if not math.isfinite(load.requests.rate) and not load.requests.users:
         raise DesignError(
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
@@ -335,6 +345,18 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     if fixed:  # what is said of prefill instances has been looked at; there need be none
         usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0)))
     return Kinds(usual, load, ffn=asked.ffn, counts=counts), bounds, knobs
+
+
+def _closed(asked: Asked) -> list[str]:
+    """Of a closed population, one user: how many there may be is looked for."""
+    said = {address: value for address, _, value in (word.partition("=") for word in asked.overrides)}
+    if said.get("workload.arrivals") != CLOSED:
+        return []
+    if asked.rate:
+        raise DesignError(f"rate: arrivals={CLOSED} asks as fast as it is answered; say devices=N for the most users")
+    if "workload.users" in said:
+        raise DesignError("workload.users: dse capacity looks for the most; leave it out, or use dse evaluate")
+    return ["workload.users=1"]
 
 
 def _counts(asked: Asked) -> dict[str, int]:
@@ -355,8 +377,6 @@ def _said_of_prefill(asked: Asked) -> bool:
 
 def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
     """The knobs of an instance that its mapping has and the user has not set."""
-    from dse.answers.compare import free_knobs
-
     asked = question({**config, "space": free_knobs(config["space"], usual, words)}, folder_of(config))
     assert isinstance(asked.space, Space)
     return asked.space

@@ -15,7 +15,7 @@ from dse.config import formats
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
 from dse.config.expressions import evaluate
-from dse.config.said import unasked
+from dse.config.free import free_knobs
 from dse.evaluators import METRICS
 from dse.evaluators.account.metrics import metric
 from dse.evaluators.evaluation import infeasible, plays, possible
@@ -26,7 +26,7 @@ from dse.search.samplers import Uniform, Values, sobol
 from dse.space.chips import having
 from dse.space.design import stacked
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, at
+from dse.space.fields import at
 from dse.space.kinds import asked as kind_of
 from dse.space.knobs import Choice, Space
 from dse.space.software import MANY_DIES, POOLED_DIES, software_of
@@ -208,30 +208,6 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     design = space.at(best)
     values = {knob.address: at(design, space.targets[knob.address][0]) for knob in space.knobs}
     return Side(name, evaluation(design, asked, config), values, looked)
-
-
-def free_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
-    """The knobs of a space that a chip's mapping has, something reads and the user has not set, and that need none left out."""
-    typed = {word.lstrip("+").partition("=")[0] for word in words}
-    idle = unasked(usual.base, usual.workload)
-    kept = {}
-    for address, knob in space.items():
-        try:
-            moved = addresses(usual.base, address)
-        except DesignError:
-            continue
-        said = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
-        if not said and not set(moved) <= idle.keys():
-            kept[address] = knob
-    return {address: knob for address, knob in kept.items() if set(knob.get("when", {})) <= set(kept)}
-
-
-def _named(usual: Question, address: str) -> list[str]:
-    """The leaves that a typed address sets."""
-    try:
-        return addresses(usual.base, address)
-    except DesignError:
-        return []
 
 
 class _Looks:

@@ -152,6 +152,14 @@ class Kinds:
         self._limits: dict[str, str] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
 
+    def recall(self, before: "Kinds") -> None:
+        """What the same question was told of another number of requests holds here too, where all are of one length.
+
+        Where they are not, drawn lengths differ in the mean, and instances are looked at again.
+        """
+        if _lengths(self.load) == _lengths(before.load) != ():
+            self._limits, self._pools = before._limits, before._pools
+
     @property
     def by_chip(self) -> bool:
         """Whether the instances are on one chip, whatever there are of it."""
@@ -181,6 +189,14 @@ class Kinds:
         pools, taken = self._pools[key]
         counts = many[-len(pools) :]
         return tuple(replace(pool, instances=count) for pool, count in zip(pools, counts, strict=True)), taken
+
+
+def _lengths(load: Load) -> tuple[int, ...]:
+    """Prompt and output of all requests; nothing where they differ, or share prefixes."""
+    asked = load.requests
+    ends = [int(end) for of in (asked.prompt, asked.output) for end in (of.min(), of.max())]
+    alike = ends[0] == ends[1] and ends[2] == ends[3] and not len(asked.starts) and not len(asked.before)
+    return tuple(ends) if alike else ()
 
 
 def _key(values: Mapping[str, Any]) -> str:
@@ -214,11 +230,21 @@ def candidates(
             continue
         pools, taken = kinds.pools(design, values)
         estimate, unbound = (fastest(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
+        estimate, unbound = (of_users(some, load) for some in (estimate, unbound))
         most = of_most(pools, taken, load, bounds)
         found[place] = Candidate(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
     kept = [found[place] for place in sorted(found)]
     kept = kept if every else _balanced(_of_room(kept, load))
     return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+
+
+def of_users(found: Steady, load: Load) -> Steady:
+    """Of a closed population, the users who keep a steady state as it is, by Little's law: each thinks, and is answered."""
+    if not load.requests.users or not found.rate:
+        return found
+    further = float(load.requests.output.mean()) - 1
+    cycle = float(load.requests.think.mean()) + found.ttft + further * found.tpot
+    return found._replace(rate=max(1.0, found.rate * cycle))
 
 
 def fewest(kinds: Kinds, knobs: Space) -> int:

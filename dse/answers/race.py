@@ -72,7 +72,13 @@ def may_take(load: Load, bounds: Bounds) -> float:
 
 
 def enough(load: Load, bounds: Bounds, rate: float) -> int:
-    """Requests that tell what goes on for long: they come for `LONG` times what one may take."""
+    """Requests that tell what goes on for long: they come for `LONG` times what one may take.
+
+    Of a closed population the rate is users, each of whom has so many sessions.
+    """
+    if load.requests.users:
+        turns = len(load.requests) / int((load.requests.turns == 0).sum())
+        return max(USUAL, 1000 * math.ceil(LONG * turns * rate / 1000))
     return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
 
@@ -171,7 +177,9 @@ def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: fl
         return served
 
     guess = guess or 1 / (one.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
-    found = largest(at_rate, bounds, len(load.requests), guess, near)
+    asked = load.requests
+    users = int((asked.turns == 0).sum()) if asked.users else 0
+    found = largest(at_rate, bounds, len(asked), guess, near, users)
     if math.isinf(found.rate):
         raise DesignError(
             f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more, as "
@@ -195,6 +203,11 @@ def worth(served: Served, devices: int) -> tuple[float, float]:
     return float(served.requests.output.sum()) / span / devices, 1 / float(each.mean()) if several.any() else math.nan
 
 
+def answered(served: Served) -> float:
+    """Requests over the time in which they are answered. [1/s]"""
+    return len(served.requests) / (float(np.nanmax(served["completed"])) - float(served.requests.arrival[0]))
+
+
 def curve(
     best: Tried, load: Load, bounds: Bounds, several: ThreadPoolExecutor
 ) -> tuple[Tried, tuple[tuple[float, float, float, float, str], ...]]:
@@ -206,7 +219,7 @@ def curve(
 
     runs = list(several.map(at_load, OF_LOAD))
     rows = [
-        (times, times * best.rate, *spent(run, bounds.share), _breaks(run, bounds))
+        (times, answered(run) if load.requests.users else times * best.rate, *spent(run, bounds.share), _breaks(run, bounds))
         for times, run in zip(OF_LOAD, runs, strict=True)
     ]
     kept = [(row[1], *worth(run, best.candidate.devices)) for row, run in zip(rows, runs, strict=True) if not row[-1]]

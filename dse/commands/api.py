@@ -31,7 +31,7 @@ from dse.store.database import exists
 from dse.store.store import Result, Store
 
 if TYPE_CHECKING:
-    from dse.report import Part
+    from dse.report.data import Part
     from dse.why.why import Why
     from dse.why.whynot import WhyNot
 
@@ -94,7 +94,7 @@ class Loaded:
         Raises:
             DesignError: there are no results here.
         """
-        from dse.report import Part
+        from dse.report.data import Part
 
         asked = self.study
         searched, screened = self._stages()
@@ -196,7 +196,7 @@ def compare(loaded: Sequence[Loaded], out: str = "") -> Path:
     Raises:
         DesignError: one of them has no results here.
     """
-    from dse.report import place, write_page
+    from dse.report.page import place, write_page
 
     path = Path(out) if out else place([one.study for one in loaded])
     return write_page([one.part() for one in loaded], path)

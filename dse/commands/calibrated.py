@@ -21,7 +21,7 @@ from dse.terminal.signals import held_back
 
 def leave(found: Calibration, out: Path, *, as_json: bool) -> None:
     """Writes constants to a file and a page beside it, both or none, and prints what was found."""
-    from dse.report.calibrated import calibrated_page
+    from dse.report.alone import calibrated_page
 
     data = record(found)
     texts = {out: constants_yaml(found, out), out.with_suffix(".html"): calibrated_page(data)}

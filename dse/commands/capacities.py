@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.capacity import Side, unread
-from dse.answers.race import LONG, Tried, enough, may_take, worth
+from dse.answers.race import LONG, Tried, answered, enough, may_take, worth
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.schemas import stamped
@@ -24,7 +24,7 @@ SHOWN = 12
 
 def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
     """Writes the page, and prints what was found."""
-    from dse.report.capacity import capacity_page
+    from dse.report.alone import capacity_page
 
     data = record(sides)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,6 +51,9 @@ def few(side: Side) -> str:
     """What to say where so few requests are played that queues which grow all the time keep the bound; "" where not."""
     assert side.best is not None
     count, takes = len(side.load.requests), may_take(side.load, side.bounds)
+    if side.load.requests.users:
+        most = enough(side.load, side.bounds, side.best.rate)
+        return "" if count >= most else f"{count:,} requests are few for {_level(side)}; say workload.requests={most}"
     if (comes := count / side.best.rate) >= LONG * takes:
         return ""
     return (
@@ -127,9 +130,10 @@ def _deployment(one: Tried, side: Side) -> dict[str, Any]:
         "left_out": unread(one.candidate, side.typed),
         "phases": "apart" if one.candidate.apart else "together",
         "devices": one.candidate.devices,
-        "max_rate_hz": one.rate,
+        "max_rate_hz": one.rate if not found.served.requests.users else answered(found.served),
+        "max_users": found.served.requests.users or None,
         "rate_override": _rate(one.rate, side),
-        "estimate_hz": one.candidate.estimate.rate,
+        "estimate_hz": None if side.load.requests.users else one.candidate.estimate.rate,
         "breaks_beyond": _next(one, side),
         "ttft_s": ttft,
         "tpot_s": tpot,
@@ -164,11 +168,26 @@ def _answer(side: Side) -> str:
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
         f"{share} {bound}\n"
-        f"[bold]{best.rate:.4g} requests/s[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
+        f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{_next(best, side)} is broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_for_how_long(side)}"
     )
+
+
+def _level(side: Side) -> str:
+    """What the best deployment serves, in words."""
+    assert side.best is not None
+    if not side.load.requests.users:
+        return f"{side.best.rate:.4g} requests/s"
+    assert side.best.capacity is not None
+    assert side.best.capacity.served is not None
+    return f"{side.best.rate:,.0f} users ({answered(side.best.capacity.served):.4g} requests/s)"
+
+
+def _unit(side: Side) -> str:
+    """Of what a deployment serves most."""
+    return "users" if side.load.requests.users else "requests/s"
 
 
 def _left_out(best: Tried, side: Side) -> str:
@@ -195,7 +214,7 @@ def _cells(side: Side) -> str:
     """Of how many equal parts the whole is, where it is of several."""
     if side.cells == 1:
         return ""
-    whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} requests/s" if side.best else ""
+    whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} {_unit(side)}" if side.best else ""
     idle = side.asked - side.cells * side.devices
     left = f"; {idle} more are left over" if idle > 0 else ""
     return f"\n[bold]{side.cells:,} such cells[/], each with a router and its part of the requests: {whole}{left}"
@@ -209,6 +228,8 @@ def _next(one: Tried, side: Side) -> str:
 
 def _rate(rate: float, side: Side) -> str:
     """As an override."""
+    if side.load.requests.users:
+        return f"workload.users={rate:.0f}"
     return f"workload.rate='{rate:.6g} Hz'" if side.load.said else f"workload.scale={rate / side.load.rate:.6g}"
 
 
@@ -221,7 +242,7 @@ def _deployments(side: Side) -> Table:
     table.add_column("deployment", min_width=30)
     for name in (
         "devices",
-        "requests/s",
+        _unit(side),
         "closed estimate",
         "tokens/s a device",
         "tokens/s a user",
@@ -287,7 +308,7 @@ def _chips(sides: Sequence[Side]) -> Table:
     names = (
         "chip",
         "devices",
-        "requests/s",
+        _unit(sides[0]),
         "tokens/s a device",
         "tokens/s a user",
         "price",

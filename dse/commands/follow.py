@@ -8,7 +8,8 @@ from typing import Any
 from rich.markup import escape
 
 from dse.commands.api import Loaded, load
-from dse.report import Live, payload, place
+from dse.report.data import payload
+from dse.report.page import Live, place
 from dse.running.screen import blocks
 from dse.space.errors import DesignError
 from dse.store.database import exists

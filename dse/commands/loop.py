@@ -15,7 +15,8 @@ from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
 from dse.evaluators import PHYSICS, alone
-from dse.report import Part, write
+from dse.report.data import Part
+from dse.report.page import write
 from dse.running.actors import hired
 from dse.running.afford import affordable
 from dse.running.ask_tell import base_of, search, searched

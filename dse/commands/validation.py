@@ -158,7 +158,7 @@ def validation(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.validated import validated_page
+    from dse.report.alone import validated_page
 
     paths = places(names)
     with Progress("validate") as bar:

@@ -30,7 +30,6 @@ from dse.space.elementwise import Array
 from dse.space.fields import addresses
 from dse.space.shown import masked, masked_in
 from dse.space.units import PREFIXES, SCALED
-from dse.terminal.json_text import json_text
 from dse.why.importance import importance
 
 EXPLAINED = 200
@@ -101,15 +100,6 @@ def payload(parts: Sequence[Part]) -> dict[str, Any]:
         "columns": columns([part.study for part in parts], frames),
         "studies": studies,
     }
-
-
-def embedded(value: Any) -> str:
-    r"""JSON that can stand inside a script element, whatever its strings say.
-
-    >>> embedded({"note": "</script><b>"})
-    '{"note":"\\u003c/script>\\u003cb>"}'
-    """
-    return json_text(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict[str, Any]:

@@ -5,13 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import plotly.offline
-
-from dse.report.data import Part, embedded, payload
+from dse.report.alone import HERE, embedded, plotly_code
+from dse.report.data import Part, payload
 from dse.running.study import Study
 from dse.terminal.drafts import draft
-
-HERE = Path(__file__).parent
 
 SCRIPTS = (
     "text.js",
@@ -67,11 +64,6 @@ def page(data: dict[str, Any], live: str = "") -> str:
         name, _, after = piece.partition("}}")
         pieces += [filled["{{" + name + "}}"], after]
     return "".join(pieces)
-
-
-def plotly_code() -> str:
-    """The library that draws, as text for a page."""
-    return str(plotly.offline.get_plotlyjs())
 
 
 class Live:

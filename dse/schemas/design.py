@@ -184,6 +184,7 @@ DEPLOYMENT = closed(
         "phases": one_of(["apart", "together"], "whether some instances only prefill"),
         "devices": whole(),
         "max_rate_hz": number("requests/s; the largest that keeps the bounds"),
+        "max_users": maybe(whole("of a closed population, the most that keep the bounds; null for others")),
         "rate_override": text("the same as an override"),
         "estimate_hz": maybe(number("requests/s; by the steady state")),
         "breaks_beyond": text("the bound that is broken beyond that rate"),

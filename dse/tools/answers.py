@@ -126,7 +126,7 @@ def _run(study: str, words: list[str], told: Told) -> dict[str, Any]:
     from dse.commands.api import load
     from dse.commands.loop import run_study
     from dse.config.compose import compose, folder_of
-    from dse.report import place
+    from dse.report.page import place
     from dse.running.study import study as built
     from dse.schemas import stamped
     from dse.space.shown import masked

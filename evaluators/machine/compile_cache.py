@@ -215,5 +215,6 @@ class _Cache(caching.FunctionCache):
         self._turn.release(force=True)
 
     def _load(self, *args: Any) -> Any:
+        # machine code needs none of what numba refreshes before it compiles, which takes longer than to load a function
         with contextlib.suppress(OSError):
-            return super().load_overload(*args)  # type: ignore[no-untyped-call]
+            return self._load_overload(*args)  # type: ignore[no-untyped-call]

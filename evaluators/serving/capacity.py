@@ -111,8 +111,8 @@ class Capacity:
     tried: dict[float, str]
 
 
-def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float = NEAR) -> Capacity:
-    """The largest rate that keeps the bounds.
+def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float = NEAR, users: int = 0) -> Capacity:
+    """The largest rate that keeps the bounds, or number of users.
 
     Rates stand in equal ratios round the guess, `BEYOND` among them. They are bracketed in growing steps, and the bracket is
     halved until it is one ratio. At `BEYOND` times the rate a bound is broken: where the draw of arrivals has it otherwise,
@@ -124,6 +124,7 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
         count: requests.
         guess: where to begin. [1/s]
         near: the largest ratio of two rates side by side.
+        users: that there may be of a closed population, in whose place a rate then stands; 0 where a rate is looked for.
     """
     tried: dict[float, str] = {}
     runs: dict[float, Served] = {}
@@ -132,7 +133,8 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
     far = int(beyond * log(1 / SLOWEST) / log(BEYOND))
 
     def at(place: int) -> float:
-        return float(guess * BEYOND ** (place / beyond))
+        rate = float(guess * BEYOND ** (place / beyond))
+        return float(min(max(round(rate), 1), users)) if users else rate
 
     def broken(place: int) -> str:
         rate = at(place)
@@ -163,6 +165,8 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
         low = high = low + beyond
         while not broken(high):
             low, high = high, high + beyond
+            if at(low) == users:
+                return Capacity(inf, runs[at(low)], "", tried)
 
 
 def percentile(values: Array, share: float) -> float:

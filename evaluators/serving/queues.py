@@ -5,8 +5,6 @@ Throughout: s is the `state.State`, r the number of a request and q its record, 
 
 # mypy: disable-error-code="no-untyped-def"
 
-import numpy as np
-
 from dse.evaluators.machine.compile_cache import piece
 from dse.evaluators.serving.prefixes import leave
 from dse.evaluators.serving.rooms import known, take
@@ -140,7 +138,7 @@ def send(s, here, transfer, t):
         r = unqueue(s, here)
         s.total[0].remote -= 1
         here.held += 1
-        channel = np.argmin(s.channels)
+        channel = _first_free(s.channels)
         gone = max(t, s.channels[channel]) + q.sending
         if transfer.layers > 0 and q.last == t:  # there was room for what has been computed
             gone = max(s.channels[channel] + q.sending, q.gone)
@@ -155,6 +153,16 @@ def send(s, here, transfer, t):
             s.transit[0] = r
         else:
             s.requests[before].follower = r
+
+
+@piece
+def _first_free(channels):
+    """The channel that is free first; that of `np.argmin`, whose machine code would have every process import SciPy."""
+    least = 0
+    for channel in range(1, len(channels)):
+        if channels[channel] < channels[least]:
+            least = channel
+    return least
 
 
 @piece

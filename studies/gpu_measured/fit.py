@@ -23,7 +23,7 @@ from dse.config.compose import CONF
 from dse.evaluators.evaluation import PHYSICS
 from dse.measured.fit import Bounds, Fitted, Vector, fit, folds, logarithms, solve, starts
 from dse.measured.validate import COLUMNS
-from dse.report.calibrated import calibrated_page
+from dse.report.alone import calibrated_page
 from dse.space.errors import DesignError
 from dse.space.units import show
 from dse.studies.gpu_measured.measured import Part, spread

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dse.commands.api import Loaded
 from dse.commands.loop import run_study
 from dse.measured.residuals import Residual
-from dse.report import payload
 from dse.report.cannot import ASSUMED, Remark, distinct, distinct_designs, idle_constraints, idle_knobs, remarks, resolution
+from dse.report.data import payload
 from dse.running.frame import judged, ordered, values_of
 from dse.running.study import Bound
 from dse.terminal.json_text import json_text

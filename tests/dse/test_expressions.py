@@ -18,7 +18,7 @@ from dse.commands.api import Loaded, study_of
 from dse.commands.loop import run_study
 from dse.config.expressions import LABELLED, define, derived, needed
 from dse.evaluators import METRICS
-from dse.report import payload
+from dse.report.data import payload
 from dse.running.offered import refuse_absent
 from dse.space.errors import DesignError
 from dse.store.store import Store

@@ -14,7 +14,7 @@ from dse.commands.api import Loaded
 from dse.commands.loop import run_study
 from dse.evaluators import evaluate
 from dse.evaluators.readers.ways import compared
-from dse.report import payload
+from dse.report.data import payload
 from dse.running.frame import values_of
 from dse.running.ranks import rank, ranks
 from dse.running.strata import dominated, spread

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from dse.commands.api import Loaded, compare
 from dse.commands.follow import follow
 from dse.commands.loop import run_study
-from dse.report import Part, payload, write_page
-from dse.report.data import EXPLAINED
+from dse.report.data import EXPLAINED, Part, payload
+from dse.report.page import write_page
 from dse.report.spent import stacks
 from dse.running.ask_tell import base_of
 from dse.running.frame import by_case

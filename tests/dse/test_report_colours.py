@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dse.report
-from dse.report import Part
+from dse.report.data import Part
 from tests.dse.test_report_page import browser, opened, part, settle
 
 __all__ = ["browser", "opened", "part"]

@@ -21,10 +21,11 @@ from dse.commands.loop import run_study
 from dse.commands.validation import places, record, rerun
 from dse.config.compose import compose
 from dse.evaluators import METRICS
-from dse.report import Live, Part, payload, write_page
+from dse.report.alone import validated_page
+from dse.report.data import Part, payload
+from dse.report.page import Live, write_page
 from dse.report.plain_names import plain_name
 from dse.report.spent import STACKS
-from dse.report.validated import validated_page
 from dse.running.study import study
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dse
 from dse.commands.shortlist import evaluated
-from dse.report import Part
+from dse.report.data import Part
 from dse.space.errors import DesignError
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_report_page import browser, opened, part, settle
@@ -61,7 +61,7 @@ def test_the_shortlist_is_answered_with_the_metrics_that_are_stored(
 
 @pytest.fixture(scope="module")
 def blank(browser: Any, tmp_path_factory: pytest.TempPathFactory, part: Part) -> Any:
-    from dse.report import write_page
+    from dse.report.page import write_page
 
     page = browser.new_page()
     page.goto(write_page([part], tmp_path_factory.mktemp("blank") / "report.html").as_uri())

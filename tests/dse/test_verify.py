@@ -20,8 +20,8 @@ from dse.commands.api import Loaded
 from dse.commands.loop import run_study
 from dse.config.compose import compose
 from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
-from dse.report import payload
-from dse.report.data import embedded
+from dse.report.alone import embedded
+from dse.report.data import payload
 from dse.running.ask_tell import base_of
 from dse.running.decisive import decisive
 from dse.running.frame import rounded, values_of, with_front

@@ -7,7 +7,7 @@ import pytest
 
 from dse.commands.api import Loaded
 from dse.commands.loop import run_study
-from dse.report import Part, payload
+from dse.report.data import Part, payload
 from tests.dse.test_report_page import browser, open_design, opened, settle
 from tests.dse.toy import toy
 

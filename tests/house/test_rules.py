@@ -28,7 +28,7 @@ ROOMS = {
         "evaluators/machine/compile_cache.py",
     },
     "moocore": {"dse/search/pareto.py"},
-    "plotly": {"dse/report/page.py"},
+    "plotly": {"dse/report/alone.py"},
     "mcp": {"dse/tools/server.py"},
     "threadpoolctl": {"dse/search/acquisition.py"},
 }

@@ -320,6 +320,30 @@ def test_pipelines_of_a_chip_are_a_deployment() -> None:
     assert kept == [True, False]
 
 
+def test_the_most_users_of_a_closed_population_keep_the_bounds_and_more_do_not() -> None:
+    words = ["chip=h200", "model=llama3_8b", "workload.prompt=500", "workload.output=50", "workload.ttft='300 ms'"]
+    words += ["workload.sessions={turns: 2, think: 100 ms}", "workload.arrivals=closed", "workload.requests=400"]
+    words += ["workload.tpot='12 ms'", "mapping.both.tp=1", "percentile=80"]
+    knobs = ["space=empty", "+space.mapping.serving.batch='choice(64,256)'"]
+    (side,) = capacity([*words, *knobs, "devices=1"])
+    assert side.best is not None
+    assert side.best.capacity is not None
+    users = side.best.rate
+    assert users == round(users) > 1
+    kept = []
+    for some in (round(users), max(round(users) + 1, round(BEYOND * users))):
+        config = compose([*words[:-1], "workload=serving", *side.best.candidate.words, f"workload.users={some}"])
+        (load,) = question({**config, "space": {}}, folder_of(config)).workload.cases
+        assert isinstance(load, Load)
+        run = side.best.candidate.at(load.requests).serve(load.requests)
+        kept.append(not side.bounds.breaks(run))
+        assert kept != [True] or np.array_equal(run["completed"], side.best.capacity.served["completed"])  # type: ignore[index]
+    assert kept == [True, False]
+    (told,) = record([side])["chips"]
+    assert (told["best"]["max_users"], told["best"]["rate_override"]) == (users, f"workload.users={users:.0f}")
+    assert told["best"]["max_rate_hz"] < users / 0.1
+
+
 def test_a_largest_rate_is_a_metric() -> None:
     words = [
         "chip=h200",
@@ -370,6 +394,9 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
         (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
         (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
+        (["chip=h200", "devices=1", "workload.arrivals=closed"], "closed is of sessions"),
+        (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "looks for the most"),
+        (["chip=h200", "rate=5 Hz", "workload.arrivals=closed"], "say devices=N"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
         (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),

@@ -11,7 +11,7 @@ import plotly.offline
 
 from dse.commands.api import Loaded
 from dse.config.compose import compose
-from dse.report import write_page
+from dse.report.page import write_page
 from dse.running.screen import screen
 from dse.running.study import study
 

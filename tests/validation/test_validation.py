@@ -13,7 +13,7 @@ from dse.commands import validation
 from dse.main import main
 from dse.measured import promised, residuals
 from dse.measured.validate import COLUMNS, ROLES
-from dse.report.validated import validated_page
+from dse.report.alone import validated_page
 
 OFF = {"alpha": 0.05, "beta": 0.30}
 """Tolerances of two made studies."""

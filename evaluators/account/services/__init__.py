@@ -34,9 +34,12 @@ import numpy as np
 
 from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.price import Pricing, spread
+from dse.space.chip import Chip
 from dse.space.design import Design, entry, hashed
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, told
+from dse.space.model import Model
+from dse.space.remember import same
 from dse.space.workload import Load
 
 Composition = tuple[float, ...]
@@ -55,11 +58,19 @@ HERE = ("mapping.serving.",)
 
 
 def priced_by(design: Design, load: Load, *others: Any, without: tuple[str, ...] = HERE) -> str:
-    """The key of prices that depend on a design but for some leaves, on a model and lengths, and on what else is said."""
-    of = (entry(address, value) for address, value, _ in leaves(design) if not address.startswith(without))
+    """The key of prices that depend on a design but for some leaves of its mapping, on a model and lengths, and on what else is
+    said.
+    """
+    of = [entry(address, value) for address, value, _ in leaves(design.mapping, "mapping.") if not address.startswith(without)]
     asked = load.requests
     lengths = asked.prompt.max(), asked.prompt.mean(), asked.output.max(), asked.longest
-    return hashed([*of, told(load.model), *map(repr, (*lengths, load.guesses, *others))])
+    return hashed([*_lines(design.chip, load.model), *of, *map(repr, (*lengths, load.guesses, *others))])
+
+
+@same
+def _lines(chip: Chip, model: Model) -> list[str]:
+    """Of a chip and a model, which many designs of a load share."""
+    return [*(entry(address, value) for address, value, _ in leaves(chip, "chip.")), told(model)]
 
 
 def several(design: Design) -> int:

@@ -1,0 +1,60 @@
+"""Pages of one answer, and what all pages have: one HTML file each that needs nothing beside it."""
+
+import html
+from pathlib import Path
+from typing import Any
+
+import plotly.offline
+
+from dse.terminal.json_text import json_text
+
+HERE = Path(__file__).parent
+
+
+def capacity_page(data: dict[str, Any]) -> str:
+    """Of a question of capacity: a user's tokens against a device's, latency against load, and deployments.
+
+    Args:
+        data: as `dse.commands.capacities.record` has it.
+    """
+    return _filled("capacity", f"{data['chips'][0]['model']} on {', '.join(side['chip'] for side in data['chips'])}", data)
+
+
+def calibrated_page(data: dict[str, Any]) -> str:
+    """Of a calibration: measured against simulated, with the constants as they were and as they came out.
+
+    Args:
+        data: as `dse.commands.calibrated.record` has it.
+    """
+    return _filled("calibrated", data["file"], data)
+
+
+def validated_page(data: dict[str, Any]) -> str:
+    """Of a validation: measured against simulated, all studies in one picture, with errors and what fails.
+
+    Args:
+        data: as `dse.commands.validation.record` has it.
+    """
+    return _filled("validated", "", data)
+
+
+def plotly_code() -> str:
+    """The library that draws, as text for a page."""
+    return str(plotly.offline.get_plotlyjs())
+
+
+def embedded(value: Any) -> str:
+    r"""JSON that can stand inside a script element, whatever its strings say.
+
+    >>> embedded({"note": "</script><b>"})
+    '{"note":"\\u003c/script>\\u003cb>"}'
+    """
+    return json_text(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+
+
+def _filled(template: str, title: str, data: dict[str, Any]) -> str:
+    """One HTML file that needs nothing beside it."""
+    text = (HERE / f"{template}.html").read_text()
+    for name, value in {"title": html.escape(title), "data": embedded(data), "plotly": plotly_code()}.items():
+        text = value.join(text.split("{{" + name + "}}", 1))
+    return text
