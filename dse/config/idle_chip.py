@@ -119,9 +119,8 @@ def _tiled(base: Design, asked_for: Workload, moved: Collection[str]) -> Iterato
         sides = base.chip.mesh.rows * base.chip.mesh.cols
         if base.chip.hbm.place == "core" and base.chip.hbm.channels != sides and SIDES.isdisjoint(moved):
             yield ("chip.hbm.channels",), "each core has a channel of its own; say chip.hbm.channel_bandwidth, or chip.mesh"
-    if by_core or software in (SUMMA, PRODUCT):
-        who = "cores of a pipeline start" if by_core else "products start"
-        yield ("chip.tile.vector.call",), f"{who} no vector instructions by software; leave it out"
+    if software in (SUMMA, PRODUCT):
+        yield ("chip.tile.vector.call",), "products start no vector instructions by software; leave it out"
     decoding = getattr(base.mapping.serving, "prefill_cores", 0)
     if not decoding and APART not in moved:
         some = [address for address, _, _ in leaves(base.chip, CHIP) if address.startswith("chip.decode.")]
