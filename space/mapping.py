@@ -22,13 +22,17 @@ devices: two), and all wait for these; or each holds as many as all can have, at
 left over is nobody's (one): software that divides whole numbers times such a model in the place of its own."""
 
 
+ALONE_DEVICE = {"tp": (1,)}
+"""A device that shares no layer with others has no collectives, nor reads anything ahead during them."""
+
+
 @record
 class Plan:
     """The mapping of one phase."""
 
     tp: Number = whole("tensor parallelism: devices that share every layer")
-    allreduce: str = word("allreduce algorithm between devices")
-    prefetch: str = word("policy for weights and KV cache during collectives", PREFETCH)
+    allreduce: str = word("allreduce algorithm between devices", unread=ALONE_DEVICE)
+    prefetch: str = word("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
     prefetch_cap: Number = quantity("1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)})
     kv_heads: Any = word("KV heads a device holds where they do not divide: more, or fewer", HEADS, absent=True)
 

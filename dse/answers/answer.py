@@ -132,6 +132,7 @@ class Evaluation:
             *self._guessed(),
             *self._reusable(),
             *self._skipped(),
+            *self._partial(),
             *said([case for case in self.workload.cases if isinstance(case, Load)][: len(self.beside)], self.beside),
             *(("not tied", text) for text in self.untied),
             ("fidelity", self.fidelity),
@@ -173,6 +174,13 @@ class Evaluation:
         """Rows of a trace that were passed over."""
         found = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, Load)}
         return [("trace", f"{some:,} rows skipped, {kept:,} requests kept") for some, kept in found if some]
+
+    def _partial(self) -> list[tuple[str, str]]:
+        """Which layers of a model are on the chip, where some stand for all: the chip has no room for the others."""
+        some = int(self.design.mapping.resident_layers or 0)
+        models = {of.model.name: of.model.layers for of in self.workload.cases if isinstance(of, Case | Load)}
+        text = ", ".join(f"{some} of {layers} layers of {name}" for name, layers in models.items() if 0 < some < layers)
+        return [("on the chip", f"{text}: their time stands for all, and nothing says where the others are")] if text else []
 
     def frame(self) -> "pd.DataFrame":
         """The operators of the first case as a table."""

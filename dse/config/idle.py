@@ -117,26 +117,34 @@ def unread_of_stack(base: Design, asked_for: Workload, moved: Collection[str] = 
     stack, cases = base.mapping.stack, asked_for.cases
     if stack is None:
         return {}
-    between = () if _crossing(base, cases, moved) else NODES
-    return dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved) | _alone(base, cases, moved)
+    between = () if crossing(base, moved) else NODES
+    idle = dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
+    if base.chip.network is None:
+        idle |= {"collective_call": "dies here start messages as chip.d2d and chip.boxes say"}
+    return idle | (
+        dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing") if alone(base, moved) else {}
+    )
 
 
-def _alone(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
-    """What prices exchanges, where no die has another to exchange with."""
+def alone(base: Design, moved: Collection[str]) -> bool:
+    """Whether no die with a cache has another that it shares layers with."""
     plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
-    if not all(hasattr(plan, "allreduce") and np.all(plan.tp == 1) for plan in plans) or not {*CROSSED}.isdisjoint(moved):
-        return {}
-    return dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing")
+    return all(hasattr(plan, "allreduce") and np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
 
 
-def _crossing(base: Design, cases: Sequence[Any], moved: Collection[str]) -> bool:
+def sends_on(base: Design, moved: Collection[str]) -> bool:
+    """Whether instances that prefill may send caches on."""
+    serving = base.mapping.serving
+    return serving is not None and (getattr(serving, "prefill_instances", 0) != 0 or PREFILL in moved)
+
+
+def crossing(base: Design, moved: Collection[str]) -> bool:
     """Whether dies may exchange something between nodes."""
     network = base.chip.network
     if network is None or network.nodes is None:
         return False
-    counts, serving = (base.mapping.prefill.tp, base.mapping.decode.tp), base.mapping.serving
-    sent = serving is not None and (serving.prefill_instances != 0 or PREFILL in moved)
-    return sent or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
+    counts = (base.mapping.prefill.tp, base.mapping.decode.tp)
+    return sends_on(base, moved) or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
 
 
 def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
@@ -145,9 +153,7 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         return dict.fromkeys((*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies exchange as programs do")
     if isinstance(cases[0], Collective):
         found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT, "dispatch"), "only a collective is asked for")
-        return found | _links(
-            base, {case.pattern for case in cases if isinstance(case, Collective)}, _crossing(base, cases, moved)
-        )
+        return found | _links(base, {case.pattern for case in cases if isinstance(case, Collective)}, crossing(base, moved))
     if isinstance(cases[0], Attention):
         kinds = {kind_of(case) for case in cases if isinstance(case, Attention)}
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
@@ -169,7 +175,7 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
     if not hasattr(base.mapping.decode, "allreduce"):
         return found | dict.fromkeys(("rings", "short"), "dies exchange over links as programs do")
     found["dispatch"] = "experts are not on other dies"
-    return found | _links(base, {"allreduce"}, _crossing(base, cases, moved))
+    return found | _links(base, {"allreduce"}, crossing(base, moved))
 
 
 def _of_kernels(stack: Any, cases: Sequence[Any]) -> dict[str, str]:

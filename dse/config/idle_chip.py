@@ -6,6 +6,7 @@ Each is said with the reason and with what would have it read. What binds nothin
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from dse.config.idle import alone, crossing, sends_on
 from dse.space.beside import choosers, unread
 from dse.space.design import Design
 from dse.space.fields import leaves
@@ -34,6 +35,11 @@ SCATTERED = "chip.hbm.scatter"
 OF_CACHES = (DEVICES, SERVED_DEVICES, POOLED_DIES, SERVED_POOLED_DIES)
 """Software of dies with a cache."""
 
+LATENCIES = ("chip.network.latency", "chip.network.latency_per", "chip.network.nodes.latency")
+OF_BOXES = ("chip.boxes.latency", "chip.boxes.start")
+BOXED = ("chip.dies.rows", "chip.dies.cols", "chip.boxes.size")
+"""What decides whether dies are in several boxes."""
+
 WAITING = {
     "dataflow": ("flat_seq", "flat_tree"),
     "collective": ("tree", "sequential", "rings", "direct"),
@@ -48,6 +54,8 @@ TOGETHER = {"dataflow": ("flash3", "flat_async", "flat_rows")}
 ADDING = ("tree", "sequential", "rings")
 """Collectives whose sums the tiles add up."""
 
+SIDES = frozenset(("chip.mesh.rows", "chip.mesh.cols"))
+
 APART = "mapping.serving.prefill_cores"
 
 
@@ -55,7 +63,7 @@ def unread_of_chip(base: Design, asked_for: Workload, moved: Collection[str] = (
     """Leaves of a chip that nothing reads, each with the reason and what to say instead; `moved`: leaves that knobs move."""
     there = {address for address, _, _ in leaves(base.chip, CHIP)}
     found = dict(_beside(base, moved))
-    for some, why in (*_pooled(base, asked_for), *_tiled(base, asked_for, moved)):
+    for some, why in (*_pooled(base, asked_for), *_linked(base, moved), *_tiled(base, asked_for, moved)):
         found |= dict.fromkeys(some, why)
     return {address: why for address, why in found.items() if address in there}
 
@@ -79,6 +87,18 @@ def _pooled(base: Design, asked_for: Workload) -> Iterator[tuple[Sequence[str], 
         yield STRIDED, f"{plural(type(case))} by themselves read memory in one piece; ask for attention, or leave it out"
 
 
+def _linked(base: Design, moved: Collection[str]) -> Iterator[tuple[Sequence[str], str]]:
+    """Of links between dies, which only who exchanges something waits for."""
+    chip = base.chip
+    if chip.network is not None and software_of(base.mapping) in OF_CACHES and not sends_on(base, moved):
+        if alone(base, moved):
+            yield LATENCIES, "mapping.both.tp=1 exchanges nothing; say another, or leave it out"
+        elif not crossing(base, moved):
+            yield LATENCIES[-1:], "no collective leaves a node; say mapping.both.tp beyond chip.network.nodes.size"
+    if chip.boxes is not None and {*BOXED}.isdisjoint(moved) and chip.dies.rows * chip.dies.cols <= chip.boxes.size:
+        yield OF_BOXES, "all dies are in one box; say chip.dies.rows of more, or leave it out"
+
+
 def _tiled(base: Design, asked_for: Workload, moved: Collection[str]) -> Iterator[tuple[Sequence[str], str]]:
     """Of tiles and of their memory."""
     if base.chip.tile is None:
@@ -96,9 +116,11 @@ def _tiled(base: Design, asked_for: Workload, moved: Collection[str]) -> Iterato
     by_core = software in (PIPELINES, SERVED_PIPELINES) and not _grouped(base)
     if by_core:
         yield ("chip.hbm.crowded",), "each core of a pipeline has its own part of the memory; leave it out"
-    if by_core or software in (SUMMA, PRODUCT):
-        who = "cores of a pipeline start" if by_core else "products start"
-        yield ("chip.tile.vector.call",), f"{who} no vector instructions by software; leave it out"
+        sides = base.chip.mesh.rows * base.chip.mesh.cols
+        if base.chip.hbm.place == "core" and base.chip.hbm.channels != sides and SIDES.isdisjoint(moved):
+            yield ("chip.hbm.channels",), "each core has a channel of its own; say chip.hbm.channel_bandwidth, or chip.mesh"
+    if software in (SUMMA, PRODUCT):
+        yield ("chip.tile.vector.call",), "products start no vector instructions by software; leave it out"
     decoding = getattr(base.mapping.serving, "prefill_cores", 0)
     if not decoding and APART not in moved:
         some = [address for address, _, _ in leaves(base.chip, CHIP) if address.startswith("chip.decode.")]

@@ -46,6 +46,9 @@ def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], d
     if group:
         known = {path.stem for path in (CONF / group[1]).glob("*.yaml")}
         return f"{group[1]}: no option {group[2]!r}; {nearest(group[2], known)}"
+    several = next((word for word in overrides if word.startswith("chip=[")), "") if "Multiple values for" in text else ""
+    if several:
+        return f"chip: one chip, not {several.removeprefix('chip=')}; say dse compare {several}, or chips of a study"
     if "Config group override must be" in text:
         return _no_name(overrides) or one_line(error)
     key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(
@@ -98,7 +101,7 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
     *path, last = address.split(".")
     if address == "devices":
         return f"config: no field 'devices'; {DEVICES}"
-    elsewhere = len(path) == 1 and path[0] in config and not get_close_matches(last, config[path[0]], cutoff=0.75)
+    elsewhere = len(path) == 1 and path[0] in config and not get_close_matches(last, _names(config[path[0]]), cutoff=0.75)
     ends = () if tuple(path) in NAMED else (address, last) if elsewhere else (address,)
     if longer := next(filter(None, (_ending(end, config, address) for end in ends)), None):
         return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
@@ -126,6 +129,11 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
         pooled = path[:1] == ["mapping"] and last in SPLITS and config["chip"].get("network")
         return f"{'.'.join(path) or 'config'}: no field {address!r}; {BOXES if pooled else nearest(last, at)}"
     return f"no field {address!r}; {'.'.join(path)} is a value"
+
+
+def _names(group: Any) -> tuple[str, ...]:
+    """Fields of a group; none of one that is left out, or of a value."""
+    return tuple(map(str, group)) if isinstance(group, dict) else ()
 
 
 def _ending(end: str, config: dict[str, Any], typed: str) -> list[str]:

@@ -3,10 +3,10 @@
 const LINES = 6000; // designs off the front that are drawn; of more, an even choice
 const SLICE = 300; // lines drawn between two looks at the clock
 const SPAN = 24; // milliseconds of drawing between two looks at the user
-const PAD = {top: 64, bottom: 22, side: 60};
+const PAD = {top: 82, bottom: 22, side: 60};
 const NARROW = 98, // between axes, what their names need
   LEAST = 60, // between axes, what two rows of names and the values beside an axis need; on a narrower page they are scrolled
-  NAME = 52; // of a row of names
+  NAME = 70; // of a row of names: four lines and a unit
 const AXES = 12; // that are drawn before a user adds more: objectives, and the knobs that matter most to one of them
 const ORDINAL = 14; // different numbers up to which each has its own place
 

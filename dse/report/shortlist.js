@@ -7,7 +7,7 @@ function quoted(text) {
 }
 
 function shortlistYaml(rows) {
-  const plainly = text => text.replace(/[^ -~]/g, "?"); // a comment of YAML ends with its line
+  const plainly = text => text.replace(/²/g, "2").replace(/[^ -~]/g, "?"); // a comment of YAML ends with its line
   const goals = row => Object.keys(studyOf(row).objectives).map(key => `${key} ${textOf(columnOf(key), row)}`);
   return [
     "# Designs of a report of mesh-dse: dse evaluate --from FILE answers each.",

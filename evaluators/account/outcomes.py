@@ -43,6 +43,7 @@ LIMITS = {
     "mapping.serving.tokens": "1",
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
+    "mapping.resident_layers": "1",
     "model.max_position": "token",
     "mapping.prefill.tp": "1",
     "mapping.prefill.pp": "1",

@@ -252,6 +252,12 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
     """In words, what would do for each phase that breaks a limit."""
     if worst.limit == "chip.hbm.capacity":
         return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
+    if worst.limit == "mapping.resident_layers":
+        layers = min(job.model.layers for job in asked)
+        whole = "all layers of a model come out of main memory here: mapping.resident_layers=0"
+        return (
+            whole if _chip(design).hbm is not None else f"a model has {layers} layers: mapping.resident_layers=0 is all of them"
+        )
     texts = []
     for phase, plan in plans(_mapping(design)):
 
@@ -425,6 +431,11 @@ def _limits(design: Design, job: Stretches, only: str = "") -> list[Limit]:
     if chip.hbm is not None:
         weights = weight_bytes_of(job.model, mapping.precision)
         found.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
+    layers, some = job.model.layers * 1.0, mapping.resident_layers * 1.0
+    if chip.hbm is None:
+        found.append(Limit("mapping.resident_layers", some, layers, "1"))
+    else:  # none stands for another: what is not on the chip comes from main memory
+        found.append(Limit("mapping.resident_layers", layers, where(some == 0, layers, some), "1"))
     for name, plan in plans(mapping):
         if only and name != only:
             continue

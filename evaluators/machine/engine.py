@@ -123,9 +123,9 @@ class Engines(NamedTuple):
         busy = maximum(operations / self.vector.lanes, specials / self.vector.special)
         return maximum(busy, moved / self.sram_bandwidth) / self.clock
 
-    def vectors(self, operations: Any, specials: Any, streamed: Any) -> Any:
+    def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
         """Time of operations and special ones on elements that are in local memory; K and V go through the array. [s]"""
-        return self.instruction(operations, specials, 0.0)
+        return self.instruction(operations, specials, 0.0) + starts * (self.vector.call / self.clock)
 
     def together(self, matrix: Any, vector: Any) -> Any:
         """Time of what both engines have to do for one call, one after the other. [s]"""

@@ -23,8 +23,8 @@ class Engine(Protocol):
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """A product [m, k] x [k, n] of operands of some bytes a value, and its start."""
 
-    def vectors(self, operations: Any, specials: Any, streamed: Any) -> Any:
-        """Operations on elements, special ones, and elements of K and V that a vector engine passes over."""
+    def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
+        """Operations on elements, special ones, elements of K and V that a vector engine passes over; in so many sequences."""
 
     def together(self, matrix: Any, vector: Any) -> Any:
         """What a product and a vector instruction of one call take."""

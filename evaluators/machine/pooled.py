@@ -27,8 +27,11 @@ class Pooled(NamedTuple):
         """Time of a product. [s]"""
         return (2.0 * m) * (k * n) * self.matrix
 
-    def vectors(self, operations: Any, specials: Any, streamed: Any) -> Any:
-        """Time of operations on elements, special ones counting as others, and of K and V that vectors pass over. [s]"""
+    def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
+        """Time of operations on elements, special ones counting as others, and of K and V that vectors pass over. [s]
+
+        What starts them is the stack's, of each kernel.
+        """
         return (operations + specials + streamed * self.passes) * self.vector
 
     def together(self, matrix: Any, vector: Any) -> Any:

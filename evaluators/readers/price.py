@@ -199,7 +199,9 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
             matrix = matrix + busy if place else busy
     busy = matrix
     if call.operations is not None:
-        vector = engines.vectors(call.operations, call.specials, call.streamed)
+        # a sequence of instructions for each product that it goes with: of a head, or of weights that are expanded
+        starts = call.products[0].count if call.products and call.products[0].count is not ONCE else 1.0
+        vector = engines.vectors(call.operations, call.specials, call.streamed, starts)
         busy = engines.together(matrix, vector) if call.products else vector
     need: Any = 0.0
     read: Any = 0.0
@@ -276,7 +278,7 @@ def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
     Values that a product has to expand first are expanded by the vector engines beside it, as without a library.
     """
     if call.products and call.operations is not None and machine.engines is not None and call.reads == "weights":
-        vector = machine.engines.vectors(call.operations, call.specials, 0.0)
+        vector = machine.engines.vectors(call.operations, call.specials, 0.0, 1.0)
         took = took._replace(compute=maximum(took.compute, vector))
     need = call.fetch if call.reads else 0.0
     return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, None, took=took)

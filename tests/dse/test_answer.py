@@ -53,6 +53,12 @@ def test_the_terminal_names_what_was_evaluated_and_every_metric(line: list[str],
     assert all(re.search(rf"^ {name} ", out, re.MULTILINE) for name in found.metrics)
 
 
+def test_layers_that_stand_for_others_are_said_to() -> None:
+    of = [dict(dse.evaluate("chip=wse2", f"mapping.resident_layers={some}").about()) for some in (0, 4, 32)]
+    assert "4 of 32 layers of Llama-3-8B" in of[1]["on the chip"]
+    assert all("on the chip" not in about for about in (of[0], of[2]))
+
+
 def test_the_parallelism_and_number_formats_are_named() -> None:
     about = dict(dse.evaluate("chip=a100", "mapping.prefill.tp=4", "mapping.decode.tp=8").about())
     assert about["prefill"].startswith("tp 4, ")

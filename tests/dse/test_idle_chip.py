@@ -5,7 +5,7 @@ import pytest
 from dse.answers.answer import answered
 from dse.config.compose import compose
 from dse.config.idle_chip import unread_of_chip
-from dse.config.unplayed import BANKS, PLAYED
+from dse.config.unplayed import BANKS, FLITS, PLAYED
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, replaced
 from tests.contract.draws import makes_sense
@@ -13,7 +13,11 @@ from tests.contract.idle import idle, others, outcome, passes
 from tests.samples import asked
 
 SMALL = ("workload.batch=[2]", "workload.prompt=60", "workload.output=4")
+POOLED = ("model=deepseek_v2_lite", "mapping.both.ep=8", "chip.dies.rows=1", "workload.batch=[32]", *SMALL[1:])
 QUESTIONS = (
+    ("chip=a100", "model=qwen3_1b7", *SMALL, "mapping.both.tp=1"),
+    ("chip=h800_ep", *POOLED),
+    ("chip=npu64", "model=qwen3_1b7", "chip.mesh.rows=4", "mapping.both.pp=8", *SMALL),
     ("chip=npu64", "model=qwen3_1b7", "mapping=npu", *SMALL),
     ("chip=npu64", "model=qwen3_1b7", "mapping=npu_flat_attention", *SMALL),
     ("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat", *SMALL),
@@ -24,14 +28,24 @@ QUESTIONS = (
     ("chip=npu_dse", "workload=gemm", "workload.shapes=[64x96x80]"),
 )
 REFUSED = {
-    ("chip=npu64", "model=qwen3_1b7", *SMALL): ("chip.tile.sync='9 cycle'", "chip.decode.rows=4"),
+    ("chip=npu64", "model=qwen3_1b7", *SMALL): (
+        "chip.tile.sync='9 cycle'",
+        "chip.decode.rows=4",
+        "chip.hbm.channels=32",
+    ),
     ("chip=tile32", "workload=gemm"): ("chip.tile.control='9 cycle'", "chip.tile.matrix.reload=hidden"),
     ("chip=tile32", "workload=attention"): ("chip.tile.sync='9 cycle'", "+space.chip.tile.sync='tag(cycle, choice(1,2))'"),
     ("chip=npu_dse", "workload=gemm"): ("chip.hbm.gap='1 ns'", "chip.hbm.waste=0.5"),
     ("chip=a100", "model=qwen3_1b7", *SMALL, "mapping.both.tp=1"): (
         "mapping.stack.network_achieved=0.5",
         "mapping.stack.collective_call='1 us'",
+        "mapping.both.allreduce=full_mesh",
+        "+space.mapping.both.prefetch='choice(none,whole)'",
+        "chip.network.latency='1 us'",
+        "chip.network.nodes.latency='1 us'",
     ),
+    ("chip=a100", "model=qwen3_1b7", *SMALL, "mapping.both.tp=4"): ("chip.network.nodes.latency='1 us'",),
+    ("chip=h800_ep", *POOLED): ("chip.boxes.latency='1 s'", "chip.boxes.start='1 s'", "mapping.stack.collective_call='1 s'"),
     ("chip=npu_dse", "workload=serving"): ("mapping.serving.reuse=pool", "mapping.serving.routing=round_robin"),
 }
 
@@ -56,7 +70,7 @@ def test_what_is_refused_changes_nothing(question: tuple[str, ...]) -> None:
         assert all(outcome(one, of.workload, "closed") == before for one in some if makes_sense(one)), address
 
 
-@pytest.mark.parametrize("question", QUESTIONS[:2], ids=" ".join)
+@pytest.mark.parametrize("question", QUESTIONS[3:5], ids=" ".join)
 def test_banks_that_only_players_read_change_no_closed_form(question: tuple[str, ...]) -> None:
     of = asked(*question)
     before = outcome(of.base, of.workload, "closed")
@@ -83,3 +97,18 @@ def test_what_only_players_read_is_refused_where_nothing_is_played(words: tuple[
 def test_no_number_of_tiles_is_idle_that_may_be_typed(question: tuple[str, ...]) -> None:
     of = asked(*question)
     assert not [leaf for leaf in idle(of, "closed", 2, 0, "chip.tile.") if passes(question, of.base, leaf)]
+
+
+@pytest.mark.parametrize("address", FLITS)
+def test_what_only_flits_wait_for_is_refused_where_none_are_played(address: str) -> None:
+    words = ("chip=tile32", "workload=collective", "workload.bytes=[1KiB]", f"{address}=2")
+    for fidelity in ("closed", "events"):
+        with pytest.raises(DesignError, match=f"^{address}: nothing reads it, for only fidelity=cycles"):
+            answered(compose([*words, f"fidelity={fidelity}"]))
+    answered(compose([*words, "fidelity=cycles@2"]))
+
+
+def test_a_knob_of_sums_counts_where_devices_share_layers() -> None:
+    of = asked("chip=a100", "+space.mapping.both.tp=choice(1,2)", "+space.mapping.both.allreduce=choice(ring,full_mesh)")
+    columns = of.space.grid(0, of.space.combinations or 0)
+    assert len(columns["mapping.both.tp"]) == 1 + 2

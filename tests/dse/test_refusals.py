@@ -170,6 +170,8 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
         (("study=quickstart", "workload.prompt=512"), "workload.prompt: nothing reads it beside workload.lengths"),
         (("model=llama3_8b", "workload.routing=even"), "workload.routing: no model here has experts"),
         (("model.llama3_8b.layers=1000000000",), "model.llama3_8b.layers: 1,000,000,000 is above the most that makes sense"),
+        (("precision.weights=fp7",), "precision: no field .*; did you mean mapping.precision.weights"),
+        (("chip=[h100,a100]",), r"chip: one chip, not \[h100,a100\]; say dse compare chip=\[h100,a100\]"),
         (("chip=h100", "chip.hbm.bandwidth=[1 GB/s,2 GB/s]"), "chip.hbm.bandwidth: one value, not .*; a study tries several"),
     ],
     ids=lambda words: words[0],

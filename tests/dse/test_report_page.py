@@ -564,6 +564,19 @@ def test_metrics_have_plain_names_and_their_address_where_the_pointer_rests(open
     assert len({plain_name(name) for name in METRICS}) == len(METRICS)
 
 
+@pytest.mark.parametrize("width", [1366, 1100, 700, 390])
+def test_names_of_axes_are_not_cut_off(opened: Callable[..., Any], part: Part, width: int) -> None:
+    page = opened(part, width=width)
+    names = page.locator("#parallel .axis-name")
+    assert names.count() > 3
+    page.evaluate(
+        "document.querySelectorAll('#parallel .axis-name').forEach(of => { of.style.maxWidth = '96px'; })"
+    )  # many axes
+    room = page.locator("#parallel .lines").bounding_box()
+    for box in (names.nth(place).bounding_box() for place in range(names.count())):
+        assert box["y"] >= room["y"]
+
+
 def test_the_header_fits_a_phone(opened: Callable[..., Any], part: Part) -> None:
     """Nothing stands out of 390 pixels, the name is on one line, and every theme can be read and pressed."""
     page = opened(part, width=390, height=844)

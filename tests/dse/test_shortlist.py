@@ -38,12 +38,14 @@ def test_the_shortlist_is_answered_with_the_metrics_that_are_stored(
     monkeypatch.chdir(tmp_path)
     made = dse.run("quickstart", "screen.limit=64", "search.budget=12").part()
     page, frame = opened(made), rows_of(made)
-    rows = (0, 3, len(frame) - 1)
+    alone = frame.index[frame["mapping.both.tp"] == 1]  # of which no prefetch is said
+    rows = tuple(sorted({0, 3, *alone[:1].tolist(), len(frame) - 1}))
     page.evaluate(f"view.marked = new Set({[*reversed(rows)]}); refresh()")
     settle(page)
     name, text = saved(page, "Shortlist (YAML)")
     typed("--version")  # what the run printed is read
     assert name == "quickstart_shortlist.yaml"
+    assert "token/s/mm2" in text
     Path(name).write_text(text)
     code, out, err = typed("evaluate", "--json", "--from", name)
     assert (code, err) == (0, "")

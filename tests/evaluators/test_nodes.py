@@ -192,7 +192,7 @@ def _at(address: str) -> float:
     ids=lambda of: " ".join(of[:3]),
 )
 def test_sums_beside_a_library_make_one_design_infeasible(words: tuple[str, ...], knobs: tuple[str, ...]) -> None:
-    of = asked("chip=h100", *words, f"mapping.both.allreduce={knobs[0]}", "mapping.both.tp=1")
+    of = asked("chip=h100", *words, f"mapping.both.allreduce={knobs[0]}", "mapping.both.tp=2")
     plans = [(tp, word) for tp in (1, 2, 16) for word in knobs]
     both = {"tp": 0, "allreduce": 1}
     designs = [

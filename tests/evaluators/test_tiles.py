@@ -221,3 +221,20 @@ def test_shares_of_work_that_overlaps_add_up_to_all_of_it(words: tuple[str, ...]
     shares = [float(share) for share in re.findall(r"([\d.]+)%", text[text.index("bound by") :].splitlines()[0])]
     assert 99 < sum(shares) < 100.5
     assert " of work, some of it side by side" in text
+
+
+def test_sequences_of_vector_instructions_start_on_pipelines_as_on_tiles() -> None:
+    """One for each operator of elements, and for each KV head of attention; products start none."""
+    words = ("chip=npu64", "model=qwen3_1b7", "workload.batch=[4]", "workload.prompt=60", "workload.output=4")
+    spent = []
+    for cycles in (0, 100):
+        of = asked(*words, "mapping.both.tp=4", "mapping.both.pp=1", f"chip.tile.vector.call='{cycles} cycle'")
+        found = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity="closed").rows
+        spent.append({row.operator: row.seconds * of.base.chip.clock / 100 for row in found if row.phase == "prefill"})
+    starts = {name: after - spent[0].get(name, 0.0) for name, after in spent[1].items()}
+    layers, requests, heads = 28, 4, 8 // 4
+    for name in ("attention_norm", "rope", "ffn_norm", "activation"):
+        assert starts[name] == pytest.approx(layers * requests)
+    assert starts["attention"] == pytest.approx(layers * requests * heads)
+    assert starts["final_norm"] == pytest.approx(requests)
+    assert all(starts[name] == pytest.approx(0, abs=1e-6) for name in ("q_proj", "gate", "down", "head"))

@@ -220,3 +220,24 @@ def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
     for fidelity in ("events@8", "cycles@8"):
         with pytest.raises(DesignError, match="fidelity=events; valid: closed"):
             evaluate(stacked([of.base]), workload, fidelity=fidelity)
+
+
+@pytest.mark.parametrize(
+    ("chip", "layers", "needs"),
+    [
+        ("wse2_hbm", 0, None),
+        ("wse2_hbm", 32, None),
+        ("wse2_hbm", 4, 32),
+        ("wse2", 4, None),
+        ("wse2", 32, None),
+        ("wse2", 40, 40),
+    ],
+)
+def test_layers_that_stand_for_all_are_of_the_model_and_of_no_wafer_with_main_memory(
+    chip: str, layers: int, needs: int | None
+) -> None:
+    """Else weights that have to come from main memory would come for nothing, or more layers move than there are."""
+    of = question("llama3_8b", f"mapping.resident_layers={layers}", chip=chip)
+    found = infeasible(of.base, of.workload)
+    assert (found and found.need) == needs
+    assert found is None or (found.limit == "mapping.resident_layers" and "mapping.resident_layers=0" in found.remedy)

@@ -27,7 +27,7 @@ def space(design: Design) -> Space:
             Choice("chip.l2.size", (8e6, 16e6, 32e6)),
             Choice("mapping.both.prefetch", ("none", "whole")),
             Choice("mapping.both.prefetch_cap", (0.5, 1.0), when=(("mapping.both.prefetch", ("whole",)),)),
-            Choice("mapping.both.tp", (1, 2)),
+            Choice("mapping.both.tp", (2, 4)),
         ),
     )
 
@@ -107,7 +107,7 @@ def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: Choice | In
 
 def test_two_knobs_on_one_leaf_are_refused(design: Design) -> None:
     with pytest.raises(DesignError, match="both move"):
-        Space(design, (Choice("mapping.both.tp", (1, 2)), Choice("mapping.prefill.tp", (1, 2))))
+        Space(design, (Choice("mapping.both.tp", (2, 4)), Choice("mapping.prefill.tp", (1, 2))))
 
 
 def test_equal_designs_have_equal_keys(design: Design) -> None:
