@@ -18,7 +18,6 @@ from dse.terminal.locale import readable
 from dse.terminal.refused import refusal
 from dse.terminal.signals import status, stoppable
 
-
 SWEEP = (100_000, 20, 20)
 """New objects between two searches for unused cycles, of which a command makes few: every 700 is a tenth of its time."""
 
