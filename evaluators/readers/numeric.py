@@ -6,7 +6,6 @@ It knows nothing of time. That what was timed is what was computed is proved her
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -244,7 +243,7 @@ def _reduce(step: Reduce, source: Array, target: Array, row: Array, col: Array, 
 
 def _slices(shape: tuple[int, ...], start: Array, stop: Array, at: Array) -> Slices:
     """Pairs or groups by equal slices, so that each slice is moved for all of them at once."""
-    if start.size == stop.size == at.size == 1 and prod(shape):
+    if start.size == stop.size == at.size == 1 and 0 not in shape:
         return [((start.item(), stop.item(), at.item()), slice(None))]
     cuts = np.stack([_all(cut, shape) for cut in (start, stop, at)], axis=1)
     kinds, which = np.unique(cuts, axis=0, return_inverse=True)
