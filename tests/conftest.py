@@ -3,12 +3,15 @@
 Who runs tests in the background of a shell ignores Ctrl-C, and what they start would too; some of it is sent one.
 """
 
+import gc
 import os
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from dse.main import SWEEP
 
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
@@ -34,3 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: item.path.parent.name not in ("published", "fuzz") and item.path.name != "test_documents.py")
+
+
+gc.set_threshold(*SWEEP)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays: the search for unused cycles looks at what tests make."""
+    gc.collect()
+    gc.freeze()

@@ -14,8 +14,8 @@ from dse.config.strangers import CONF, STUDIES
 KEPT: dict[tuple[str, ...], tuple[bytes, dict[Path, tuple[int, int]]]] = {}
 """Configurations by the words that choose, with the state of the files that they are of."""
 
-MOST = 128
-"""Configurations that are kept."""
+MOST = 512
+"""Configurations that are kept, of some 55 kB each; the oldest goes."""
 
 
 def composed(typed: Line) -> tuple[Any, dict[str, Any]]:
@@ -53,7 +53,7 @@ def _chosen(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
         READ.clear()
         found = _by_hydra(list(words))
         if len(KEPT) >= MOST:
-            KEPT.clear()
+            KEPT.pop(next(iter(KEPT)))
         known = KEPT[words] = pickle.dumps(found), dict(READ)
     copy: tuple[Any, dict[str, Any]] = pickle.loads(known[0])
     return copy

@@ -146,6 +146,7 @@ class _Place:
     """The cache folder and the source stamp of a function; a locator in numba's terms."""
 
     def __init__(self, function: Callable[..., Any], source: str) -> None:
+        self._py_file = source  # numba names it where code cannot be cached
         self._line = function.__code__.co_firstlineno
         self._folder = os.path.dirname(os.path.abspath(source))
         own = f"{os.path.basename(self._folder)}_{hashlib.sha256(self._folder.encode()).hexdigest()[:16]}"

@@ -59,6 +59,11 @@ class Fabric(NamedTuple):
         """From one word of a message to the next. [s]"""
         return maximum(self.word, self.copy)
 
+    @property
+    def plain(self) -> "Fabric":
+        """The same in numbers of one type, whoever gave them: a loop is compiled for each mixture of types."""
+        return Fabric(*map(float, self))
+
     def served(self, via: str = "shared") -> Any:
         """What a load from memory of another core costs its owner: a request (none for an ``answer``, which is asked for with
         what was added), a grant and a release, each a task, and the start of a message. [s]

@@ -69,7 +69,7 @@ def play(
     """
     if faults:
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
-    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
+    on = Machine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = State.of(program, on, in_bands=len(strands) > len(program.strands))
     watch, again = Watch(), Again()

@@ -77,5 +77,5 @@ def deliver(state: State, on: Machine, until: float = np.inf, wanted: Container[
         else:
             state.coming[key] = later
     if due:
-        blocks = due[0] if len(due) == 1 else np.concatenate(due, axis=1)
+        blocks = np.ascontiguousarray(due[0] if len(due) == 1 else np.concatenate(due, axis=1))
         waits.arrived(blocks, state.every_ready, state.ramps, state.lanes, channels_of(on), on.fabric)

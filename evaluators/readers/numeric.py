@@ -3,6 +3,7 @@
 It knows nothing of time. That what was timed is what was computed is proved here, kernel by kernel.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -48,7 +49,7 @@ def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None
             stream has no block left, or exponentials, roots or quotients are of whole numbers.
     """
     _fractional(program)
-    memory = _Memory(streams or {})
+    memory, known = _Memory(streams or {}), _Known()
     held: Tiles = {}
     for slot in program.slots:
         wanted = (program.rows, program.cols, *slot.shape)
@@ -60,7 +61,7 @@ def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None
     for turns in zip_longest(*(rounds_of(strand) for strand in program.strands)):
         for turn in turns:
             if turn is not None:
-                _play_round(turn, held, slots, memory)
+                _play_round(turn, held, slots, memory, known)
     return held | {name: np.stack(blocks) for name, blocks in memory.stored.items()}
 
 
@@ -104,15 +105,42 @@ class _Memory:
         return _rounded(block, slot)
 
 
-def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memory) -> None:
-    read = {name for step in turn.steps for name in reads(step)}
-    written = {name for step in turn.steps for name in writes(step)}
+Slices = list[tuple[tuple[int, int, int], Any]]
+"""First and last row and where they go, with the pairs or groups of which that is so."""
+
+
+class _Known:
+    """What follows from a step or a round alone, worked out once for all turns of a loop; a program holds both throughout."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Any] = {}
+
+    def of(self, what: Any, work: Callable[[Any], Any]) -> Any:
+        """What `work` makes of a step or a round."""
+        found = self._found.get(id(what))
+        if found is None:
+            found = self._found[id(what)] = work(what)
+        return found
+
+
+def _touched(turn: Round) -> tuple[set[str], set[str], set[str]]:
+    """Slots that a round looks at, changes, and gets from elsewhere."""
+    read, written, got = set(), set(), set()
+    for step in turn.steps:
+        read |= set(reads(step))
+        written |= set(writes(step))
+        got |= set() if isinstance(step, Multiply | Vector) else set(writes(step))
+    return read, written, got
+
+
+def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memory, known: _Known) -> None:
+    read, written, got = known.of(turn, _touched)
     before = dict(held)
-    for name in read & written:
+    for name in read & got:
         if slots[name].depth < 2 and _overwritten(turn, name, held[name].shape[:2]):
             raise ValueError(f"slot {name!r} is sent and received in one round: needs depth 2, has {slots[name].depth}")
-    for name in written:
-        held[name] = held[name].copy() if name in read else held[name]
+    for name in read & written:
+        held[name] = held[name].copy()
     for step in turn.steps:
         if isinstance(step, Multiply):
             product = _product(step.subscripts, before[step.a], before[step.b])
@@ -121,16 +149,16 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memor
             given = () if step.given is None else (step.given,)
             held[step.out][...] = FUNCTIONS[step.function].apply(*(before[name] for name in step.inputs), *given)
         elif isinstance(step, Send):
-            _send(step, before[step.slot], held[step.into or step.slot])
+            _send(step, before[step.slot], held[step.into or step.slot], known)
         elif isinstance(step, Multicast):
-            _multicast(step, before[step.slot], held[step.into])
+            _multicast(before[step.slot], held[step.into], *known.of(step, _groups))
         elif isinstance(step, Load):
             numbers = before[step.rows][step.cores.row, step.cores.col] if step.rows else None
             held[step.slot][step.cores.row, step.cores.col] = memory.load(step, slots[step.slot], numbers)
         elif isinstance(step, Store):
             memory.stored.setdefault(step.stream, []).append(before[step.slot][step.cores.row, step.cores.col])
         else:
-            _reduce(step, before[step.slot], held[step.into])
+            _reduce(step, before[step.slot], held[step.into], *known.of(step, _groups))
 
 
 def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
@@ -162,18 +190,35 @@ def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
     return bool((looked & got).any())
 
 
+LONG = 30_000
+"""Products of two tiles of all cores from which on it pays to look how NumPy does them quickest."""
+
+
 def _product(subscripts: str, a: Array, b: Array) -> Array:
     """The same product of tiles on every core."""
     inputs, _, out = subscripts.partition("->")
     left, right = inputs.split(",")
-    return np.asarray(np.einsum(f"...{left},...{right}->...{out}", a, b, optimize=True))
+    return np.asarray(np.einsum(f"...{left},...{right}->...{out}", a, b, optimize=a.size * b.shape[-1] > LONG))
 
 
-def _send(step: Send, source: Array, target: Array) -> None:
+def _pairs(step: Send) -> tuple[list[Array], Slices]:
+    """Rows and columns of sources and targets, and what they send."""
     shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
     arrays = (step.source.row, step.source.col, step.target.row, step.target.col)
-    sr, sc, tr, tc = (np.broadcast_to(axis, shape).ravel() for axis in arrays)
-    for (start, stop, at), pairs in _slices(shape, step.start, step.stop, step.start if step.at is None else step.at):
+    return [_all(axis, shape) for axis in arrays], _slices(
+        shape, step.start, step.stop, step.start if step.at is None else step.at
+    )
+
+
+def _groups(step: Multicast | Reduce) -> tuple[Array, Array, Slices]:
+    """Rows and columns of the members of each group, and what they exchange."""
+    row, col = (_all(axis, step.path.shape).reshape(-1, step.path.shape[-1]) for axis in (step.path.row, step.path.col))
+    return row, col, _slices(step.path.shape[:-1], step.start, step.stop, np.zeros(1, int) if step.at is None else step.at)
+
+
+def _send(step: Send, source: Array, target: Array, known: _Known) -> None:
+    (sr, sc, tr, tc), slices = known.of(step, _pairs)
+    for (start, stop, at), pairs in slices:
         arriving = source[sr[pairs], sc[pairs], start:stop]
         rows, cols, place = tr[pairs], tc[pairs], slice(at, at + stop - start)
         if step.combine == "set":
@@ -183,31 +228,31 @@ def _send(step: Send, source: Array, target: Array) -> None:
         add.at(target, (rows, cols, place), arriving)  # unbuffered: a core may hear from many
 
 
-def _multicast(step: Multicast, source: Array, target: Array) -> None:
-    row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
-    groups = step.path.shape[:-1]
-    row, col = row.reshape(-1, row.shape[-1]), col.reshape(-1, col.shape[-1])
-    for (start, stop, at), which in _slices(groups, step.start, step.stop, np.zeros(1, int) if step.at is None else step.at):
+def _multicast(source: Array, target: Array, row: Array, col: Array, slices: Slices) -> None:
+    for (start, stop, at), which in slices:
         sent = source[row[which, 0], col[which, 0], start:stop]
         target[row[which], col[which], at : at + stop - start] = sent[:, None]
 
 
-def _reduce(step: Reduce, source: Array, target: Array) -> None:
-    row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
-    groups = step.path.shape[:-1]
-    row, col = row.reshape(-1, row.shape[-1]), col.reshape(-1, col.shape[-1])
-    for (start, stop, at), which in _slices(groups, step.start, step.stop, np.zeros(1, int) if step.at is None else step.at):
+def _reduce(step: Reduce, source: Array, target: Array, row: Array, col: Array, slices: Slices) -> None:
+    for (start, stop, at), which in slices:
         members = source[row[which], col[which], start:stop]
         combined = members.sum(axis=1) if step.combine == "sum" else members.max(axis=1)
         target[row[which, 0], col[which, 0], at : at + stop - start] = combined
 
 
-def _slices(shape: tuple[int, ...], start: Array, stop: Array, at: Array) -> list[tuple[tuple[int, int, int], Array]]:
+def _slices(shape: tuple[int, ...], start: Array, stop: Array, at: Array) -> Slices:
     """Pairs or groups by equal slices, so that each slice is moved for all of them at once."""
-    cuts = np.stack([np.broadcast_to(cut, shape).ravel() for cut in (start, stop, at)], axis=1)
+    if start.size == stop.size == at.size == 1 and 0 not in shape:
+        return [((start.item(), stop.item(), at.item()), slice(None))]
+    cuts = np.stack([_all(cut, shape) for cut in (start, stop, at)], axis=1)
     kinds, which = np.unique(cuts, axis=0, return_inverse=True)
     which = which.ravel()
     return [((int(a), int(b), int(c)), np.flatnonzero(which == kind)) for kind, (a, b, c) in enumerate(kinds)]
+
+
+def _all(axis: Array, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(axis, shape).ravel()
 
 
 def _held_as(slot: Slot) -> str:

@@ -63,7 +63,7 @@ def test_a_lone_message_takes_what_events_say(source: Any, target: Any, words: i
 
 
 @given(routers, st.integers(2, 5), st.integers(1, 5), st.integers(1, 7), st.floats(0.01, 0.9), st.sampled_from(["xy", "yx"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_flits_and_credits_are_conserved(of: Router, rows: int, cols: int, flits: int, rate: float, order: str) -> None:
     net = traffic.network(of, rows, cols, order)
     source = sources.load(net, rate / flits, flits, np.zeros((rows * cols, 0)), 1)

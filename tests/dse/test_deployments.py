@@ -1,7 +1,5 @@
 """Deployments on many dies: systems of whole rows, no more dies than there are, each as one can be asked for."""
 
-import pytest
-
 from dse.answers.deployments import COLS, ROWS, Kinds, candidates
 from dse.evaluators.serving.capacity import Bounds
 from dse.space.fields import at
@@ -15,8 +13,9 @@ WORDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("devices", [8, 12])
-def test_systems_have_whole_rows_of_no_more_dies_than_there_are(devices: int) -> None:
+def test_systems_have_whole_rows_of_no_more_dies_than_there_are() -> None:
+    """Of twelve, which three rows of four are and no power of two is."""
+    devices = 12
     usual = asked(*WORDS, "mapping.both.ep=4")
     (load,) = usual.workload.cases
     assert isinstance(load, Load)

@@ -265,13 +265,13 @@ PACKED = [Cached(1.03125, 2.0), Cached(0.53125, 3.0)]
 """As MXFP8 and MXFP4."""
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
-@settings(max_examples=5, deadline=None)
-def test_keys_and_values_that_are_expanded_are_what_is_multiplied(name: str, variant: str, data: Any) -> None:
+@settings(max_examples=30, deadline=None)
+def test_keys_and_values_that_are_expanded_are_what_is_multiplied(name: str, data: Any) -> None:
     """What tiles make of packed keys and values gives softmax attention, and the closed form counts what the steps do."""
-    (tiling, mesh), shape, kv = data.draw(tilings(name)), VARIANTS[variant], data.draw(st.sampled_from(PACKED))
+    (tiling, mesh), kv = data.draw(tilings(name)), data.draw(st.sampled_from(PACKED))
+    shape = data.draw(st.sampled_from(list(VARIANTS.values())))
     written = program(name, shape, tiling, mesh, kv)
     assert wrong(name, shape, tiling, mesh, written) < 1e-4
     counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols, kv=kv))

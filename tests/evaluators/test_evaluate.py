@@ -17,18 +17,24 @@ from dse.space.design import Design, stacked
 from dse.space.fields import at, replaced
 from dse.space.mapping import BYTES
 from dse.space.parameters import drafting_parameters, parameters
+from dse.space.workload import Workload
 from tests.samples import asked, base, wide
 
 MODELS = ("llama3_8b", "qwen2_7b", "mixtral_8x7b", "deepseek_v3", "deepseek_v2_lite", "mistral_7b", "qwen3_1b7")
-WORKLOADS = tuple(asked(f"model={model}", "workload.batch=[3]", "workload.sequence=[600]").workload for model in MODELS)
-SPACE = wide(base())
 seeds = st.integers(0, 2**32 - 1)
-workloads = st.sampled_from(WORKLOADS)
+
+
+def workload_of(model: str) -> Workload:
+    return asked(f"model={model}", "workload.batch=[3]", "workload.sequence=[600]").workload
+
+
+workloads = st.sampled_from(MODELS).map(workload_of)
 
 
 def random_designs(seed: int, count: int) -> list[Design]:
-    columns = SPACE.sample(np.random.default_rng(seed).random((count, len(SPACE.knobs))))
-    return [SPACE.at(SPACE.row(columns, i)) for i in range(count)]
+    space = wide(base())
+    columns = space.sample(np.random.default_rng(seed).random((count, len(space.knobs))))
+    return [space.at(space.row(columns, i)) for i in range(count)]
 
 
 @given(seeds, workloads)
@@ -131,7 +137,7 @@ def test_prefetching_gains_nothing_on_one_device() -> None:
         replaced(base(), {f"mapping.{p}.{k}": v for p in ("prefill", "decode") for k, v in (("tp", 1), ("prefetch", policy))})
         for policy in ("none", "whole", "partial")
     ]
-    latency = evaluate(stacked(designs), WORKLOADS[0]).columns["latency"]
+    latency = evaluate(stacked(designs), workload_of(MODELS[0])).columns["latency"]
     assert latency.tolist() == [latency[0]] * 3
 
 
