@@ -41,7 +41,7 @@ def test_times_are_those_of_all_waves(data: Any) -> None:
     name, latent = data.draw(st.sampled_from(sorted(ATTENTION))), data.draw(st.booleans())
     mesh, kv = Mesh(2, 2), data.draw(st.sampled_from([Cached(), Cached(0.53125, 3.0)]))
     groups = 1 if ATTENTION[name].grouped else 4
-    heads, keys = groups * data.draw(st.integers(1, 8)), data.draw(st.integers(160, 240))
+    heads, keys = groups * data.draw(st.integers(1, 16)), data.draw(st.integers(160, 400))
     program = waves(name, heads, keys, latent=latent, kv=kv, mesh=mesh)
     jumped, every = (play(program, CYCLES, engines=ENGINES, memory=MEMORY, jump=jump) for jump in (True, False))
     assert jumped.seconds == pytest.approx(every.seconds, rel=1e-9)
