@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dse.evaluators.machine.banked import advance, asked_for, soonest
 from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
 from dse.evaluators.machine.heap import HEAP, pop, push
 from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
@@ -233,7 +234,7 @@ def _before(packets, one, other):
 
 
 @part
-def _ready(net, floor, tasks, packets):
+def _ready(net, floor, tasks, packets, banks):
     """Everything that has become ready begins, and what is done at once makes others ready."""
     while floor.counts[STACK]:
         floor.counts[STACK] -= 1
@@ -263,13 +264,25 @@ def _ready(net, floor, tasks, packets):
                 push(floor, time + tasks.after[task], task << 2)
             else:
                 _finish(floor, tasks, task, time)
+        elif kind == BLOCK and len(banks.room) > 0:
+            if floor.queue[on, 0] >= 0 or not asked_for(banks, on - banks.first, task, np.int64(tasks.busy[task]), time):
+                _wait(floor, tasks, task, on)
         elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
             floor.queue[on, 0] = floor.queue[on, 1] = task
             _start(floor, tasks, task, time)
         else:
-            tasks.queued[task] = -1
-            tasks.queued[floor.queue[on, 1]] = task
-            floor.queue[on, 1] = task
+            _wait(floor, tasks, task, on)
+
+
+@piece
+def _wait(floor, tasks, task, on):
+    """A task waits for its engine or channel, behind others."""
+    tasks.queued[task] = -1
+    if floor.queue[on, 0] < 0:
+        floor.queue[on, 0] = task
+    else:
+        tasks.queued[floor.queue[on, 1]] = task
+    floor.queue[on, 1] = task
 
 
 @piece
@@ -289,7 +302,7 @@ def _finish(floor, tasks, task, time):
 
 
 @part
-def _happen(net, floor, tasks, packets, now):
+def _happen(net, floor, tasks, packets, banks, now):
     """Everything that happens until a cycle."""
     time = float(now)
     while True:
@@ -319,7 +332,7 @@ def _happen(net, floor, tasks, packets, now):
         else:
             _finish(floor, tasks, what >> 2, time)
         if floor.counts[STACK]:
-            _ready(net, floor, tasks, packets)
+            _ready(net, floor, tasks, packets, banks)
 
 
 @piece
@@ -354,18 +367,29 @@ def _hand_over(net, floor, packets, at, now):
     return floor.waiting[at, 0] < 0
 
 
+@piece
+def _following(floor, banks):
+    """When something happens beside flits, less than 0 for never."""
+    then = soonest(banks)
+    if floor.counts[HEAP] > 0 and (then < 0 or floor.when[0] < then):
+        return floor.when[0]
+    return then
+
+
 @loop
-def perform(net, floor, tasks, packets):
+def perform(net, floor, tasks, packets, banks):
     """Does all tasks; whether it came to its end, or has nothing left that could happen."""
     now = np.int64(0)
-    _ready(net, floor, tasks, packets)
+    _ready(net, floor, tasks, packets, banks)
     while True:
-        _happen(net, floor, tasks, packets, now)
+        _happen(net, floor, tasks, packets, banks, now)
+        advance(banks, floor, tasks, now)
         quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]
         if quiet and floor.counts[STILL] > net.slots:
-            if floor.counts[HEAP] == 0:
+            following = _following(floor, banks)
+            if following < 0:
                 return floor.counts[DONE] == len(tasks.kind)
-            now = np.int64(np.ceil(floor.when[0]))
+            now = max(now, np.int64(np.ceil(following)))
             continue
         k, left, moved = 0, 0, net.sums[CROSSED] + net.sums[SENT]
         while k < floor.counts[SENDING]:
@@ -394,7 +418,8 @@ def perform(net, floor, tasks, packets):
                 push(floor, now + 1.0, packets.head[packet] << 2 | COME)
         floor.counts[STILL] = 0 if net.sums[CROSSED] + net.sums[SENT] > moved or net.sums[HERE] else floor.counts[STILL] + 1
         if floor.counts[STILL] > PATIENCE and not quiet:
-            if floor.counts[HEAP] == 0:
+            following = _following(floor, banks)
+            if following < 0:
                 return False
-            now = max(now, np.int64(np.ceil(floor.when[0])) - 1)
+            now = max(now, np.int64(np.ceil(following)) - 1)
         now += 1

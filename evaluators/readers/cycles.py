@@ -11,11 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from dse.evaluators.machine.banked import Banks, at_start
 from dse.evaluators.machine.channels import Channels
 from dse.evaluators.machine.detour import led
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.net import BITS, CORE, HAS, MASK, WAITS, Net, network
+from dse.evaluators.machine.played_channels import Behind
 from dse.evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
 from dse.evaluators.program.counts import Activity, activity
 from dse.evaluators.program.rounds import Program
@@ -36,6 +38,7 @@ def play(
     *,
     engines: Engines | None = None,
     memory: Channels | None = None,
+    banks: Behind | None = None,
     faults: Faults = NO_FAULTS,
 ) -> Timing:
     """The time of a program on routers.
@@ -45,6 +48,7 @@ def play(
         fabric: what it costs; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
+        banks: what is behind each of these; with it blocks are played burst by burst, without it they have the channels' pace.
         faults: what of its mesh is broken. Messages go round broken links.
 
     Raises:
@@ -53,11 +57,11 @@ def play(
             with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
     """
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
-    graph, ends = tasks_of(program, on, float(fabric.cycle))
+    graph, ends = tasks_of(program, on, float(fabric.cycle), banks if memory is not None else None)
     net = _network(graph)
     tasks, packets = _tasks(graph), _packets(graph)
     floor = _floor(graph, net, tasks, packets)
-    if not perform(net, floor, tasks, packets):
+    if not perform(net, floor, tasks, packets, _banks(graph)):
         raise DesignError(f"fidelity: deadlock: {deadlock(net, program.cols)}; give chip.noc.vcs more channels")
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
@@ -174,6 +178,18 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
         stack, locks, nobody(asking), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle),
         float(fabric.hop / graph.cycle), counts,
     )  # fmt: skip
+
+
+def _banks(graph: Graph) -> Banks:
+    """Banks behind memory channels, and where blocks lie in them; none where channels have a pace."""
+    memory, first = graph.on.memory, graph.cores * graph.engines
+    blocks = (np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_))
+    if memory is None or graph.behind is None:
+        return at_start(None, 0, 0, first, graph.cycle, 0.0, blocks)
+    for tasks, burst, write in graph.blocks:
+        for column, value in zip(blocks, (burst.address, burst.piece, write), strict=True):
+            column[tasks] = value
+    return at_start(graph.behind, len(memory.row), graph.count, first, graph.cycle, memory.latency, blocks)
 
 
 def deadlock(net: Net, cols: int) -> str:

@@ -22,6 +22,7 @@ from dse.evaluators.machine import meeting, noc
 from dse.evaluators.machine.channels import Channels
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.played_channels import Behind
 from dse.evaluators.program.counts import activity, tile_bytes
 from dse.evaluators.program.rounds import (
     Cores,
@@ -60,6 +61,7 @@ def play(
     *,
     engines: Engines | None = None,
     memory: Channels | None = None,
+    banks: Behind | None = None,
     jump: bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Timing:
@@ -70,6 +72,7 @@ def play(
         fabric: what it costs.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
+        banks: what is behind them, for readers that play bursts; here blocks have the channels' pace.
         jump: whether repetition may be jumped; the answer is the same, later.
         faults: none; it is for readers that play routers.
 

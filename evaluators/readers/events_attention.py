@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 from dse.evaluators.kernels.attention import merge
 from dse.evaluators.kernels.attention.cost import PARTS
 from dse.evaluators.kernels.attention.dataflow import steps
+from dse.evaluators.kernels.attention.operands import rows
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import channels_used
-from dse.evaluators.machine.played_channels import chip_channels
+from dse.evaluators.machine.played_channels import chip_memory
 from dse.evaluators.program.rounds import DTYPES, Load, Multiply, Send, Step, Store, Vector
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_attention import Job, machine
@@ -49,8 +50,9 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
         programs = [without(program, lambda step: _part(step) in gone) for program in programs]
-    on: dict[str, Any] = {"engines": engines, "memory": chip_channels(chip), "faults": faults(chip)}
-    return one_after_another([play(program, fabric, **on) for program in programs])
+    on: dict[str, Any] = {"engines": engines, "faults": faults(chip), **chip_memory(chip)}
+    whole = None if on["banks"] is None else on["banks"]._replace(rows=rows(job.of, shape, tiling, mesh))
+    return one_after_another([play(program, fabric, **on | {"banks": banks}) for program, banks in zip(programs, (whole, on["banks"]))])
 
 
 def pace(chip: Chip, piece: float) -> float:

@@ -15,8 +15,8 @@ import numpy as np
 
 from dse.evaluators.machine.detour import StuckError, detours
 from dse.evaluators.machine.net import CORE, MEMORY
+from dse.evaluators.machine.played_channels import Behind
 from dse.evaluators.machine.tasks import BLOCK, NOTE, PACKET, WORK
-from dse.evaluators.program.counts import tile_bytes
 from dse.evaluators.program.rounds import (
     Load,
     Multicast,
@@ -32,6 +32,7 @@ from dse.evaluators.program.rounds import (
     rounds_of,
     writes,
 )
+from dse.evaluators.readers.addresses import Addresses, Burst
 from dse.evaluators.readers.timing import Machine, channels_of, engine_seconds, flat, words_of
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -70,7 +71,10 @@ class Column:
 class Graph:
     """Tasks, packets and trees, as they are added."""
 
-    def __init__(self, program: Program, on: Machine, cycle: float, plain: bool = False) -> None:
+    def __init__(
+        self, program: Program, on: Machine, cycle: float, plain: bool = False, behind: Behind | None = None
+    ) -> None:
+        self.behind, self.blocks = behind, list[tuple[Array, Burst, bool]]()
         self.shape, self.on, self.cycle = (program.rows, program.cols), on, cycle
         self.cores = program.rows * program.cols
         self.engines = 3 if on.engines is not None else 1
@@ -266,7 +270,8 @@ class Unrolling:
         self.ready = {slot.name: np.full(self.cores, NONE) for slot in program.slots}
         self.read = {slot.name: np.full((slot.depth, self.cores), NONE) for slot in program.slots}
         self.tails = {strand: np.full((3, self.cores), NONE) for strand in range(len(program.strands))}
-        self.stores: list[Array] = []
+        channels = 0 if graph.on.memory is None else len(graph.on.memory.row)
+        self.addresses = Addresses(program, graph.on.slots, program.cols, channels, graph.behind)
 
     def play(self, turn: Round, strand: int) -> None:
         """Adds a round of a strand."""
@@ -520,8 +525,6 @@ class Unrolling:
         graph, fabric, memory, shape = self.graph, self.on.fabric, channels_of(self.on), step.cores.shape
         row, col, channel = (flat(axis, shape).astype(int) for axis in (step.cores.row, step.cores.col, step.channel))
         cores, count = row * graph.shape[1] + col, len(row)
-        nbytes = tile_bytes(self.on.slots[step.slot])
-        words = np.full(count, float(-(-nbytes // fabric.word_bytes)))
         home = np.asarray(memory.row)[channel] * graph.shape[1] + np.asarray(memory.col)[channel]
         far = graph.far(home, cores)
         loading = isinstance(step, Load)
@@ -533,22 +536,32 @@ class Unrolling:
         if isinstance(step, Load) and step.rows:
             graph.needs(posts, ready[step.rows][cores])
             self._was_read(step.rows, cores, posts)
-        # what a channel holds back so that the last word leaves with it
-        stream = words * fabric.word / graph.cycle
-        pace = step.pace if isinstance(step, Load) else 1.0
-        blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=nbytes * pace, after=stream)
-        if loading:
-            graph.needs(blocks, posts)
+        done = []
+        for number, burst in enumerate(self.addresses.bursts(step)):  # which the engine asks for one after the other, a cycle each
+            asked = graph.moments(count, posts, after=float(number)) if number else posts
+            words = np.full(count, float(-(-burst.nbytes // fabric.word_bytes)))
+            # what a channel holds back so that the last word leaves with it
+            stream = words * fabric.word / graph.cycle
+            busy = burst.nbytes * (step.pace if isinstance(step, Load) and graph.behind is None else 1.0)
+            blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=busy, after=stream)
+            graph.blocks.append((blocks, burst, not loading))
             ends = graph.arrivals(count)
-            starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
-            graph.needs(starts, blocks)
-            self._was_written(step.slot, cores, ends)
+            if loading:
+                graph.needs(blocks, asked)
+                starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
+                graph.needs(starts, blocks)
+                done.append(ends)
+            else:
+                heads = graph.arrivals(count)
+                starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
+                graph.needs(starts, asked)
+                graph.needs(blocks, heads)
+                done.append(left)
+        last = done[0] if len(done) == 1 else graph.moments(count, *done)
+        if loading:
+            self._was_written(step.slot, cores, last)
         else:
-            heads, ends = graph.arrivals(count), graph.arrivals(count)
-            starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
-            graph.needs(starts, posts)
-            graph.needs(blocks, heads)
-            self._was_read(step.slot, cores, left)
+            self._was_read(step.slot, cores, last)
 
     def _synchronise(self, wait: str) -> None:
         """Everything so far is done on a core, on its row and column, or everywhere, before anything else begins there."""
@@ -582,7 +595,7 @@ def _waves(cores: Array) -> list[Array]:
     return [np.sort(order[rank == turn]) for turn in range(int(rank.max()) + 1)]
 
 
-def tasks_of(program: Program, on: Machine, cycle: float) -> tuple[Graph, dict[str, Array]]:
+def tasks_of(program: Program, on: Machine, cycle: float, behind: Behind | None = None) -> tuple[Graph, dict[str, Array]]:
     """The tasks of a program, and for each slot those that leave it as it is in the end, shape (cores,).
 
     Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.
@@ -596,9 +609,9 @@ def tasks_of(program: Program, on: Machine, cycle: float) -> tuple[Graph, dict[s
             f"chip.faults: core ({row}, {col}) is broken, and {work}; lay it out on others, or take out the fault"
         )
     try:
-        return _unrolled(program, Graph(program, on, cycle))
+        return _unrolled(program, Graph(program, on, cycle, behind=behind))
     except StuckError:  # a tree has no place beside the ways round what is broken: up*/down* ways have one for each
-        return _unrolled(program, Graph(program, on, cycle, plain=True))
+        return _unrolled(program, Graph(program, on, cycle, plain=True, behind=behind))
 
 
 def _unrolled(program: Program, graph: Graph) -> tuple[Graph, dict[str, Array]]:

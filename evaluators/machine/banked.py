@@ -1,0 +1,236 @@
+"""Memory channels of a mesh burst by burst, beside routers: blocks that are there share banks, queues and refresh, compiled.
+
+A block is asked for as bursts of one request each, in the order of their addresses, which go to the pseudo-channels behind the
+memory channel as `evaluators.machine.hbm.place` says; each of these is a channel of `evaluators.machine.dram`. What has been
+asked for waits for its controller in the order in which it came.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine import hbm
+from dse.evaluators.machine.compile_cache import part, piece
+from dse.evaluators.machine.crossing import Ways, nowhere
+from dse.evaluators.machine.dram import NEVER, Channels, Requests, at_rest, step
+from dse.evaluators.machine.dram_words import REQUESTER, Queues, Timing
+from dse.evaluators.machine.heap import push
+from dse.evaluators.machine.played_channels import BURST, Behind
+from dse.space.elementwise import Array
+from dse.space.memory import HASHES, ORDERS
+
+ROOM = 512
+"""Requests that a memory channel has taken and its pseudo-channels have not: those of DRAMSys in SoftHier, of which
+[zhang2026] is measured (`RequestBufferSize`)."""
+
+FIELDS = ("column", "group", "bank", "row")
+
+
+class Banks(NamedTuple):
+    """State of the banks behind all memory channels.
+
+    Attributes:
+        channels, asked, timing, queues, ways: as `dram` has them; `asked` has places of requests, which are used again.
+        behind: pseudo-channels of a memory channel.
+        clock: of the memory, in cycles of routers.
+        latency: cycles from data to its first word at the channel's router, beside what banks take.
+        first: number of the first memory channel among what tasks are on.
+        size, access: bytes of a stretch of a pseudo-channel, and of a request.
+        order, extents: fields of an address, low to high, places of `FIELDS`; how many values each has.
+        masks: of the row's bits that go into the bank, the group and the channel.
+        address, piece: of each task's block: its first byte, and bytes that lie side by side, 0 for all of them.
+        write: whether it is written.
+        left, until: of each task, requests that are not issued, and when the last data come. [clock]
+        task: of each request.
+        free, room: places of requests of each memory channel, and how many are free.
+        now: until when channels have been played, and requests that are on the way; shape (2,). [clock]
+    """
+
+    channels: Channels
+    asked: Requests
+    timing: Timing
+    queues: Queues
+    ways: Ways
+    behind: int
+    clock: float
+    latency: float
+    first: int
+    size: int
+    access: int
+    order: Array
+    extents: Array
+    masks: Array
+    address: Array
+    piece: Array
+    write: Array
+    left: Array
+    until: Array
+    task: Array
+    free: Array
+    room: Array
+    now: Array
+
+
+def at_start(
+    of: Behind | None, channels: int, tasks: int, first: int, cycle: float, latency: float, blocks: tuple[Array, Array, Array]
+) -> Banks:
+    """Banks with all rows closed; none at all without `of`.
+
+    Args:
+        of: what is behind each memory channel.
+        channels: memory channels.
+        tasks: of the program.
+        first: number of the first memory channel among what tasks are on.
+        cycle: of routers. [s]
+        latency: from a request at an idle channel to its first word. [s]
+        blocks: address, piece and whether it is written, of each task.
+    """
+    if of is None:
+        memory, timing, queues, count, channels, tasks = None, Timing(*(1,) * 19, False), Queues(), 1, 0, 0
+        size, access, clock, more, fields, extents, masks = 1, 1, 1.0, 0.0, (0, 1, 2, 3), (1, 1, 1, 1), (0, 0, 0)
+        blocks = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+    else:
+        memory, timing, queues = of.of, hbm.timing(of.of), hbm.queues(of.of)
+        count, size, access = int(memory.channels), int(memory.granularity), int(memory.access)
+        clock = float(memory.clock) * of.bandwidth / (count * access * float(memory.clock) / int(memory.timing.burst)) * cycle
+        more = max(latency - float(hbm.first(memory)[0]), 0.0) / cycle
+        fields = tuple(FIELDS.index(name) for name in reversed(ORDERS[memory.order]))
+        extents = tuple(int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows))
+        hashed = HASHES.index(memory.hashed)
+        masks = tuple(int(n - 1) if hashed else 0 for n in (memory.banks, memory.groups)) + ((count - 1) * (hashed == 2),)
+    room = max(ROOM, 4 * -(-BURST // access))
+    places, groups, banks = channels * room, *((1, 1) if memory is None else (int(memory.groups), int(memory.banks)))
+    who = np.zeros(1, REQUESTER)
+
+    def whole(*shape: int, kind: Any = np.int64) -> Array:
+        return np.zeros(shape, kind)
+
+    asked = Requests(
+        whole(places, kind=np.int32), whole(places, 3, kind=np.int32), whole(places, kind=np.bool_), whole(places),
+        whole(places), whole(places), whole(places), whole(places), whole(places), whole(places, kind=np.bool_), whole(places),
+        whole(places), whole(places, kind=np.int32), whole(places, kind=np.int32), who, whole(1, 2, 1), whole(1, 2, 1),
+        whole(1), whole(max(places, 1), kind=np.int32), whole(1), 0,
+    )  # fmt: skip
+    state = at_rest(channels * count, groups, banks, queues, timing)
+    return Banks(
+        state, asked, timing, queues, nowhere(), count, clock, more, first, size, access, np.array(fields, np.int64),
+        np.array(extents, np.int64), np.array(masks, np.int64), *blocks, whole(tasks, kind=np.int32), whole(tasks),
+        whole(places, kind=np.int32), np.arange(places, dtype=np.int32).reshape(channels, room),
+        np.full(channels, room, np.int64), np.array([-1, 0], np.int64),
+    )  # fmt: skip
+
+
+@piece
+def _requests(banks, task, nbytes):
+    """Requests of a block."""
+    address, size = banks.address[task], banks.piece[task]
+    if size > 0:
+        return -(-nbytes // size) * -(-size // banks.access)
+    return (address + nbytes - 1) // banks.access - address // banks.access + 1
+
+
+@part
+def _request(banks, on, task, at, clock):
+    """A request for a burst at an address goes to its pseudo-channel."""
+    block, row, group, bank = at // banks.size, 0, 0, 0
+    number, rest, column = block % banks.behind, (block // banks.behind * banks.size + at % banks.size) // banks.access, 0
+    for k in range(4):
+        field = banks.order[k]
+        value = rest % banks.extents[field]
+        rest //= banks.extents[field]
+        if field == 0:
+            column = value
+        elif field == 1:
+            group = value
+        elif field == 2:
+            bank = value
+        else:
+            row = value
+    group ^= row // (banks.masks[0] + 1) & banks.masks[1]
+    bank ^= row & banks.masks[0]
+    number ^= row & banks.masks[2]
+    banks.room[on] -= 1
+    r, i = np.int64(banks.free[on, banks.room[on]]), on * banks.behind + number
+    banks.task[r] = task
+    asked, c = banks.asked, banks.channels.state[i]
+    asked.place[r, 0], asked.place[r, 1], asked.place[r, 2] = group * banks.extents[2] + bank, row, column
+    asked.write[r], asked.offered[r], asked.late[r], asked.held[r] = banks.write[task], clock, False, 0
+    if c.coming < 0:
+        c.coming = r
+    else:
+        asked.follow[c.latest] = r
+    c.latest = r
+    c.left += 1
+    c.awake = min(c.awake, clock)
+
+
+@part
+def asked_for(banks, on, task, nbytes, time):
+    """Asks for a block at a time, if its channel has room; whether it had.
+
+    Pieces that lie anywhere are at places that their numbers say, mixed by a multiplication of Knuth's.
+    """
+    count = _requests(banks, task, nbytes)
+    if banks.room[on] < count:
+        return False
+    clock = max(np.int64(np.ceil(time * banks.clock)), banks.now[0] + 1)
+    address, size = banks.address[task], banks.piece[task]
+    banks.left[task] = count
+    banks.now[1] += count
+    if size == 0:
+        for k in range(count):
+            _request(banks, on, task, (address // banks.access + k) * banks.access, clock)
+        return True
+    each = -(-size // banks.access)
+    end = banks.extents[0] * banks.extents[1] * banks.extents[2] * banks.extents[3] * banks.access * banks.behind
+    for k in range(-(-nbytes // size)):
+        start = ((address // size + k) * 2654435761 & 4294967295) % (end // (each * banks.access)) * each * banks.access
+        for j in range(each):
+            _request(banks, on, task, start + j * banks.access, clock)
+    return True
+
+
+@part
+def advance(banks, floor, tasks, cycle):
+    """Plays all channels until a cycle of routers; blocks that have all of their data are done, and others find room."""
+    end, moved = np.int64(np.floor(cycle * banks.clock)), False
+    asked = banks.asked
+    for i in range(len(banks.channels.state)):
+        c, on = banks.channels.state[i], i // banks.behind
+        while c.awake <= end:
+            clock = c.awake
+            c.awake = step(banks.channels, i, asked, banks.timing, banks.queues, banks.ways, clock)
+            for k in range(asked.count[0]):
+                r = asked.issued[k]
+                task = np.int64(banks.task[r])
+                banks.free[on, banks.room[on]] = r
+                banks.room[on] += 1
+                banks.now[1] -= 1
+                banks.left[task] -= 1
+                banks.until[task] = max(banks.until[task], asked.finished[r])
+                moved = True
+                if banks.left[task] == 0:
+                    done = banks.until[task] / banks.clock
+                    if not banks.write[task]:  # its last word leaves with its last data
+                        done += banks.latency - tasks.after[task]
+                    push(floor, max(done, clock / banks.clock), task << 2)
+            asked.count[0] = 0
+    banks.now[0] = max(banks.now[0], end)
+    if moved:
+        for on in range(len(banks.room)):
+            queue = floor.queue[banks.first + on]
+            while queue[0] >= 0 and asked_for(banks, on, queue[0], np.int64(tasks.busy[queue[0]]), cycle):
+                queue[0] = tasks.queued[queue[0]]
+
+
+@piece
+def soonest(banks):
+    """When something happens in banks, in cycles of routers; less than 0 where nothing has been asked for."""
+    if banks.now[1] == 0:
+        return -1.0
+    clock = NEVER
+    for i in range(len(banks.channels.state)):
+        clock = min(clock, banks.channels.state[i].awake)
+    return clock / banks.clock
