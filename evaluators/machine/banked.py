@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.machine import hbm
+from dse.evaluators.machine.channels import BURST, Behind
 from dse.evaluators.machine.compile_cache import part, piece
 from dse.evaluators.machine.crossing import Ways, nowhere
 from dse.evaluators.machine.dram import NEVER, Channels, Requests, at_rest, step
 from dse.evaluators.machine.dram_words import REQUESTER, Queues, Timing
 from dse.evaluators.machine.heap import push
-from dse.evaluators.machine.played_channels import BURST, Behind
 from dse.space.elementwise import Array
 from dse.space.memory import HASHES, ORDERS
 
@@ -92,14 +92,14 @@ def at_start(
         size, access, clock, more, fields, extents, masks = 1, 1, 1.0, 0.0, (0, 1, 2, 3), (1, 1, 1, 1), (0, 0, 0)
         blocks = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
     else:
-        memory, timing, queues = of.of, hbm.timing(of.of), hbm.queues(of.of)
-        count, size, access = int(memory.channels), int(memory.granularity), int(memory.access)
-        clock = float(memory.clock) * of.bandwidth / (count * access * float(memory.clock) / int(memory.timing.burst)) * cycle
+        memory, count = of.of, of.count
+        timing, queues, size, access = hbm.timing(memory), hbm.queues(memory), int(memory.granularity), int(memory.access)
+        clock = of.bandwidth * int(memory.timing.burst) / (count * access) * cycle
         more = max(latency - float(hbm.first(memory)[0]), 0.0) / cycle
         fields = tuple(FIELDS.index(name) for name in reversed(ORDERS[memory.order]))
         extents = tuple(int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows))
         hashed = HASHES.index(memory.hashed)
-        masks = tuple(int(n - 1) if hashed else 0 for n in (memory.banks, memory.groups)) + ((count - 1) * (hashed == 2),)
+        masks = ((extents[2] - 1) * (hashed > 0), (extents[1] - 1) * (hashed > 0), (count - 1) * (hashed == 2))
     room = max(ROOM, 4 * -(-BURST // access))
     places, groups, banks = channels * room, *((1, 1) if memory is None else (int(memory.groups), int(memory.banks)))
     who = np.zeros(1, REQUESTER)

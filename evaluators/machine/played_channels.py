@@ -1,43 +1,13 @@
 """Channels of main memory on a mesh for readers that play links: their pace by played tables, and the banks behind them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from dse.evaluators.machine.channels import LONG, Channels, channels, channels_used
+from dse.evaluators.machine.channels import LONG, Channels, behind_channel, channels, channels_used
 from dse.space.chip import Chip
-from dse.space.fields import replaced
-from dse.space.memory import Memory, behind, peak, refuse
-
-BURST = 4096
-"""Bytes of an AXI burst, which crosses no page of so many: what a tile's DMA engine asks for at once ([benz2024])."""
+from dse.space.memory import behind, peak
 
 SAME = 1.02
 """Of what a memory's banks move, bandwidth up to which they are a chip's: more is that of a cache in front of them."""
-
-
-class Behind(NamedTuple):
-    """Banks behind each memory channel of a mesh.
-
-    Attributes:
-        of: the pseudo-channels of one memory channel, as a memory of its own.
-        bandwidth: of a memory channel. [B/s]
-        rows: by stream, the name of its tensor, and the row with which the block of each core begins each time that it is
-            loaded, shape (times, cores of a step); streams that are not there have a place for each core.
-    """
-
-    of: Memory
-    bandwidth: float
-    rows: Any = ()
-
-
-def behind_channel(of: Memory, bandwidth: float) -> Behind:
-    """Of a memory channel of some bandwidth [B/s]: as many whole pseudo-channels as that is next to.
-
-    Raises:
-        DesignError: the memory makes no sense.
-    """
-    memory = replaced(of, {"stacks": 1, "channels": max(round(float(behind(of, bandwidth))), 1), "pseudo": 1})
-    refuse(memory, "chip.hbm.banks")
-    return Behind(memory, bandwidth)
 
 
 def chip_memory(chip: Chip) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Where blocks of a program lie behind the memory channels of a mesh, and the bursts that they are asked for in.
 
-Tensors that several cores read have one place, which a kernel's layout gives by rows; what only one core loads or stores lies in
-the order in which it does, core after core behind each channel. All begin at stretches of a pseudo-channel.
+Tensors that several cores read have one place, which a kernel's layout gives by rows; what only one core loads or stores lies
+in the order in which it does, core after core behind each channel. All begin at pages.
 """
 
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.played_channels import BURST, Behind
+from dse.evaluators.machine.channels import BURST
 from dse.evaluators.program.counts import tile_bytes
-from dse.evaluators.program.rounds import Load, Program, Slot, Store
-from dse.evaluators.readers.timing import every_step, flat
+from dse.evaluators.program.rounds import Load, Program, Store
+from dse.evaluators.readers.timing import Machine, channels_of, every_step, flat
 from dse.space.elementwise import Array
 
 
@@ -33,14 +33,19 @@ class Burst(NamedTuple):
 class Addresses:
     """Of the blocks of a program, as they are loaded and stored; without banks each is one burst at no place."""
 
-    def __init__(self, program: Program, slots: dict[str, Slot], cols: int, channels: int, of: Behind | None) -> None:
-        self._of, self._slots, self._cols = of, slots, cols
+    def __init__(self, program: Program, on: Machine) -> None:
+        of = on.banks
+        self._of, self._slots, self._cols = of, on.slots, program.cols
         self._base: dict[str, Array] = {}
         self._times: dict[str, Array] = {}
-        self._rows = {} if of is None else dict(of.rows)
+        self._rows = {} if of is None else of.rows()
         if of is None:
             return
-        cores, end, stretch = program.rows * program.cols, np.zeros(channels, np.int64), int(of.of.granularity)
+        cores, end, stretch = (
+            program.rows * program.cols,
+            np.zeros(len(channels_of(on).row), np.int64),
+            max(int(of.memory.granularity), BURST),
+        )
         counts: dict[str, Array] = {}
         homes: dict[str, Array] = {}
         sizes: dict[str, int] = {}
@@ -49,7 +54,7 @@ class Addresses:
                 name, at = self._name(step), self._cores(step)
                 counts.setdefault(name, np.zeros(cores, np.int64))[at] += times
                 homes.setdefault(name, np.zeros(cores, np.int64))[at] = flat(step.channel, step.cores.shape)
-                sizes[name] = int(tile_bytes(slots[step.slot]))
+                sizes[name] = int(tile_bytes(on.slots[step.slot]))
         for name, count in counts.items():
             self._times[name] = np.zeros(cores, np.int64)
             if name in self._rows:
@@ -90,7 +95,7 @@ class Addresses:
             address = self._base[name][at] + times[at] * nbytes
         times[at] += 1
         piece = row if isinstance(step, Load) and step.rows and row < BURST else 0
-        access = int(self._of.of.access)
+        access = int(self._of.memory.access)
         most = max(BURST // (-(-piece // access) * access), 1) * piece if piece else BURST
         for start in range(0, nbytes, most):
             yield Burst(min(most, nbytes - start), address + start, piece)

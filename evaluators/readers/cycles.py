@@ -12,12 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from dse.evaluators.machine.banked import Banks, at_start
-from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.detour import led
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.net import BITS, CORE, HAS, MASK, WAITS, Net, network
-from dse.evaluators.machine.played_channels import Behind
 from dse.evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
 from dse.evaluators.program.counts import Activity, activity
 from dse.evaluators.program.rounds import Program
@@ -56,8 +55,8 @@ def play(
             between core and router that is shorter than its router; more or deeper virtual channels than routers are played
             with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
     """
-    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
-    graph, ends = tasks_of(program, on, float(fabric.cycle), banks if memory is not None else None)
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
+    graph, ends = tasks_of(program, on, float(fabric.cycle))
     net = _network(graph)
     tasks, packets = _tasks(graph), _packets(graph)
     floor = _floor(graph, net, tasks, packets)
@@ -184,12 +183,12 @@ def _banks(graph: Graph) -> Banks:
     """Banks behind memory channels, and where blocks lie in them; none where channels have a pace."""
     memory, first = graph.on.memory, graph.cores * graph.engines
     blocks = (np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_))
-    if memory is None or graph.behind is None:
+    if memory is None or graph.on.banks is None:
         return at_start(None, 0, 0, first, graph.cycle, 0.0, blocks)
     for tasks, burst, write in graph.blocks:
         for column, value in zip(blocks, (burst.address, burst.piece, write), strict=True):
             column[tasks] = value
-    return at_start(graph.behind, len(memory.row), graph.count, first, graph.cycle, memory.latency, blocks)
+    return at_start(graph.on.banks, len(memory.row), graph.count, first, graph.cycle, memory.latency, blocks)
 
 
 def deadlock(net: Net, cols: int) -> str:

@@ -19,10 +19,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dse.evaluators.machine import meeting, noc
-from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.machine.played_channels import Behind
 from dse.evaluators.program.counts import activity, tile_bytes
 from dse.evaluators.program.rounds import (
     Cores,
@@ -43,6 +42,7 @@ from dse.evaluators.program.rounds import (
 )
 from dse.evaluators.readers.again import Again, keys_of
 from dse.evaluators.readers.bands import banded
+from dse.evaluators.readers.long_blocks import as_long
 from dse.evaluators.readers.timing import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
 from dse.evaluators.readers.turns import Watch
 from dse.space.elementwise import Array
@@ -72,7 +72,7 @@ def play(
         fabric: what it costs.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
-        banks: what is behind them, for readers that play bursts; here blocks have the channels' pace.
+        banks: what is behind each of these; with it blocks cost what played tables say of their size.
         jump: whether repetition may be jumped; the answer is the same, later.
         faults: none; it is for readers that play routers.
 
@@ -81,7 +81,7 @@ def play(
     """
     if faults:
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
-    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, banks=banks)
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = _State.of(program, on, in_bands=len(strands) > len(program.strands))
     watch, again = Watch(), Again()
@@ -100,8 +100,7 @@ def play(
                 _jump(turns, moved, alive, state)
     _deliver(state, on)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
-    activity_ = activity(program) + crossed(program, on)
-    return Timing(done, activity_, *worked(program, on), state.played, dict(state.ready))
+    return Timing(done, activity(program) + crossed(program, on), *worked(program, on), state.played, dict(state.ready))
 
 
 class _Strand:
@@ -275,10 +274,10 @@ class _State:
         """That a step takes a core's engine."""
         return self.of_step(step, lambda: engine_seconds(step, on))
 
-    def transfers(self, step: Load | Store) -> tuple[Array, Array, Array]:
-        """Cores and channels of its blocks."""
-        at, shape = step.cores, step.cores.shape
-        return self.of_step(step, lambda: (flat(at.row, shape), flat(at.col, shape), flat(step.channel, shape)))
+    def transfers(self, step: Load | Store, on: Machine) -> tuple[Array, Array, Array, float]:
+        """Cores and channels of its blocks, and the bytes of a long one that takes as long as each."""
+        at = (step.cores.row, step.cores.col, step.channel)
+        return self.of_step(step, lambda: (*(flat(axis, step.cores.shape) for axis in at), as_long(step, on)))
 
     def forget(self, strands: list[_Strand], rows: slice) -> None:
         """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
@@ -327,8 +326,7 @@ def _play_round(turn: Round, state: _State, on: Machine, rows: slice) -> None:
             into = np.maximum(before.get(step.out, 0.0), state.read[step.out][-1])
             _work((step.a, step.b), step.out, into, state.engine, state.seconds(step, on), state, ready, rows)
         elif isinstance(step, Vector):
-            into = state.read[step.out][-1]
-            _work(step.inputs, step.out, into, state.vector, state.seconds(step, on), state, ready, rows)
+            _work(step.inputs, step.out, state.read[step.out][-1], state.vector, state.seconds(step, on), state, ready, rows)
         elif isinstance(step, Send):
             _send(step, state, ready, free, on)
         elif isinstance(step, Multicast):
@@ -370,13 +368,13 @@ def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[
     """Whose request is there first is served first, whichever step it is of."""
     memory, parts = channels_of(on), []
     for step in steps:
-        row, col, channel = state.transfers(step)
-        nbytes = np.full(len(row), float(tile_bytes(on.slots[step.slot])))
+        row, col, channel, long = state.transfers(step, on)
+        words = float(-(-tile_bytes(on.slots[step.slot]) // on.fabric.word_bytes))
         asked = np.maximum(free[step.slot][row, col], state.dma[row, col])
         if step.rows:
             asked = np.maximum(asked, ready[step.rows][row, col])
             noc.has_read(row, col, asked, state.read[step.rows])
-        parts.append((row, col, channel, np.ceil(nbytes / on.fabric.word_bytes), nbytes * step.pace, asked))
+        parts.append((row, col, channel, np.full(len(row), words), np.full(len(row), long), asked))
     row, col, channel, words, nbytes, asked = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")
@@ -395,14 +393,13 @@ def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[
 
 
 def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> None:
-    row, col, channel = state.transfers(step)
-    memory, nbytes, end = channels_of(on), tile_bytes(on.slots[step.slot]), np.empty(len(row))
-    words = float(-(-nbytes // on.fabric.word_bytes))
+    row, col, channel, long = state.transfers(step, on)
+    memory, words, end = channels_of(on), float(-(-tile_bytes(on.slots[step.slot]) // on.fabric.word_bytes)), np.empty(len(row))
     asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")
     noc.stores(
-        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.lanes, state.memory,
+        row[order], col[order], channel[order], words, long, asked[order], state.dma, state.ramps, state.lanes, state.memory,
         memory, on.fabric, end,
     )  # fmt: skip
     noc.has_read(row[order], col[order], end, state.read[step.slot])

@@ -1,7 +1,7 @@
 """The readers of attention on a mesh of tiles that play programs, events and cycles: the same ones are played once."""
 
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from dse.evaluators.kernels.attention import merge
@@ -51,8 +51,10 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     if gone:
         programs = [without(program, lambda step: _part(step) in gone) for program in programs]
     on: dict[str, Any] = {"engines": engines, "faults": faults(chip), **chip_memory(chip)}
-    whole = None if on["banks"] is None else on["banks"]._replace(rows=rows(job.of, shape, tiling, mesh))
-    return one_after_another([play(program, fabric, **on | {"banks": banks}) for program, banks in zip(programs, (whole, on["banks"]))])
+    first, *others = programs
+    kept = on["banks"] and on["banks"]._replace(rows=partial(rows, job.of, shape, tiling, mesh))
+    timings = [play(first, fabric, **on | {"banks": kept}), *(play(program, fabric, **on) for program in others)]
+    return one_after_another(timings)
 
 
 def pace(chip: Chip, piece: float) -> float:

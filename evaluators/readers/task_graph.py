@@ -7,7 +7,7 @@ the routers' clock.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from dse.evaluators.machine.detour import StuckError, detours
 from dse.evaluators.machine.net import CORE, MEMORY
-from dse.evaluators.machine.played_channels import Behind
 from dse.evaluators.machine.tasks import BLOCK, NOTE, PACKET, WORK
 from dse.evaluators.program.rounds import (
     Load,
@@ -33,6 +32,7 @@ from dse.evaluators.program.rounds import (
     writes,
 )
 from dse.evaluators.readers.addresses import Addresses, Burst
+from dse.evaluators.readers.columns import Column
 from dse.evaluators.readers.timing import Machine, channels_of, engine_seconds, flat, words_of
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -48,33 +48,11 @@ MATRIX, OTHER, MESSAGES = range(3)
 """Engines of a core: for products, for vectors, and for messages; one of them where a core's engine does everything."""
 
 
-@dataclass
-class Column:
-    """Values of many tasks, in pieces."""
-
-    kind: Any
-    pieces: list[tuple[Any, int]] = field(default_factory=list)
-
-    def add(self, values: Any, count: int) -> None:
-        """More values, or one for each of `count`; whoever gives an array leaves it as it is."""
-        self.pieces.append((values, count))
-
-    def whole(self) -> Array:
-        """All of them."""
-        found, end = np.empty(sum(count for _, count in self.pieces), self.kind), 0
-        for values, count in self.pieces:
-            found[end : end + count] = values
-            end += count
-        return found
-
-
 class Graph:
     """Tasks, packets and trees, as they are added."""
 
-    def __init__(
-        self, program: Program, on: Machine, cycle: float, plain: bool = False, behind: Behind | None = None
-    ) -> None:
-        self.behind, self.blocks = behind, list[tuple[Array, Burst, bool]]()
+    def __init__(self, program: Program, on: Machine, cycle: float, plain: bool = False) -> None:
+        self.blocks: list[tuple[Array, Burst, bool]] = []
         self.shape, self.on, self.cycle = (program.rows, program.cols), on, cycle
         self.cores = program.rows * program.cols
         self.engines = 3 if on.engines is not None else 1
@@ -270,8 +248,7 @@ class Unrolling:
         self.ready = {slot.name: np.full(self.cores, NONE) for slot in program.slots}
         self.read = {slot.name: np.full((slot.depth, self.cores), NONE) for slot in program.slots}
         self.tails = {strand: np.full((3, self.cores), NONE) for strand in range(len(program.strands))}
-        channels = 0 if graph.on.memory is None else len(graph.on.memory.row)
-        self.addresses = Addresses(program, graph.on.slots, program.cols, channels, graph.behind)
+        self.addresses = Addresses(program, graph.on)
 
     def play(self, turn: Round, strand: int) -> None:
         """Adds a round of a strand."""
@@ -536,13 +513,13 @@ class Unrolling:
         if isinstance(step, Load) and step.rows:
             graph.needs(posts, ready[step.rows][cores])
             self._was_read(step.rows, cores, posts)
-        done = []
-        for number, burst in enumerate(self.addresses.bursts(step)):  # which the engine asks for one after the other, a cycle each
+        done = []  # of bursts, which the engine asks for one after the other, a cycle each
+        for number, burst in enumerate(self.addresses.bursts(step)):
             asked = graph.moments(count, posts, after=float(number)) if number else posts
             words = np.full(count, float(-(-burst.nbytes // fabric.word_bytes)))
             # what a channel holds back so that the last word leaves with it
             stream = words * fabric.word / graph.cycle
-            busy = burst.nbytes * (step.pace if isinstance(step, Load) and graph.behind is None else 1.0)
+            busy = burst.nbytes * (step.pace if isinstance(step, Load) and self.on.banks is None else 1.0)
             blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=busy, after=stream)
             graph.blocks.append((blocks, burst, not loading))
             ends = graph.arrivals(count)
@@ -558,10 +535,7 @@ class Unrolling:
                 graph.needs(blocks, heads)
                 done.append(left)
         last = done[0] if len(done) == 1 else graph.moments(count, *done)
-        if loading:
-            self._was_written(step.slot, cores, last)
-        else:
-            self._was_read(step.slot, cores, last)
+        (self._was_written if loading else self._was_read)(step.slot, cores, last)
 
     def _synchronise(self, wait: str) -> None:
         """Everything so far is done on a core, on its row and column, or everywhere, before anything else begins there."""
@@ -595,7 +569,7 @@ def _waves(cores: Array) -> list[Array]:
     return [np.sort(order[rank == turn]) for turn in range(int(rank.max()) + 1)]
 
 
-def tasks_of(program: Program, on: Machine, cycle: float, behind: Behind | None = None) -> tuple[Graph, dict[str, Array]]:
+def tasks_of(program: Program, on: Machine, cycle: float) -> tuple[Graph, dict[str, Array]]:
     """The tasks of a program, and for each slot those that leave it as it is in the end, shape (cores,).
 
     Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.
@@ -609,9 +583,9 @@ def tasks_of(program: Program, on: Machine, cycle: float, behind: Behind | None 
             f"chip.faults: core ({row}, {col}) is broken, and {work}; lay it out on others, or take out the fault"
         )
     try:
-        return _unrolled(program, Graph(program, on, cycle, behind=behind))
+        return _unrolled(program, Graph(program, on, cycle))
     except StuckError:  # a tree has no place beside the ways round what is broken: up*/down* ways have one for each
-        return _unrolled(program, Graph(program, on, cycle, plain=True, behind=behind))
+        return _unrolled(program, Graph(program, on, cycle, plain=True))
 
 
 def _unrolled(program: Program, graph: Graph) -> tuple[Graph, dict[str, Array]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import Activity, calls, elements, matrices, products, tile_bytes
@@ -79,6 +79,7 @@ class Machine:
     memory: Channels | None
     slots: dict[str, Slot]
     faults: Faults = NO_FAULTS
+    banks: Behind | None = None
 
 
 def engine_seconds(step: Multiply | Vector, on: Machine) -> float:
