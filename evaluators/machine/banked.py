@@ -25,6 +25,9 @@ ROOM = 512
 """Requests that a memory channel has taken and its pseudo-channels have not: those of DRAMSys in SoftHier, of which
 [zhang2026] is measured (`RequestBufferSize`)."""
 
+ROUNDED = 1e-6
+"""Of a clock, by which products and quotients of clocks may be less than what they stand for."""
+
 FIELDS = ("column", "group", "bank", "row")
 
 
@@ -195,7 +198,7 @@ def asked_for(banks, on, task, nbytes, time):
 @part
 def advance(banks, floor, tasks, cycle):
     """Plays all channels until a cycle of routers; blocks that have all of their data are done, and others find room."""
-    end, moved = np.int64(np.floor(cycle * banks.clock)), False
+    end, moved = np.int64(np.floor(cycle * banks.clock + ROUNDED)), False
     asked = banks.asked
     for i in range(len(banks.channels.state)):
         c, on = banks.channels.state[i], i // banks.behind

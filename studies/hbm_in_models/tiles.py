@@ -12,7 +12,7 @@ LAYOUTS = (
 )
 """What interleaving does, and overrides; the first one is the chip's."""
 
-CALLS = 12
+CALLS = 4
 """Random calls of a kind."""
 
 SIDES = ("chip=tile32", "chip.mesh.rows=8", "chip.mesh.cols=4", "chip.hbm.channels=4")
@@ -68,7 +68,7 @@ def by_calls() -> list[Row]:
 
 
 def by_layers() -> list[Row]:
-    """Share of HBM's peak that FlashAttention-2 gets of each layer: by the fitted pace, by bursts, and with hashed banks."""
+    """Share of HBM's peak that FlashAttention-2 gets of each layer: by the fitted pace, that of one stream, and bursts."""
     found = np.array([
         [_metric("hbm_utilisation", *COLUMN, f"workload.keys=[{keys}]", f"workload.qk={dim}", *more) for _, *more in PACES]
         for keys, dim in LAYERS
@@ -85,7 +85,6 @@ PACES = (
     ("the fitted pace", "mapping.dataflow=flash2", "fidelity=events"),
     ("one stream's pace", "mapping.dataflow=flash2", "chip.hbm.crowded=1", "fidelity=events"),
     ("bursts", "mapping.dataflow=flash2", "fidelity=cycles"),
-    ("bursts, banks hashed", "mapping.dataflow=flash2", "chip.hbm.banks.hashed=bank", "fidelity=cycles"),
 )
 """What blocks cost a channel, and overrides."""
 
