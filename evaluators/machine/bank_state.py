@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.machine.channels import LONG
 from dse.evaluators.machine.hbm import BURSTS, LARGEST, occupied, rates
 from dse.evaluators.machine.laid import Asked, beside
 from dse.space.elementwise import Array
@@ -60,19 +59,6 @@ def apart(of: Memory, piece: Any, *, write: bool) -> Any:
     at = np.clip(piece, sizes[0], sizes[-1])
     per_byte: Array = np.interp(at, sizes, times) / at
     return np.maximum(per_byte * (peak(of) / channels(of)), 1.0)
-
-
-def block(of: Memory, count: int, nbytes: float, *, write: bool) -> float:
-    """Time of a block among others of its size over that of a long read of as many bytes.
-
-    Args:
-        of: whose channels.
-        count: that it lies over.
-        nbytes: of it. [B]
-        write: whether it is written.
-    """
-    whole, long = (float(beside(of, count, size)) for size in (max(nbytes, float(of.access)), LONG.piece))
-    return float(apart(of, whole, write=write) / apart(of, long, write=False))
 
 
 @lru_cache(maxsize=1024)

@@ -42,7 +42,6 @@ from dse.evaluators.program.rounds import (
 )
 from dse.evaluators.readers.again import Again, keys_of
 from dse.evaluators.readers.bands import banded
-from dse.evaluators.readers.long_blocks import as_long
 from dse.evaluators.readers.timing import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
 from dse.evaluators.readers.turns import Watch
 from dse.space.elementwise import Array
@@ -72,7 +71,7 @@ def play(
         fabric: what it costs.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
-        banks: what is behind each of these; with it blocks cost what played tables say of their size.
+        banks: what is behind each of these, for who plays bursts; here blocks have the channels' pace.
         jump: whether repetition may be jumped; the answer is the same, later.
         faults: none; it is for readers that play routers.
 
@@ -81,7 +80,7 @@ def play(
     """
     if faults:
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
-    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, banks=banks)
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = _State.of(program, on, in_bands=len(strands) > len(program.strands))
     watch, again = Watch(), Again()
@@ -274,10 +273,10 @@ class _State:
         """That a step takes a core's engine."""
         return self.of_step(step, lambda: engine_seconds(step, on))
 
-    def transfers(self, step: Load | Store, on: Machine) -> tuple[Array, Array, Array, float]:
-        """Cores and channels of its blocks, and the bytes of a long one that takes as long as each."""
-        at = (step.cores.row, step.cores.col, step.channel)
-        return self.of_step(step, lambda: (*(flat(axis, step.cores.shape) for axis in at), as_long(step, on)))
+    def transfers(self, step: Load | Store) -> tuple[Array, Array, Array]:
+        """Cores and channels of its blocks."""
+        at, shape = step.cores, step.cores.shape
+        return self.of_step(step, lambda: (flat(at.row, shape), flat(at.col, shape), flat(step.channel, shape)))
 
     def forget(self, strands: list[_Strand], rows: slice) -> None:
         """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
@@ -368,13 +367,13 @@ def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[
     """Whose request is there first is served first, whichever step it is of."""
     memory, parts = channels_of(on), []
     for step in steps:
-        row, col, channel, long = state.transfers(step, on)
-        words = float(-(-tile_bytes(on.slots[step.slot]) // on.fabric.word_bytes))
+        row, col, channel = state.transfers(step)
+        nbytes = np.full(len(row), float(tile_bytes(on.slots[step.slot])))
         asked = np.maximum(free[step.slot][row, col], state.dma[row, col])
         if step.rows:
             asked = np.maximum(asked, ready[step.rows][row, col])
             noc.has_read(row, col, asked, state.read[step.rows])
-        parts.append((row, col, channel, np.full(len(row), words), np.full(len(row), long), asked))
+        parts.append((row, col, channel, np.ceil(nbytes / on.fabric.word_bytes), nbytes * step.pace, asked))
     row, col, channel, words, nbytes, asked = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")
@@ -393,13 +392,14 @@ def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[
 
 
 def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> None:
-    row, col, channel, long = state.transfers(step, on)
-    memory, words, end = channels_of(on), float(-(-tile_bytes(on.slots[step.slot]) // on.fabric.word_bytes)), np.empty(len(row))
+    row, col, channel = state.transfers(step)
+    memory, nbytes, end = channels_of(on), tile_bytes(on.slots[step.slot]), np.empty(len(row))
+    words = float(-(-nbytes // on.fabric.word_bytes))
     asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")
     noc.stores(
-        row[order], col[order], channel[order], words, long, asked[order], state.dma, state.ramps, state.lanes, state.memory,
+        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.lanes, state.memory,
         memory, on.fabric, end,
     )  # fmt: skip
     noc.has_read(row[order], col[order], end, state.read[step.slot])

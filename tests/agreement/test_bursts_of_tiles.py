@@ -151,23 +151,16 @@ def test_rows_are_those_that_tiles_get_as_data(data: Any) -> None:
         assert (blocks[..., 0, :][real] == tensors[tensor][row[real]]).all()
 
 
-@pytest.mark.parametrize(("dim", "least"), [(64, 1.3), (128, 1.02)])
+@pytest.mark.parametrize(("dim", "least"), [(64, 1.3), (128, 1.01)])
 def test_interleaving_costs_what_blocks_and_tiles_make_of_it(dim: int, least: float) -> None:
-    """Keys of eight tiles a channel: blocks that lie in one bank group each wait for it, in cycles and by tables."""
-    found = {}
+    """Keys of 32 tiles a channel: blocks that lie in one bank group each wait for it."""
+    found = []
     for order in ("row_bank_column_group", "row_group_bank_column"):
-        tiles = ("chip.mesh.rows=8", "chip.mesh.cols=1", "chip.hbm.channels=1", f"chip.hbm.banks.order={order}")
         of = asked(
-            "chip=tile32", *tiles, "workload=attention", "workload.batch=1", "workload.heads=2", "workload.keys=[512]",
-            f"workload.qk={dim}", "mapping.dataflow=flash2", "mapping.queries=128", "mapping.keys=128",
+            "chip=tile32", "chip.mesh.cols=1", "chip.hbm.channels=1", f"chip.hbm.banks.order={order}", "workload=attention",
+            "workload.batch=2", "workload.heads=2", "workload.keys=[512]", f"workload.qk={dim}", "mapping.dataflow=flash2",
+            "mapping.queries=128", "mapping.keys=128",
         )  # fmt: skip
-        for fidelity in ("events", "cycles"):
-            outcome = evaluate(stacked([of.base]), of.workload, fidelity=fidelity)
-            found[order, fidelity] = float(outcome.columns["latency"][0])
-    slower = {
-        word: found["row_group_bank_column", word] / found["row_bank_column_group", word] for word in ("events", "cycles")
-    }
-    assert slower["cycles"] > least
-    assert found["row_bank_column_group", "cycles"] == pytest.approx(found["row_bank_column_group", "events"], rel=0.08)
-    if dim == 64:
-        assert slower["events"] > least
+        outcome = evaluate(stacked([of.base]), of.workload, fidelity="cycles")
+        found.append(float(outcome.columns["latency"][0]))
+    assert found[1] > least * found[0]
