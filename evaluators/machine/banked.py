@@ -92,15 +92,15 @@ def at_start(
     """
     if of is None:
         memory, timing, queues, count, channels, tasks = None, Timing(*(1,) * 19, False), Queues(), 1, 0, 0
-        size, access, clock, more, fields, extents, masks = 1, 1, 1.0, 0.0, (0, 1, 2, 3), (1, 1, 1, 1), (0, 0, 0)
+        size, access, clock, more, fields, extents, masks = 1, 1, 1.0, 0.0, np.arange(4), np.ones(4), (0, 0, 0)
         blocks = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
     else:
-        memory, count = of.of, of.count
+        memory, count = of.of, of.pseudo
         timing, queues, size, access = hbm.timing(memory), hbm.queues(memory), int(memory.granularity), int(memory.access)
         clock = of.bandwidth * int(memory.timing.burst) / (count * access) * cycle
         more = max(latency - float(hbm.first(memory)[0]), 0.0) / cycle
-        fields = tuple(FIELDS.index(name) for name in reversed(ORDERS[memory.order]))
-        extents = tuple(int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows))
+        fields = np.array([FIELDS.index(name) for name in reversed(ORDERS[memory.order])])
+        extents = np.array([int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows)])
         hashed = HASHES.index(memory.hashed)
         masks = ((extents[2] - 1) * (hashed > 0), (extents[1] - 1) * (hashed > 0), (count - 1) * (hashed == 2))
     room = max(ROOM, 4 * -(-BURST // access))

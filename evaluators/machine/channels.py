@@ -60,21 +60,21 @@ class Behind(NamedTuple):
 
     Attributes:
         memory: what they are banks of.
-        count: pseudo-channels of a memory channel.
+        pseudo: pseudo-channels of a memory channel.
         bandwidth: of a memory channel. [B/s]
         rows: says, by stream, the name of its tensor, and the row with which the block of each core begins each time that it
             is loaded, shape (times, cores of a step); streams that are not there have a place for each core.
     """
 
     memory: Memory
-    count: int
+    pseudo: int
     bandwidth: float
     rows: Callable[[], dict[str, tuple[str, Array]]] = dict
 
     @property
     def of(self) -> Memory:
         """The pseudo-channels of one memory channel, as a memory of its own."""
-        return replaced(self.memory, {"stacks": 1, "channels": self.count, "pseudo": 1})
+        return replaced(self.memory, {"stacks": 1, "channels": self.pseudo, "pseudo": 1})
 
 
 def behind_channel(of: Memory, bandwidth: float) -> Behind:

@@ -68,17 +68,18 @@ class Addresses:
             self._base[name] = np.zeros(cores, np.int64)
             for channel in np.unique(homes[name][count > 0]):
                 here = np.flatnonzero((homes[name] == channel) & (count > 0))
-                whole = -(-count[here] * sizes[name] // stretch) * stretch
+                room: Array = -(-count[here] * sizes[name] // stretch) * stretch
                 start = -(-end[channel] // stretch) * stretch
-                self._base[name][here] = start + np.cumsum(whole) - whole
-                end[channel] = start + whole.sum()
+                self._base[name][here] = start + np.cumsum(room) - room
+                end[channel] = start + room.sum()
 
     def _name(self, step: Load | Store) -> str:
         return ("" if isinstance(step, Load) else "to ") + step.stream
 
     def _cores(self, step: Load | Store) -> Array:
         row, col = (flat(axis, step.cores.shape).astype(int) for axis in (step.cores.row, step.cores.col))
-        return row * self._cols + col
+        at: Array = row * self._cols + col
+        return at
 
     def bursts(self, step: Load | Store) -> Iterator[Burst]:
         """The next block of each core of a step, which is in pieces where it is made of rows that were selected."""

@@ -37,7 +37,7 @@ def calls() -> dict[str, list[tuple[str, ...]]]:
     def one(*values: object) -> str:
         return str(rng.choice(np.array(values, object)))
 
-    attention = [
+    attention: list[tuple[str, ...]] = [
         (
             "workload=attention", "workload.batch=1", f"workload.heads={one(4, 8, 16)}",
             f"workload.keys=[{one(512, 768, 1024)}]", f"workload.qk={one(64, 96, 128)}",
@@ -45,7 +45,7 @@ def calls() -> dict[str, list[tuple[str, ...]]]:
         )
         for _ in range(CALLS)
     ]  # fmt: skip
-    products = [
+    products: list[tuple[str, ...]] = [
         ("workload=gemm", f"workload.shapes=[{one(256, 512, 1024)}x{one(512, 1024, 1536)}x{one(512, 768, 2048)}]")
         for _ in range(CALLS)
     ]
@@ -54,7 +54,8 @@ def calls() -> dict[str, list[tuple[str, ...]]]:
 
 def by_calls() -> list[Row]:
     """By kind of call and interleaving: time by a pace and by tables over that of bursts, and what it costs."""
-    rows, first = [], {}
+    rows: list[Row] = []
+    first: dict[str, np.ndarray] = {}
     for kind, asked in calls().items():
         for what, layout in LAYOUTS:
             by_pace, by_tables, by_bursts = (

@@ -101,7 +101,7 @@ def test_what_cores_load_or_store_is_theirs_and_all_of_it_is_moved(seed: int, mo
         assert len(bursts) * int(banks.memory.access) == 2 * times * of.slots[0].shape[0]
         assert len(np.unique(bursts)) == len(bursts)
         number, _ = hbm.place(banks.of, bursts)
-        assert here["writes" if stored else "reads"].tolist() == np.bincount(number, minlength=banks.count).tolist()
+        assert here["writes" if stored else "reads"].tolist() == np.bincount(number, minlength=banks.pseudo).tolist()
         assert not here["reads" if stored else "writes"].any()
 
 
