@@ -13,7 +13,7 @@ from dse.evaluators.kernels.attention.operands import place, rows
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine import hbm
-from dse.evaluators.machine.banked import Banks
+from dse.evaluators.machine.banked import Banks, at_start
 from dse.evaluators.machine.channels import Behind, behind_channel, channels
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import Cores, Load, Loop, Program, Round, Slot, Store
@@ -48,7 +48,7 @@ def behind_one(rng: np.random.Generator, count: int) -> Behind:
 def played(monkeypatch: pytest.MonkeyPatch, of: Program, banks: Behind) -> tuple[float, Banks]:
     """By cycles, and the banks as they are left."""
     found: list[Banks] = []
-    start = cycles.at_start
+    start = at_start
 
     def kept(*given: Any) -> Banks:
         found.append(start(*given))
@@ -133,7 +133,7 @@ def test_rows_are_those_that_tiles_get_as_data(data: Any) -> None:
     """Where blocks begin against the blocks of keys and values that the numeric reader gives to each tile."""
 
     def one(*values: int) -> int:
-        return data.draw(st.sampled_from(values))
+        return int(data.draw(st.sampled_from(values)))
 
     of = ATTENTION[data.draw(st.sampled_from(sorted(ATTENTION)))]
     side = one(1, 2) if of.grouped else 1
