@@ -16,6 +16,7 @@ from dse.evaluators.account.metrics import MADE, METRICS, Judged, with_made, wit
 from dse.evaluators.account.outcomes import LIMITS, Columns, Outcomes, empty
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
+from dse.evaluators.choices.per_design import parted
 from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
@@ -24,7 +25,6 @@ from dse.evaluators.silicon.whole import together
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
-from dse.space.fields import leaves, replaced
 from dse.space.kinds import KINDS, plural
 from dse.space.later import asked, now
 from dse.space.limits import ClashError, Infeasible, Limit
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from dse.evaluators.judges.serving import Held
     from dse.evaluators.serving.measures import OfClass, OfTurns
 
-PHYSICS = 22
+PHYSICS = 23
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("steady", "closed", "events", "cycles")
@@ -127,12 +127,16 @@ def evaluate(
         for group, design in designs.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
-            each = ((np.array([row]), _picked(design, place)) for place, row in enumerate(group))
-            for rows, one in ((group, design),) if whole else each:
+            left = [(group, design)] if whole else parted(group, design, None)
+            while left:
+                rows, one = left.pop()
                 made = Judged(every, {}, silicon.exceeded(one.chip))
                 try:
                     found = [*_alone(one, workload, fidelity), *common, made]
                 except ClashError as clash:
+                    if len(rows) > 1 and clash.some is not None:
+                        left += parted(rows, one, clash.some)
+                        continue
                     outcomes.refused.update(dict.fromkeys(rows.tolist(), str(clash)))
                     found = [Judged(every, {}, [clash.limit])]
                 _fill(outcomes, rows, one, found, len(workload.cases), metrics)
@@ -398,12 +402,6 @@ def _smaller(design: Design, case: Asked, side: int) -> tuple[Design, Asked] | N
     """One design and a case of it on a part of the mesh; None where cases of its kind do not get smaller."""
     judge = _judge(design, case)
     return judge.part(design, case, side) if hasattr(judge, "part") else None
-
-
-def _picked(design: Design, place: int) -> Design:
-    """One of the designs of a group."""
-    wide = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    return replaced(design, {address: value[place].item() for address, value in wide.items()}) if wide else design
 
 
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:

@@ -105,6 +105,9 @@ DATAFLOWS = ("weight", "output", "input", "ce")
 """What stays in a systolic array while the rest streams by; or compute elements with a pipeline each, in rows that share an
 operand, as RedMulE has them [tortorella2023]."""
 
+SYSTOLIC = {"dataflow": DATAFLOWS[:-1]}
+"""Engines whose elements have no pipelines."""
+
 RELOADS = ("tile", "hidden")
 """When what stays is loaded: for each tile after the one before has left, or behind it."""
 
@@ -116,9 +119,13 @@ class MatrixEngine:
     dataflow: str = word("what stays in a systolic array: weight, output or input; or ce, elements with pipelines", DATAFLOWS)
     rows: Number = whole("rows of multiply-adders")
     cols: Number = whole("columns of multiply-adders")
-    depth: Number = whole("pipeline registers of an element: a row of them has cols x (depth + 1) results in flight", low=0)
-    reload: str = word("how what stays in a systolic array is loaded", RELOADS)
-    fill: Number = quantity("cycle", "from the first operand of a tile of elements with pipelines to its first product")
+    depth: Number = whole(
+        "pipeline registers of an element: a row of them has cols x (depth + 1) results in flight", low=0, unread=SYSTOLIC
+    )
+    reload: str = word("how what stays in a systolic array is loaded", RELOADS, unread={"dataflow": ("ce",)})
+    fill: Number = quantity(
+        "cycle", "from the first operand of a tile of elements with pipelines to its first product", unread=SYSTOLIC
+    )
     call: Number = quantity("cycle", "start of a product by the core's software")
 
 
@@ -182,7 +189,9 @@ class MainMemory:
     """HBM of a mesh of tiles; `banks` is the memory that its transactions are priced on, where a reader goes that far."""
 
     capacity: Number = quantity("B", "capacity of all channels; of each core's, where channels are at cores", positive=True)
-    channels: Number = whole("channels that are served independently; where they are at cores, as many as cores")
+    channels: Number = whole(
+        "channels that are served independently; where they are at cores, as many as cores", unread={"place": ("core",)}
+    )
     channel_bandwidth: Number = quantity("B/s", "of one channel", positive=True)
     achieved: Number = quantity(
         "1", "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave", high=1.0, positive=True

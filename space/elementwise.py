@@ -131,7 +131,8 @@ def distinct(a: Any) -> tuple[Array, Array] | None:
         a: numbers, shape (designs,).
 
     Returns:
-        Values, ascending, shape (values,), and places among them, shape (designs,).
+        Values, ascending, shape (values,), and places among them, shape (designs,). Of numbers with the ends of others that
+        came before, values of those may be among them.
 
     >>> values, places = distinct(np.repeat([9.0, 4.0], 50))
     >>> values.tolist(), places[[0, -1]].tolist(), distinct(np.arange(100.0))

@@ -66,18 +66,22 @@ class Reach(NamedTuple):
             left = prompt - full * self.chunk
             return full * (self.chunk * (self.chunk + 1) / 2) + left * (left + 1) / 2
         if self.ratio:
-            return _within(prompt, self.window) + _within(prompt, self.top * self.ratio) / self.ratio
+            near = _within(prompt, self.window) if self.window else 0.0
+            return near + _within(prompt, self.top * self.ratio) / self.ratio
         return _within(prompt, self.window or self.top)
 
     def kept(self, context: Any) -> Any:
         """Positions that a cache holds of so many, at most: a window's or a chunk's, or all, one by one or compressed.
 
-        >>> Reach(window=4).kept(10), Reach(chunk=8).kept(10), Reach(top=4).kept(10), Reach(window=4, ratio=2).kept(10)
-        (4, 8, 10, 9.0)
+        >>> Reach(4).kept(10), Reach(chunk=8).kept(10), Reach(top=4).kept(10)
+        (4, 8, 10)
+        >>> Reach(4, ratio=2).kept(10), Reach(ratio=2).kept(10)
+        (9.0, 5.0)
         """
         limit = self.window or self.chunk
-        near = minimum(context, limit) if limit else context
-        return near + context / self.ratio if self.ratio else near
+        if self.ratio:
+            return (minimum(context, limit) if limit else 0.0) + context / self.ratio
+        return minimum(context, limit) if limit else context
 
     @property
     def grows(self) -> float:
@@ -346,6 +350,8 @@ def refuse(model: Model) -> None:
         raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
     if not any(mixes for mixes, _ in found.line):
         raise DesignError("kinds: no layer mixes tokens")
+    if model.mtp and not any(feeds for _, feeds in found.line):
+        raise DesignError(f"mtp: {model.mtp} modules with the last FFN of a layer, and no layer has one; say mtp: 0")
     for name, kind in model.kinds:
         if kind.ffn == "experts" and model.experts is None:
             raise DesignError(f"kinds.{name}.ffn: experts, and the model has none; say experts, or dense here")

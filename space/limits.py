@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dse.space.elementwise import Number, ceil_div, maximum
+from dse.space.elementwise import Number, ceil_div, maximum, where
 from dse.space.errors import DesignError
 from dse.space.units import show
 
@@ -32,31 +32,53 @@ class ClashError(DesignError):
     Args:
         message: in one line, beginning with the address of one of the words.
         fields: all of them, as they are called in a mapping or a part of it; another word of any may do.
+        some: of designs that are worked out together, which it holds for, shape (designs,) or one for all; where it is not
+            said, words alone decide, and it holds for all of them.
+        need, have: of what the first word is bounded by, where that has a unit.
 
     >>> error = ClashError("mapping.both.sums: nothing adds up so; say partition=k", "partition", "sums")
     >>> str(error.verdict)
     'needs 2 layout of mapping.both.sums, has 1 layout; nothing adds up so; say partition=k'
     """
 
-    def __init__(self, message: str, *fields: str) -> None:
+    def __init__(
+        self, message: str, *fields: str, some: Any = None, need: Number | None = None, have: Number | None = None
+    ) -> None:
         super().__init__(message)
-        self.fields = fields
+        self.fields, self.some, self.need, self.have = fields, some, need, have
 
     @property
     def limit(self) -> Limit:
         """The refusal as a limit: of layouts that one design has there is one, and these words take two."""
-        return Limit(str(self).partition(": ")[0], 2.0, 1.0, "layout")
+        address = str(self).partition(": ")[0]
+        if self.need is None or self.have is None:
+            return Limit(address, 2.0, 1.0, "layout")
+        return Limit(address, self.need, self.have, "1")
 
     @property
     def verdict(self) -> "Infeasible":
         """The refusal as what binds the design."""
-        return Infeasible(self.limit.address, 2.0, 1.0, "layout", remedy=str(self).partition(": ")[2])
+        of = self.limit
+        return Infeasible(of.address, float(of.need), float(of.have), of.unit, remedy=str(self).partition(": ")[2])
 
 
 def divides(address: str, side: Any, whole: Any) -> Limit:
     """That the side of a group divides that of the mesh; 0, which is chosen, does."""
     least = maximum(side, 1)
     return Limit(address, ceil_div(whole, least) * least * 1.0, whole * 1.0, "1")
+
+
+def splits(address: str, split: Any, rows: Any, whole: Any) -> Limit:
+    """That groups which divide a product's depth have one row each and divide the mesh's rows; 0, which is chosen, does."""
+    side, alone = divides(address, split, whole), maximum(rows, 1) == 1
+    return Limit(address, where(alone, side.need, maximum(split, 1) * 1.0), where(alone, side.have, 1.0), "1")
+
+
+def split_remedy(split: Any, rows: Any, whole: Any) -> str:
+    """In words, what would do in the place of a split that cannot be."""
+    if rows > 1:
+        return f"groups of {rows:.0f} rows divide no depth: rows=1 or 0, or split_k=1"
+    return nearest_side("rows", split, whole)
 
 
 def nearest_side(name: str, side: Any, whole: Any) -> str:

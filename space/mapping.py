@@ -29,9 +29,7 @@ class Plan:
     tp: Number = whole("tensor parallelism: devices that share every layer")
     allreduce: str = word("allreduce algorithm between devices")
     prefetch: str = word("policy for weights and KV cache during collectives", PREFETCH)
-    prefetch_cap: Number = quantity(
-        "1", "share of L2 that prefetched data may take, 0 to 1", high=1.0, unread={"prefetch": ("none",)}
-    )
+    prefetch_cap: Number = quantity("1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)})
     kv_heads: Any = word("KV heads a device holds where they do not divide: more, or fewer", HEADS, absent=True)
 
 
@@ -124,6 +122,10 @@ class SummaPlan:
     m: Number = whole("rows of what a tile multiplies at a time; 0 for as many as take the least time", low=0)
     k: Number = whole("its depth; 0 for as much as takes the least time", low=0)
     n: Number = whole("its columns; 0 for as many as take the least time", low=0)
+    split_k: Number = whole(
+        "groups of one row that divide the depth, and whose blocks are summed up; 1 for none, 0 for what takes the least time",
+        low=0,
+    )
 
 
 @record
@@ -307,6 +309,9 @@ never cut is all of it."""
 WHOLE_PROMPTS = ("static", "prefill_first", "orca")
 """Policies that never cut a prompt: no chunk has a length, and memory is taken for all of it."""
 
+NEVER_SHORT = {"policy": ("static", "orca"), "prefill_instances": (0,)}
+"""Policies that take memory for a request's last token at once, so that it never runs out."""
+
 
 @record
 class Serving:
@@ -319,9 +324,7 @@ class Serving:
     prefill_policy: str = word("how prefill instances form iterations", default="prefill_first")
     prefill_batch: Number = whole("the most requests that a prefill instance runs at a time; 0 for `batch`", low=0, default=0)
     prefill_tokens: Number = whole("token budget of their iterations; 0 for what their policy says", low=0, default=0)
-    tokens: Number = whole(
-        "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
-    )
+    tokens: Number = whole("token budget of an iteration, or units where the budget has units; 0 for the policy's", low=0)
     unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
     chunk: Number = whole(
         "the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0, unread={"policy": WHOLE_PROMPTS}
@@ -334,7 +337,7 @@ class Serving:
         ADMIT,
         unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
     )
-    preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
+    preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION, unread=NEVER_SHORT)
     host: Number = quantity(
         "B/s", "to the memory of the host, of a device; for caches that are swapped, and prefixes that come back", positive=True
     )
@@ -350,7 +353,7 @@ class Serving:
     )
     prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
     snapshot: Any = whole(SNAPSHOT, absent=True)
-    routing: str = word("which instance a request goes to", ROUTING)
+    routing: str = word("which instance a request goes to", ROUTING, unread={"instances": (1,), "prefill_instances": (0, 1)})
     transfer: Any = word(
         "how caches go from prefill instances on: whole, or by_layer behind prefill; whole where it is not said",
         TRANSFER,
@@ -457,7 +460,7 @@ class TileServing:
     policy: str = word("how a pipeline that decodes forms an iteration")
     prefill_cores: Number = whole("cores that only prefill, others only decode; 0 where those that decode do both", low=0)
     decode_cores: Number = whole("cores that decode; 0 for all that do not only prefill, else what is left stands idle", low=0)
-    arrangement: str = word("where pipelines that prefill and that decode are", ARRANGEMENTS)
+    arrangement: str = word("where prefilling and decoding pipelines are", ARRANGEMENTS, unread={"prefill_cores": (0,)})
     tokens: Number = whole(
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
     )

@@ -15,6 +15,7 @@ from dse.config.compose import folder_of
 from dse.config.expressions import evaluate
 from dse.config.parts import other_parts, parts_of
 from dse.config.records import Source
+from dse.config.unplayed import refuse_unplayed
 from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.profile import Profile
@@ -238,6 +239,7 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
     """
     fidelity = config["fidelity"]
+    refuse_unplayed(asked, config)
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
     found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
 

@@ -148,7 +148,7 @@ def _tried(design: Design, values: Mapping[str, Any]) -> dict[str, tuple[int, ..
         groups = {"rows": _divisors(mesh.rows), "cols": _divisors(mesh.cols)} if grouped else {}
         return groups | {"queries": blocks, "keys": blocks}
     if {"rows", "m", "k", "n"} <= values.keys():
-        return {"rows": _divisors(mesh.rows), "m": SLICES, "k": DEPTHS, "n": SLICES}
+        return {"rows": _divisors(mesh.rows), "m": SLICES, "k": DEPTHS, "n": SLICES, "split_k": _divisors(mesh.rows)}
     return {}
 
 
@@ -190,8 +190,11 @@ def _one_by_one(words: Mapping[str, Sequence[str]], sizes: Sequence[Mapping[str,
     for address, some in words.items():
         yield from ({address: word} for word in some)
     for part in sizes:
-        groups = {address: some for address, some in part.items() if address.rpartition(".")[2] in ("rows", "cols")}
-        yield from (dict(zip(groups, values, strict=True)) for values in product(*groups.values()) if groups)
+        groups = {address: some for address, some in part.items() if address.rpartition(".")[2] in ("rows", "cols", "split_k")}
+        for values in product(*groups.values()) if groups else ():
+            sizes_ = {address.rpartition(".")[2]: value for address, value in zip(groups, values, strict=True)}
+            if sizes_.get("split_k", 1) == 1 or sizes_.get("rows", 1) == 1:  # groups of more rows divide no depth
+                yield dict(zip(groups, values, strict=True))
 
 
 def _elapsed(own: Sequence[Row], phase: str, best: Mapping[tuple[str, str, str, int], float]) -> float:

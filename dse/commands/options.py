@@ -340,7 +340,8 @@ The shell completes commands, studies, flags and overrides after: eval "$(dse -s
 
 def overview() -> str:
     """The help on all commands."""
-    lines = [f"  {f'dse {name} {command.takes}'.rstrip():42}{command.does}" for name, command in COMMANDS.items()]
+    typed = {f"dse {name} {command.takes}".rstrip(): command.does for name, command in COMMANDS.items()}
+    lines = [f"  {words:{max(map(len, typed)) + 2}}{does}" for words, does in typed.items()]
     return "\n".join([HEAD, *lines, TAIL])
 
 

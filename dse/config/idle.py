@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Knob
@@ -101,13 +103,30 @@ def _values(knob: Knob | None, said: Any) -> tuple[Any, ...]:
     return tuple(knob.values) if isinstance(knob, Choice) else (knob.low, knob.high)
 
 
+def unread_of_load(base: Design, asked_for: Workload) -> dict[str, str]:
+    """Leaves of how requests are served that nothing reads for what these requests are, each with the reason."""
+    loads = [case.requests for case in asked_for.cases if isinstance(case, Load)]
+    if not loads or any(len(some.hashes) or len(some.before) for some in loads):
+        return {}
+    told = "no requests here begin alike or are turns of a session; leave it out, or give a trace, or workload.sessions"
+    return {"mapping.serving.reuse": told, HOST_CAPACITY: told}
+
+
 def unread_of_stack(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
     """Leaves and parts of the stack that nothing reads, each with the reason; `moved`: leaves that knobs move."""
     stack, cases = base.mapping.stack, asked_for.cases
     if stack is None:
         return {}
     between = () if _crossing(base, cases, moved) else NODES
-    return dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved)
+    return dict.fromkeys(between, "no collective leaves a node") | _unread(base, cases, moved) | _alone(base, cases, moved)
+
+
+def _alone(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:
+    """What prices exchanges, where no die has another to exchange with."""
+    plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
+    if not all(hasattr(plan, "allreduce") and np.all(plan.tp == 1) for plan in plans) or not {*CROSSED}.isdisjoint(moved):
+        return {}
+    return dict.fromkeys((*COLLECTIVES, *LINKS, *NODES), "mapping.both.tp=1 exchanges nothing")
 
 
 def _crossing(base: Design, cases: Sequence[Any], moved: Collection[str]) -> bool:
@@ -115,8 +134,9 @@ def _crossing(base: Design, cases: Sequence[Any], moved: Collection[str]) -> boo
     network = base.chip.network
     if network is None or network.nodes is None:
         return False
-    counts, served = (base.mapping.prefill.tp, base.mapping.decode.tp), isinstance(cases[0], Load)
-    return served or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
+    counts, serving = (base.mapping.prefill.tp, base.mapping.decode.tp), base.mapping.serving
+    sent = serving is not None and (serving.prefill_instances != 0 or PREFILL in moved)
+    return sent or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
 
 
 def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from dse.config.idle import kind_of, unread_of_stack
+from dse.config.idle import kind_of, unread_of_load, unread_of_stack
+from dse.config.idle_chip import CHIP, unread_of_chip
 from dse.space.beside import choosers
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -59,14 +60,14 @@ def refuse_said(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapp
     for knob in knobs:
         if beside := _beside(bases, knob.address, knobs):
             raise DesignError(f"space.{knob.address}: nothing reads it beside {beside}; leave it out")
-    typed = dict(_typed(config.get("overrides", ())))
-    chosen = {leaf for address in typed for base in bases.values() for leaf in _named(base, address)}
+    told = dict(_typed(config.get("overrides", ())))
+    chosen = {leaf for address in told for base in bases.values() for leaf in named(base, address)}
     own = {} if _idle(bases, knobs) == set() else dict(_inside(written(config, folder, "mapping"), MAPPING))
-    for address, value in (own | typed).items():
+    for address, value in (own | told).items():
         if value in (None, 0, 0.0):  # not said, or chosen by the model
             continue
-        if beside := _beside(bases, address, knobs, {*typed, *own}):
-            if address not in typed and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
+        if beside := _beside(bases, address, knobs, {*told, *own}):
+            if address not in told and {part.partition("=")[0] for part in beside.split(", ")} & chosen:
                 continue
             raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
 
@@ -80,30 +81,36 @@ def refuse_unasked(
         DesignError: the first of them, by its address, and what to say instead.
     """
     of = {
-        name: unasked(base, asked_for, [leaf for knob in knobs for leaf in _named(base, knob.address)])
+        name: unasked(base, asked_for, [leaf for knob in knobs for leaf in named(base, knob.address)])
         for name, base in bases.items()
     }
     if not any(of.values()):
         return
     said = dict(_inside(written(config, folder, "mapping"), MAPPING)) | dict(_typed(config.get("overrides", ())))
-    typed = [address for address, value in said.items() if value not in (None, 0, 0.0)]
+    said |= dict(typed(config.get("overrides", ())))
+    told = [address for address, value in said.items() if value not in (None, 0, 0.0)]
     moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
-    for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in typed)):
-        named = {name: found for name, base in bases.items() if (found := _set(base, address, said))}
-        if named and all(set(found) <= of[name].keys() for name, found in named.items()):
-            name, found = next(iter(named.items()))
+    for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in told)):
+        here = {name: found for name, base in bases.items() if (found := _set(base, address, said))}
+        if here and all(set(found) <= of[name].keys() for name, found in here.items()):
+            name, found = next(iter(here.items()))
             raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
 
 
 def unasked(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
-    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead.
+    """Leaves of a chip and a mapping that nothing reads for some cases, each with the reason and what to say instead.
 
     Args:
         base: chip and mapping.
         asked_for: of them.
         moved: leaves that knobs move.
     """
-    return _of_plans(base, asked_for) | _of_stack(base, asked_for, moved)
+    return (
+        _of_plans(base, asked_for)
+        | _of_stack(base, asked_for, moved)
+        | unread_of_load(base, asked_for)
+        | (unread_of_chip(base, asked_for, moved))
+    )
 
 
 def _of_stack(base: Design, asked_for: Workload, moved: Collection[str]) -> dict[str, str]:
@@ -143,6 +150,11 @@ def _divided(case: Any) -> tuple[str, ...]:
     return "mapping.decode.tp", *sums
 
 
+def typed(words: Sequence[str]) -> list[tuple[str, Any]]:
+    """Leaves of a chip that overrides set, with their values."""
+    return list(_typed(words, CHIP))
+
+
 def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
     """Leaves of the bases that nothing reads."""
     return {
@@ -164,7 +176,7 @@ def _beside(bases: Mapping[str, Design], address: str, knobs: Sequence[Knob], sa
     """
     found = ""
     for base in bases.values():
-        targets = _named(base, address) if said is None else _set(base, address, said)
+        targets = named(base, address) if said is None else _set(base, address, said)
         if not targets:
             continue
         found = never_read(base, targets, knobs)
@@ -179,27 +191,28 @@ def _first(base: Design, address: str) -> tuple[str, str]:
     return chooser, str(at(base, chooser))
 
 
-def _named(base: Design, address: str) -> list[str]:
+def named(base: Design, address: str) -> list[str]:
+    """Leaves that an address names."""
     return matching([leaf for leaf, _, _ in leaves(base)], address)
 
 
 def _set(base: Design, address: str, said: Collection[str]) -> list[str]:
     """Leaves that an address sets: decode follows prefill where its own is not said."""
     decode = address.replace(".prefill.", ".decode.")
-    return [*_named(base, address), *(leaf for leaf in _named(base, decode) if decode != address and leaf not in said)]
+    return [*named(base, address), *(leaf for leaf in named(base, decode) if decode != address and leaf not in said)]
 
 
-def _typed(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Leaves of the mapping that overrides set, with their values; of groups of fields, those inside."""
+def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, Any]]:
+    """Leaves of the mapping that overrides set, or of the chip, with their values; of groups of fields, those inside."""
     for word in words:
         address, _, value = word.lstrip("+").partition("=")
-        if not address.startswith(MAPPING) and address != "mapping":
+        if not address.startswith(where) and address != where[:-1]:
             continue
         if value.startswith("{"):
             from dse.config.sweeps import group
 
             yield from _inside(group(word) or {}, f"{address}.")
-        elif address != "mapping":
+        elif address != where[:-1]:
             yield address, {"null": None, "0": 0}.get(value, value)
 
 

@@ -47,8 +47,9 @@ SPREAD = 256
 FEW = 16
 """Designs that serve requests evaluated at once: each takes a fraction of a second."""
 
-TOGETHER = 4_096
-"""Designs that serve requests evaluated at once in the steady state, where those of one structure are priced together."""
+TOGETHER = 16_384
+"""Designs that serve requests evaluated at once in the steady state, where those of one structure are priced together. A part
+is one of several kinds of chips: with fewer designs of each, calls of NumPy would take longer than what they do."""
 
 CACHE_ROWS = 8_192
 """Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""

@@ -43,7 +43,6 @@ LIMITS = {
     "mapping.serving.tokens": "1",
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
-    "model.compressed": "layout",
     "model.max_position": "token",
     "mapping.prefill.tp": "1",
     "mapping.prefill.pp": "1",
@@ -77,6 +76,9 @@ LIMITS = {
     "mapping.prefill.attention.rows": "1",
     "mapping.prefill.attention.cols": "1",
     "mapping.prefill.gemm.rows": "1",
+    "mapping.prefill.gemm.split_k": "1",
+    "mapping.decode.gemm.split_k": "1",
+    "mapping.split_k": "1",
     "mapping.decode.attention.rows": "1",
     "mapping.decode.attention.cols": "1",
     "mapping.decode.gemm.rows": "1",
@@ -89,6 +91,8 @@ LIMITS = {
     "mapping.members": "1",
     "mapping.placement": "layout",
     "mapping.collective": "layout",
+    "mapping.both.allreduce": "layout",
+    "mapping.stack.rings": "layout",
 }
 """What can bind, with its unit."""
 

@@ -42,7 +42,7 @@ from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 from dse.space.errors import chosen
 from dse.space.fields import replaced
-from dse.space.layers import at_reach, by_reach, layers
+from dse.space.layers import at_reach, by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, MeshPlan, Precision, ProductPlan
 from dse.space.model import Model
@@ -154,22 +154,8 @@ def area_parts(design: Design) -> dict[str, Any]:
 
 
 def refused(design: Design, job: Stretches) -> list[Limit]:
-    """That a model with attention to compressed entries has no layout here, and no times."""
-    return _limits(design, job) if unknown(job.model) else []
-
-
-NO_LAYOUT = {
-    "compressed": "attention to compressed entries runs on dies, pipelines of cores and tiles: chip=h200, npu64, tile_gh200",
-}
-"""What a mesh of cores does not do, and what does."""
-
-
-def unknown(model: Model) -> str:
-    """What a model has that has no layout here; "" for nothing."""
-    for layer in layers(model).mixings:
-        if layer.of.compressed is not None:
-            return "compressed"
-    return ""
+    """Nothing that has no times."""
+    return []
 
 
 def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
@@ -264,8 +250,6 @@ def _excess(call: Call, done: Activity, times: Any, asked: Any) -> dict[str, flo
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do for each phase that breaks a limit."""
-    if worst.limit.startswith("model."):
-        return NO_LAYOUT[worst.limit.removeprefix("model.")]
     if worst.limit == "chip.hbm.capacity":
         return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
     texts = []
@@ -436,8 +420,6 @@ def _fullest(job: Stretches, mapping: Mapping, lines: Any) -> Any:
 def _limits(design: Design, job: Stretches, only: str = "") -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     stored_only(mapping.precision)
-    if unknown(job.model):
-        return [Limit(f"model.{unknown(job.model)}", 1.0, 0.0, "layout")]
     places = _regions(design, job.model)
     found = []
     if chip.hbm is not None:

@@ -26,7 +26,7 @@ from dse.space.design import Design
 from dse.space.elementwise import maximum
 from dse.space.fields import at
 from dse.space.layers import at_reach
-from dse.space.limits import Infeasible, Limit, divides, nearest_side
+from dse.space.limits import Infeasible, Limit, divides, nearest_side, split_remedy, splits
 from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES, drafting, drafting_parameters, growths, parameters
@@ -117,6 +117,7 @@ def limits_of(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Lim
             found.append(divides(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
             found.append(divides(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
         found.append(divides(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
+        found.append(splits(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
     return found
 
 
@@ -126,6 +127,8 @@ def remedy(worst: Infeasible, design: Design) -> str:
     if address.startswith("mapping."):
         side = address.split(".")[-1]
         said = at(design, address)
+        if side == "split_k":
+            return split_remedy(said, at(design, address.replace(side, "rows")), at(design, "chip.mesh.rows"))
         return nearest_side(side, said, at(design, f"chip.mesh.{side}"))
     if address == "chip.tile.sram":
         return "slices that are left open (0) are chosen to fit"

@@ -32,3 +32,28 @@ def one_by_one(design: Design, cases: Sequence[T], metrics: Callable[[Design, T]
             for name, value in now(metrics(one, case)).items():
                 found.setdefault(name, np.full((len(cases), count), np.nan))[row, place] = value
     return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
+
+
+def picked(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Design:
+    """Some of a design's rows: leaves of shape (rows,), but numbers where there is one, and below `apart`, where all agree."""
+    columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    changes = {}
+    for address, column in columns.items():
+        values = column[rows % len(column)]
+        changes[address] = values[0].item() if len(rows) == 1 or address.startswith(apart) else values
+    return replaced(design, changes) if changes else design
+
+
+def parted(rows: Any, design: Design, some: Any) -> list[tuple[Any, Design]]:
+    """Designs of a group, some of them each alone and the others together, with their rows.
+
+    Args:
+        rows: of the designs, shape (designs,).
+        design: leaves may be arrays over designs.
+        some: which are to be alone, shape (designs,); all where it is of another shape.
+    """
+    known = np.shape(some) == np.shape(rows)
+    alone = np.flatnonzero(some if known else np.ones(len(rows), bool))
+    others = np.setdiff1d(np.arange(len(rows)), alone)
+    parts = [*np.split(alone, len(alone)), *((others,) if len(others) else ())]
+    return [(rows[part], picked(design, part)) for part in parts]

@@ -4,18 +4,19 @@ Chips that differ in local memory and in the rate of main memory alone have thei
 around theirs: a candidate stays that is faster than all that need less memory. Each design then times the last of these that
 fit it, as it is itself. So what more memory brings is more to choose from.
 
-Such chips are a structure. Structures whose candidates are alike are looked at together, and designs time theirs together,
-whatever their structures: what an array costs is paid once. No choice depends on what else is looked at.
+Such chips are a structure. Structures are looked at together, whatever candidates each has, as pairs of a structure and a
+candidate that fits it, one after the other; and designs time theirs together, whatever their structures: what an array costs
+is paid once. No choice depends on what else is looked at.
 """
 
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dse.evaluators.choices.structures import Structures, structures
+from dse.evaluators.choices.structures import SIDES, Structures, alike, structures
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, lowest
 from dse.space.fields import leaves, replaced
@@ -44,8 +45,8 @@ KEPT = 4096
 TOGETHER = 2**17
 """Times that are looked at together: arrays that a core's cache holds."""
 
-NEVER = 2**62
-"""Turn of what is not looked at."""
+FEW = 64
+"""Structures whose candidates are compared without a compiled loop."""
 
 ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
 
@@ -70,11 +71,46 @@ class Kernel(Hashable, Protocol):
     def held(self, sizes: Sizes) -> Any:
         """Local memory of candidates. [B]"""
 
-    def work(self, chip: Chip, sizes: Sizes) -> Any:
-        """Of candidates, what does not depend on main memory: a tuple, which may hold tuples; leaves broadcast."""
+    def counted(self, chip: Chip, sizes: Sizes) -> Any:
+        """Of candidates, what depends on the sides of the mesh alone: a tuple, which may hold tuples; leaves broadcast."""
 
-    def seconds(self, chip: Chip, sizes: Sizes, work: Any) -> Any:
-        """Time of candidates, with that work; leaves broadcast."""
+    def work(self, chip: Chip, sizes: Sizes, counted: Any) -> Any:
+        """Of candidates, what does not depend on main memory: a tuple likewise."""
+
+    def memory(self, chip: Chip) -> Any:
+        """Main memory of chips: a tuple likewise."""
+
+    def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
+        """Time of candidates, with that work and memory; leaves broadcast."""
+
+
+class Candidates(NamedTuple):
+    """What structures may choose from.
+
+    Attributes:
+        sizes, counted: as of `Kernel`; leaves are numbers or of shape (candidates,).
+        held: their local memory, shape (candidates,). [B]
+    """
+
+    sizes: Sizes
+    counted: Any
+    held: Array
+
+
+class Pairs(NamedTuple):
+    """Candidates of structures, one structure after the other; each has one or more.
+
+    Attributes:
+        structure: its place among those that are looked at, shape (pairs,).
+        candidate: its place among the candidates, shape (pairs,).
+        order: of the pairs of a structure, by memory and by who comes first of those that need as much, shape (pairs,).
+        starts: where those of each structure begin, shape (structures + 1,).
+    """
+
+    structure: Array
+    candidate: Array
+    order: Array
+    starts: Array
 
 
 class Worth(NamedTuple):
@@ -123,93 +159,154 @@ def _worths(kernel: Kernel, on: Structures) -> list[Worth]:
     keys = [(token, *row) for row in own]
     found = {number: _known[key] for number, key in enumerate(keys) if key in _known}
     missing = np.array([number for number in range(len(keys)) if number not in found], int)
-    for alike in on.together(missing):
-        sizes = kernel.options(on.chips(alike), on.asked(alike))
-        each = max(TOGETHER // (COMPARED * len(sizes[0])), 1)
-        for rows in (alike[start : start + each] for start in range(0, len(alike), each)):
-            found.update(zip(rows.tolist(), _searched(kernel, on, rows, sizes), strict=True))
+    if len(missing):
+        found.update(_looked_at(kernel, on, missing))
     _known.update((keys[number], found[number]) for number in missing.tolist())
     for key in list(islice(_known, max(len(_known) - KEPT, 0))):
         del _known[key]
     return [found[number] for number in range(len(keys))]
 
 
-def _searched(kernel: Kernel, on: Structures, rows: Array, sizes: Sizes) -> Iterator[Worth]:
-    """Of all candidates, and then of those beside what is worth its memory, what is worth its memory, of structures in turn."""
-    chip, said = on.chips(rows), on.asked(rows)
-    room = np.array(ROOMS)[np.minimum(on.places[ROOM][rows] + 1, len(ROOMS) - 1)][:, None]
-    rates = BETWEEN[on.places[RATE][rows]].T[:, :, None]
-    rates = rates[:, :1] if (rates == rates[:, :1]).all() else rates  # what depends on nothing else is worked out once
-    chip = replaced(chip, {RATE: rates})
-    sizes, _, _, better = _compared(kernel, chip, room, sizes, np.zeros((len(rows), len(sizes[0])), int))
-    # those that any structure keeps, and what is beside them: each structure looks at what it keeps itself
-    mine = np.asarray(better.any(axis=0))
-    keep = np.flatnonzero(mine.any(axis=0))
-    some = tuple(size[keep] for size in sizes)
-    beside = [(size, *more) for size, more in zip(some, kernel.near(said, some), strict=True)]
-    both, which = _distinct(np.stack([np.concatenate(size) for size in beside]))
-    # in the order in which a structure by itself comes by them
-    turns = np.where(np.tile(mine[:, keep], len(beside[0])), np.arange(len(which)), NEVER)
-    order = np.argsort(which, kind="stable")
-    turn = np.minimum.reduceat(turns[:, order], np.searchsorted(which[order], np.arange(both.shape[1])), axis=1)
-    sizes, held, work, better = _compared(kernel, chip, room, tuple(both), turn)
-    columns: list[Any] = []
-    form = _taken_apart((sizes, held, work), columns)
-    mine = np.asarray(better.any(axis=0))
-    tables = np.stack([np.broadcast_to(np.asarray(column, float), mine.shape) for column in columns], axis=1)
-    for row in range(len(rows)):
-        keep = np.flatnonzero(mine[row])
-        of, table = better[:, row, keep], tables[row][:, keep]
-        # those of each rate before the others
-        places = np.argsort(~of, axis=1, kind="stable")[:, : int(of.sum(axis=1).max())]
-        there = np.take_along_axis(of, places, axis=1)
-        yield Worth(table, form, np.where(there, places, 0), np.where(there, table[form[1]][places], np.inf))
+def _looked_at(kernel: Kernel, on: Structures, missing: Array) -> Iterator[tuple[int, Worth]]:
+    """Numbers of some structures, and what is worth its memory to each."""
+    groups = list(on.together(missing))
+    options = [kernel.options(on.chips(group), on.asked(group)) for group in groups]
+    counts = [len(sizes[0]) for sizes in options]
+    which = np.repeat(np.arange(len(groups)), counts)
+    of = _candidates(kernel, on, [group[0] for group in groups], which, tuple(map(np.concatenate, zip(*options, strict=True))))
+    order = np.lexsort((of.held, which))
+    of = Candidates(_picked(of.sizes, order), _picked(of.counted, order), of.held[order])
+    ends = np.cumsum([0, *counts])
+    # what needs more than there may be is left out; where nothing fits, all but what needs the least
+    fits = [np.searchsorted(of.held[s:e], _room(on, g), "right") for s, e, g in zip(ends, ends[1:], groups, strict=False)]
+    rows, fit = np.concatenate(groups), np.maximum(np.concatenate(fits), 1)
+    begin = np.repeat(ends[:-1], list(map(len, groups)))
+    for some in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(np.cumsum(fit) * COMPARED // TOGETHER)) + 1):
+        starts = np.cumsum([0, *fit[some]])
+        structure = np.repeat(np.arange(len(some)), fit[some])
+        every = np.arange(starts[-1])
+        pairs = Pairs(structure, (begin[some] - starts[:-1])[structure] + every, every, starts)
+        yield from zip(rows[some].tolist(), _searched(kernel, on, rows[some], of, pairs), strict=True)
 
 
-def _distinct(sizes: Array) -> tuple[Array, Array]:
-    """Columns that differ, in an order of their own, and which of them each is."""
-    key = np.zeros(sizes.shape[1], np.int64)
-    for size in sizes.astype(np.int64):
-        key = key * (size.max() + 1) + size
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    return sizes[:, first], which
+def _room(on: Structures, rows: Array) -> Array:
+    """Local memory from which on candidates of structures are left out, shape (structures,). [B]"""
+    return np.asarray(np.array(ROOMS)[np.minimum(on.places[ROOM][rows] + 1, len(ROOMS) - 1)])
 
 
-def _compared(kernel: Kernel, chip: Chip, room: Array, sizes: Sizes, turn: Array) -> tuple[Sizes, Array, Any, Array]:
-    """Candidates by memory: sizes, memory, work, and at each rate which are faster than all that need less.
+def _candidates(kernel: Kernel, on: Structures, firsts: list[Any], which: Array, sizes: Sizes) -> Candidates:
+    """Candidates on meshes as those of some structures are: which of these each is on, shape (candidates,)."""
+    sides = {name: on.wide[name][np.array(firsts)][which] for name in SIDES if name in on.wide}
+    return Candidates(sizes, kernel.counted(replaced(on.chip, sides), sizes), np.asarray(kernel.held(sizes)))
+
+
+def _searched(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs) -> Iterator[Worth]:
+    """Of all candidates, and then of those beside what is worth its memory, what is worth its memory, of structures in turn.
 
     Args:
-        kernel, chip: as of `Kernel`; leaves of structures have the shape (structures, 1), rates (rates, structures or 1, 1).
-        room: shape (structures, 1).
-        sizes: shape (candidates,).
-        turn: of those that need as much memory, which comes first on a structure, shape (structures, candidates); `NEVER` for
-            what it does not look at.
+        kernel, on: as of `quickest`.
+        rows: numbers of the structures.
+        of, pairs: their candidates, those that need less memory first.
     """
-    held = np.asarray(kernel.held(sizes))
-    order = np.argsort(held, kind="stable")
-    order = order[: max(int(np.sum(held <= room.max())), 1)] if (held <= room.max()).any() else order
-    held, sizes, turn = held[order], tuple(size[order] for size in sizes), turn[:, order]
-    work = kernel.work(chip, sizes)
-    seconds = kernel.seconds(chip, sizes, work)
-    mine = turn < NEVER
-    fit = mine & (held <= room)
-    # where none fits, what needs the least
-    fit[np.arange(len(fit)), mine.argmax(axis=1)] = True
-    seconds = np.where(fit, seconds, np.inf)
-    place = np.lexsort((turn, np.broadcast_to(held, turn.shape)))[None] if turn.any() else None
-    better = _faster(seconds) if place is None else np.empty(seconds.shape, bool)
-    if place is not None:
-        place = np.broadcast_to(place, seconds.shape)
-        np.put_along_axis(better, place, _faster(np.take_along_axis(seconds, place, axis=-1)), axis=-1)
-    return sizes, held, work, better
+    better = _compared(kernel, on, rows, of, pairs)[1]
+    of, pairs = _beside(kernel, on, rows, of, pairs, np.flatnonzero(better.any(axis=0)))
+    priced, better = _compared(kernel, on, rows, of, pairs)
+    columns: list[Any] = []
+    form, keep = _taken_apart(priced, columns), better.any(axis=0)
+    table = np.stack([np.broadcast_to(np.asarray(column, float), keep.shape)[keep] for column in columns])
+    mine, better = pairs.structure[keep], better[:, keep]
+    starts = np.searchsorted(mine, np.arange(len(rows) + 1))
+    # those of each rate one after the other
+    rank = np.cumsum(better, axis=1) - better
+    rank -= rank[:, starts[mine]]
+    rate, kept = np.nonzero(better)
+    longest = int(rank.max()) + 1
+    places, needs = np.zeros((len(rows), COMPARED, longest), int), np.full((len(rows), COMPARED, longest), np.inf)
+    at = mine[kept], rate, rank[rate, kept]
+    places[at], needs[at] = kept - starts[mine[kept]], table[form[1]][kept]
+    for row, (start, end) in enumerate(pairwise(starts.tolist())):
+        yield Worth(table[:, start:end], form, places[row], needs[row])
 
 
-def _faster(seconds: Array) -> Array:
-    """Which are faster than all before, along the last axis; infinity is not."""
+def _compared(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs) -> tuple[Any, Array]:
+    """Of pairs: sizes, memory and work, and at each rate which are faster than all of a structure that need less memory."""
+    own = {name: value[rows] for name, value in on.wide.items()}
+    memory = kernel.memory(replaced(on.chip, own | {RATE: BETWEEN[on.places[RATE][rows]].T}))
+    chip = replaced(on.chip, {name: value[pairs.structure] for name, value in own.items()})
+    sizes, counted = _picked((of.sizes, of.counted), pairs.candidate)
+    work, held = kernel.work(chip, sizes, counted), of.held[pairs.candidate]
+    seconds = kernel.seconds(chip, sizes, work, _picked(memory, pairs.structure))
+    return (sizes, held, work), _faster(np.broadcast_to(seconds, (COMPARED, len(held))), pairs)
+
+
+def _beside(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs, keep: Array) -> tuple[Candidates, Pairs]:
+    """Of some pairs, these candidates and those beside each, once each; by memory, and then by their sizes.
+
+    What takes its turn first is what a structure by itself comes by first.
+    """
+    structure, candidate = pairs.structure[keep], pairs.candidate[keep]
+    said = [on.own[name][rows] for name in on.own]
+    first, which = alike(said) if said else (np.zeros(1, int), np.zeros(len(rows), int))
+    sides = [on.wide[name][rows] for name in SIDES if name in on.wide]
+    mesh, where_ = alike(sides) if sides else (np.zeros(1, int), np.zeros(len(rows), int))
+    entries, mine, number = list[Array](), list[Array](), 0
+    for kind, row in enumerate(first.tolist()):
+        ours = np.flatnonzero(which[structure] == kind)
+        some, place = np.unique(candidate[ours], return_index=True)
+        on_mesh, back = where_[structure[ours[place]]], np.searchsorted(some, candidate[ours])
+        sizes = tuple(size[some] for size in of.sizes)
+        more = [
+            np.concatenate([size[None], by]) for size, by in zip(sizes, kernel.near(on.asked(rows[[row]]), sizes), strict=True)
+        ]
+        entries.append(np.stack([np.broadcast_to(on_mesh, more[0].shape), *more]).reshape(len(more) + 1, -1))
+        step = np.arange(len(more[0]))[:, None]
+        mine.append(
+            np.stack(
+                [
+                    np.broadcast_to(structure[ours], (len(step), len(ours))),
+                    number + step * len(some) + back,
+                    step * len(of.held) + candidate[ours],
+                ]
+            ).reshape(3, -1)
+        )
+        number += more[0].size
+    every = np.concatenate(entries, axis=1)
+    distinct, same = alike(list(every))
+    structure, entry, turn = np.concatenate(mine, axis=1)
+    key, place = np.unique(structure * len(distinct) + same[entry], return_index=True)
+    structure, candidate, turn = key // len(distinct), key % len(distinct), turn[place]
+    every = every[:, distinct]
+    of = _candidates(kernel, on, [rows[one] for one in mesh], every[0].astype(int), tuple(every[1:]))
+    order = np.lexsort((candidate, of.held[candidate], structure))
+    structure, candidate, turn = structure[order], candidate[order], turn[order]
+    fit = of.held[candidate] <= _room(on, rows)[structure]
+    fit[np.searchsorted(structure, np.arange(len(rows)))] = True  # where none fits, what needs the least
+    structure, candidate, turn = structure[fit], candidate[fit], turn[fit]
+    order = np.lexsort((turn, of.held[candidate], structure))
+    return of, Pairs(structure, candidate, order, np.searchsorted(structure, np.arange(len(rows) + 1)))
+
+
+def _faster(seconds: Array, pairs: Pairs) -> Array:
+    """Which pairs are faster than all of their structure before, in order, along the last axis; infinity is not."""
     better = np.empty(seconds.shape, bool)
-    better[..., 0] = seconds[..., 0] < np.inf
-    better[..., 1:] = seconds[..., 1:] < np.minimum.accumulate(seconds, axis=-1)[..., :-1] * WORTH
+    if len(pairs.starts) > FEW:
+        from dse.evaluators.choices.chains import faster  # a few closed questions do without compiled loops
+
+        faster(seconds, pairs.order, pairs.starts, WORTH, better)
+        return better
+    for start, end in pairwise(pairs.starts.tolist()):
+        own = pairs.order[start:end]
+        here = seconds[:, own]
+        before = np.minimum.accumulate(here, axis=1)[:, :-1] * WORTH
+        better[:, own] = here < np.concatenate([np.full((len(here), 1), np.inf), before], axis=1)
     return better
+
+
+def _picked(value: Any, places: Array) -> Any:
+    """The same tuple with some values of its leaves, along the last axis; numbers are of all."""
+    if isinstance(value, tuple):
+        return _like(value, [_picked(part, places) for part in value])
+    return value[..., places] if isinstance(value, np.ndarray) and value.ndim else value
 
 
 def _timed(kernel: Kernel, chip: Chip, worth: list[Worth], on: Structures) -> Array:
@@ -246,7 +343,7 @@ def _chosen(
         tried.append(places[which, at, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
     pick = np.concatenate(tried)
     sizes, held, work = _put_together(form, [leaf[pick] for leaf in table])
-    best = lowest([np.maximum(held / room - 1, 0.0), kernel.seconds(chip, sizes, work)])
+    best = lowest([np.maximum(held / room - 1, 0.0), kernel.seconds(chip, sizes, work, kernel.memory(chip))])
     return np.stack([np.take_along_axis(size, best, axis=0)[0] for size in sizes])
 
 

@@ -13,7 +13,7 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts.formats import apart_bytes, index_of, piece_bytes, weights_of
 from dse.evaluators.layouts.region_attention import stretches
-from dse.evaluators.layouts.region_calls import attention_group, columns, kv_widths, piece
+from dse.evaluators.layouts.region_calls import attention_group, columns, entries, kv_widths, piece
 from dse.evaluators.layouts.region_states import conv_bytes, state_bytes, working_bytes
 from dse.evaluators.layouts.regions import Region
 from dse.evaluators.layouts.residency import width
@@ -145,6 +145,7 @@ def _scores(of: Model, tokens: Any, mesh: Mesh) -> Any:
         return 0.0
     heads = [Dim(of.heads, _qk_dim(of)), *(() if of.indexer is None else (Dim(of.indexer.heads, of.indexer.dim),))]
     _, own, queries, keys = stretches(tokens, 0.0, of.window or of.chunk, mesh.rows, alone=bool(of.chunk))
+    keys = keys + entries(of, tokens)
     groups = [attention_group(one, mesh.cols) for one in heads]
     return reduce(maximum, (head.turns * (ceil_div(queries, own) * ceil_div(keys, head.cols)) for head in groups))
 
@@ -161,9 +162,9 @@ def _scores_of_one(of: Model, seen: Any, mesh: Mesh) -> Any:
     if of.recurrence is not None:
         return 0.0
     most, index = attention_group(Dim(of.heads, _qk_dim(of)), mesh.cols).turns, of.indexer
-    if of.latent is not None:
-        positions = seen if index is None else minimum(seen, ceil_div(index.top, mesh.cols))
-        most = of.heads * (2 * positions + ceil_div(of.latent.kv_rank + of.latent.rope_dim, mesh.rows))
+    if of.latent is not None or of.compressed is not None:
+        positions = seen if index is None else minimum(seen, ceil_div(index.top + of.window, mesh.cols))
+        most = of.heads * (2 * positions + ceil_div(sum(kv_widths(of, "grouped")), mesh.rows))
     if index is not None and not index.reused:
         most = maximum(most, index.heads * (2 * seen + ceil_div(index.dim, mesh.rows)))
     return most
@@ -200,7 +201,7 @@ def _lying(of: Growth, mapping: Mapping, *, vectors: bool) -> list[tuple[tuple[i
     """
     layer, said = of.layer, mapping.precision
     kv, index = kv_widths(layer.of, mapping.kv_heads), ((of.scores,), layer.indexed, index_of(said), vectors)
-    latent = vectors and layer.of.latent is not None
+    latent = vectors and (layer.of.latent is not None or layer.of.compressed is not None)
     return [((of.kv,) if latent else kv, layer.reach, str(said.kv), latent), *((index,) if of.scores else ())]
 
 

@@ -3,7 +3,9 @@
 Heads lie over the columns. Keys and values of a cache lie over the rows by positions, head by head, so that scores lie over the
 rows and add up along the columns of a head. A latent has no heads: vectors meet it as one product with all of them. It lies the
 other way, its values over the rows and positions over the columns, since queries that are absorbed head by head, on the columns
-of each, leave what the latent is multiplied with over the rows, and what attention leaves goes back to the columns of heads. An
+of each, leave what the latent is multiplied with over the rows, and what attention leaves goes back to the columns of heads. So
+do rows that are key and value of all heads, and compressed entries (CSA, HCA), which are rows of several positions: each row of
+cores takes its part of all queries, which lie on every row. A prompt's stretches get all entries beside their window. An
 indexer's key, which is one for all heads that score, lies like a latent. Who scores knows its positions and their scores, so
 that the choice needs the lowest one chosen; keys that lie over the rows are told. What is picked is read where it lies, picks
 being taken to lie evenly. Of a prompt, what an indexer does not pick is scored with the rest and left out of the softmax.
@@ -22,9 +24,11 @@ from dse.evaluators.layouts.region_calls import (
     attention_group,
     call,
     element,
+    entries,
     expanded,
     fetched_first,
     kv_widths,
+    stored,
     turned,
     with_weights,
 )
@@ -32,7 +36,7 @@ from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import ONCE, Call, Kernel
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import BYTES
-from dse.space.model import Latent
+from dse.space.model import Model
 
 
 def fresh(part: Part, of: Attention, on: On, ring: dict[str, Any]) -> list[Call]:
@@ -42,10 +46,11 @@ def fresh(part: Part, of: Attention, on: On, ring: dict[str, Any]) -> list[Call]
         part, of, on: what, and where.
         ring: the algorithm by which blocks of keys and values go round, an option of their products.
     """
-    found = [] if on.model.latent is None else _shared(part, of, on.model.latent, on)
+    found = _shared(part, of, on) if _one_for_all(on.model) else []
     head, pairs = attention_group(_wide(of.heads, of.qk_dim), on.mesh.cols), 2.0 * of.heads.units * of.pairs
     window = on.model.window or on.model.chunk
     count, rows, queries, keys = stretches(of.tokens, of.positions, window, on.mesh.rows, alone=bool(on.model.chunk))
+    keys = keys + entries(on.model, of.tokens)
     on_head, side = Mesh(rows, head.cols), head.copies * count
     before = Shape(maximum(keys - queries, ONCE), sum(kv_widths(on.model, on.mapping.kv_projection)), 1)
     way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
@@ -67,8 +72,7 @@ def fresh(part: Part, of: Attention, on: On, ring: dict[str, Any]) -> list[Call]
 
 def _past(part: Part, of: Attention, on: On) -> list[Call]:
     """What is cached before a prompt becomes what cores multiply, where it is none: keys and values, or the latent."""
-    latent = on.model.latent
-    wide = sum(_kv_sides(of, on)) if latent is None else latent.kv_rank + latent.rope_dim
+    wide = sum(kv_widths(on.model, "full")) if _one_for_all(on.model) else sum(_kv_sides(of, on))
     shape = Shape(of.positions, wide, 1)
     there = where(of.positions > 0, ONCE, 0.0)
     return expanded(part.name, "kv_past", on.precision.kv, shape, on.mesh.turned, times=there, pieces=False)
@@ -80,11 +84,17 @@ def _kv_sides(of: Attention, on: On) -> tuple[Any, Any]:
     return heads * of.qk_dim, heads * of.v_dim
 
 
-def _shared(part: Part, of: Attention, latent: Latent, on: On) -> list[Call]:
-    """What all heads have of a position goes from its columns to all of its row: the latent, or its rotated part."""
-    values = latent.rope_dim if of.kv_heads.units == of.heads.units else of.kv_dim
-    whole = Mesh(on.mesh.cols, on.mesh.rows)
-    return [call(Kernel(part.name, "kv_all", "move", "dispatch", Shape(values, of.tokens, 1), whole, {}))] if values else []
+def _one_for_all(model: Model) -> bool:
+    """Whether what is cached of a position is one row, for all heads."""
+    return model.latent is not None or model.compressed is not None
+
+
+def _shared(part: Part, of: Attention, on: On) -> list[Call]:
+    """What all heads have of a position goes from its columns to all of its row: a latent, its rotated part, or a row."""
+    apart = on.model.latent is not None and of.kv_heads.units == of.heads.units
+    values = on.model.latent.rope_dim if on.model.latent is not None and apart else of.kv_dim
+    whole, count = Mesh(on.mesh.cols, on.mesh.rows), of.tokens + entries(on.model, of.tokens)
+    return [call(Kernel(part.name, "kv_all", "move", "dispatch", Shape(values, count, 1), whole, {}))] if values else []
 
 
 def stretches(tokens: Any, past: Any, window: int, rows: Any, *, alone: bool = False) -> tuple[Any, Any, Any, Any]:
@@ -105,18 +115,19 @@ def stretches(tokens: Any, past: Any, window: int, rows: Any, *, alone: bool = F
 
 def cached(part: Part, of: Attention, on: On) -> list[Call]:
     """Attention of vectors to the cache, which waits for the line of cores that has most of it."""
-    if on.model.latent is not None:
+    if _one_for_all(on.model):
         return _latent(part, of, on)
     head, m, pairs = attention_group(_wide(of.heads, of.qk_dim), on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
     positions = _positions(of, on, on.mesh.rows)
-    new, softmax = Shape(m, sum(kv_widths(on.model, on.mapping.kv_heads)), 1), Shape(m * head.turns, positions, 1)
+    new = stored(on.precision.kv, m, sum(kv_widths(on.model, on.mapping.kv_heads)), on.mesh.cols)
+    softmax = Shape(m * head.turns, positions, 1)
     on_head, word = Mesh(head.cols, on.mesh.rows), on.plan.gemv
     queries, values = Shape(m * head.turns, head.width, positions), Shape(m, positions, of.heads.units * of.v_dim)
-    stored = [] if on.model.kv_reused else [call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {}))]
+    shifted = [] if on.model.kv_reused else [call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {}))]
     k, v = (Shape(m * positions, wide, 1) for wide in _kv_sides(of, on))
     said, over = on.precision.kv, on.mesh.turned
     return [
-        *stored,
+        *shifted,
         *expanded(part.name, "scores", said, k, over),
         call(Kernel(part.name, "scores", "gemv", word, queries, on_head, on.tree, ONCE, head.copies), (), pairs * of.qk_dim),
         *([element(part.name, "scores_tanh", "cap", softmax, on.mesh)] if of.capped else ()),
@@ -137,7 +148,8 @@ def _latent(part: Part, of: Attention, on: On) -> list[Call]:
     softmax, back, line = Shape(rows, positions, 1), on.mesh.turned, {**on.line, "replicated": False}
     return [
         turned(part.name, "kv_turn", of.kv_dim, m, on),
-        call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, Shape(m, of.kv_dim, 1), back, {})),
+        call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, stored(on.precision.kv, m, of.kv_dim, on.mesh.rows), back, {})),
+        *_entry(part, "kv", of.kv_dim, m, on.precision.kv, on),
         call(Kernel(part.name, "q_all", "move", "dispatch", Shape(m * heads, of.qk_dim, 1), back, {})),
         *expanded(part.name, "scores", on.precision.kv, Shape(m * positions, of.kv_dim, 1), on.mesh),
         call(Kernel(part.name, "scores", "gemv", word, queries, on.mesh, on.tree), (), pairs * of.qk_dim),
@@ -146,6 +158,29 @@ def _latent(part: Part, of: Attention, on: On) -> list[Call]:
         call(Kernel(part.name, "shares_all", "move", "dispatch", softmax, on.mesh, {})),
         *expanded(part.name, "values", on.precision.kv, Shape(m * positions, of.v_dim, 1), on.mesh),
         call(Kernel(part.name, "values", "gemv", word, values, back, on.tree), (of.name,), pairs * of.v_dim),
+    ]
+
+
+def _entry(part: Part, name: str, values: Any, rows: Any, word: str, on: On) -> list[Call]:
+    """A compressed entry of each of some vectors' positions is kept, once in as many tokens as it stands for."""
+    said = on.model.compressed
+    if said is None or not said.ratio:
+        return []
+    shape, often = Shape(rows, values, 1), 1.0 / said.ratio
+    return [
+        call(Kernel(part.name, f"{name}_entry_turn", "move", "turn", shape, on.mesh, {}, often)),
+        call(
+            Kernel(
+                part.name,
+                f"{name}_entry",
+                "kv",
+                on.mapping.kv,
+                stored(word, rows, values, on.mesh.rows),
+                on.mesh.turned,
+                {},
+                often,
+            )
+        ),
     ]
 
 
@@ -179,18 +214,23 @@ def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
     flop, past, word = 2.0 * of.pairs * of.heads * of.dim, of.positions, index_of(on.precision)
     if on.vectors:
         m = of.tokens
-        positions = kv(on.mapping.kv).fullest(of.pairs / m, on.generated, on.mesh.cols) * on.mesh.cols
+        key = stored(word, m, of.dim, on.mesh.rows)
+        own = on.model.compressed is None  # else keys are those of compressed entries
+        generated = on.generated if on.model.compressed is None else on.generated / maximum(on.model.compressed.ratio, 1)
+        positions = kv(on.mapping.kv).fullest(of.pairs / m, generated, on.mesh.cols) * on.mesh.cols
         queries, back, sums = Shape(m * of.heads, of.dim, positions), on.mesh.turned, Shape(m, positions, 1)
         return [
-            turned(part.name, "index_turn", of.dim, m * (of.heads + 1), on),
-            call(Kernel(part.name, "index_cache", "kv", on.mapping.kv, Shape(m, of.dim, 1), back, {})),
+            turned(part.name, "index_turn", of.dim, m * (of.heads + own), on),
+            *([call(Kernel(part.name, "index_cache", "kv", on.mapping.kv, key, back, {}))] if own else ()),
+            *_entry(part, "index", of.dim, m, word, on),
             *expanded(part.name, "index_scores", word, Shape(m * positions, of.dim, 1), on.mesh),
             call(Kernel(part.name, "index_scores", "gemv", on.plan.gemv, queries, on.mesh, on.tree), (), flop),
             element(part.name, "index_sums", "rectify", Shape(m * of.heads, positions, 1), back),
             call(Kernel(part.name, "choice", "vector", "choice", sums, back, on.line), (of.name,)),
-            *([] if on.model.latent is not None else [turned(part.name, "picks_turn", positions, m, on)]),
+            *([] if _one_for_all(on.model) else [turned(part.name, "picks_turn", positions, m, on)]),
         ]
-    m, keys = of.tokens, of.tokens + past
+    m, own = of.tokens, of.tokens if on.model.compressed is None else entries(on.model, of.tokens)
+    keys = own + past
     head = attention_group(Dim(of.heads, of.dim), on.mesh.cols)
     on_head, whole = Mesh(on.mesh.rows, head.cols), Mesh(on.mesh.cols, on.mesh.rows)
     each, sums = Shape(m * head.turns, keys, 1), Shape(1, of.heads, m * keys)
@@ -200,7 +240,7 @@ def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
     there = where(past > 0, ONCE, 0.0)
     return [
         *expanded(part.name, "index_past", word, Shape(past, of.dim, 1), on.mesh.turned, times=there, pieces=False),
-        call(Kernel(part.name, "index_all", "move", "dispatch", Shape(of.dim, m, 1), whole, {})),
+        call(Kernel(part.name, "index_all", "move", "dispatch", Shape(of.dim, own, 1), whole, {})),
         call(kernel, (), flop, masked=2.0 * of.heads * of.dim * (m * keys - of.pairs)),
         element(part.name, "index_rectified", "rectify", each, on_head.turned, same=False, copies=head.copies),
         call(Kernel(part.name, "index_sums", "gemv", on.plan.gemv, sums, across, on.tree)),
@@ -213,7 +253,12 @@ def _positions(of: Attention, on: On, lines: Any) -> Any:
     context = of.pairs / of.tokens
     if of.picked:
         return ceil_div(context, lines) * lines
-    generated = minimum(on.generated, context) if on.model.window or on.model.chunk else on.generated
+    generated, said = on.generated, on.model.compressed
+    if on.model.window or on.model.chunk:
+        within = on.model.window if said is not None else context
+        generated = minimum(
+            minimum(generated, within) + (generated / said.ratio if said is not None and said.ratio else 0.0), context
+        )
     return kv(on.mapping.kv).fullest(context, generated, lines) * lines
 
 

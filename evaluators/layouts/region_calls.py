@@ -10,10 +10,11 @@ import numpy as np
 
 from dse.evaluators.graph.operators import Dim, MatMul
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.layouts.formats import piece_bytes
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import ONCE, Call, Kernel
 from dse.space.elementwise import ceil_div, maximum
-from dse.space.mapping import Mapping, MeshPlan, Precision
+from dse.space.mapping import BYTES, Mapping, MeshPlan, Precision
 from dse.space.model import Model
 from dse.space.numbers import FORMATS
 from dse.space.parameters import v_dim
@@ -154,6 +155,15 @@ def fetched_first(first: list[Call], made: Call) -> list[Call]:
     return [*first, made._replace(reads="", fetch=0.0)] if first else [made]
 
 
+def stored(word: str, rows: Any, values: Any, lines: Any) -> Shape:
+    """Vectors of a cache as messages have them, in 16-bit values: a core's piece of each in its format, in whole ones.
+
+    >>> stored("fp16", 1, 128, 4).k, stored("int8", 1, 128, 4).k, stored("fp16", 1, 130, 4).k
+    (128, 64, 132)
+    """
+    return Shape(rows, ceil_div(piece_bytes(word, ceil_div(values, lines)), BYTES["fp16"]) * lines, 1)
+
+
 def turned(part: str, name: str, values: Any, rows: Any, on: On) -> Call:
     """Vectors that lie over the columns come to lie over the rows."""
     return call(Kernel(part, name, "move", "turn", Shape(rows, values, 1), on.mesh, {}))
@@ -185,12 +195,25 @@ def columns(of: MatMul, model: Model, heads: str) -> Dim:
 
 
 def kv_widths(model: Model, heads: str) -> tuple[int, int]:
-    """Values of K, and of V, that a position has in a layer of one kind, by a word of `KV_HEADS`; a latent counts as K."""
+    """Values of K, and of V, that a position has in a layer of one kind, by a word of `KV_HEADS`; what is both counts as K."""
     if model.recurrence is not None or model.kv_reused:
         return 0, 0
     if model.latent is not None:
         return model.latent.kv_rank + model.latent.rope_dim, 0
+    if model.compressed is not None:
+        return model.head_dim, 0
     return _kv_heads(model, heads) * model.head_dim, _kv_heads(model, heads) * v_dim(model)
+
+
+def entries(model: Model, tokens: Any) -> Any:
+    """Compressed entries of so many positions, in a layer of one kind; none where these are not compressed.
+
+    >>> from types import SimpleNamespace as Said
+    >>> entries(Said(compressed=Said(ratio=4)), 10), entries(Said(compressed=None), 10)
+    (3, 0.0)
+    """
+    said = model.compressed
+    return 0.0 if said is None or not said.ratio else ceil_div(tokens, said.ratio)
 
 
 def _kv_heads(model: Model, heads: str) -> int:

@@ -4,8 +4,7 @@ Prefill lays tokens over the rows and widths over the columns (BL_y E_x, [he2025
 transpose, head by head on the columns that hold it. Decode lays the width over one side and repeats the token along the other
 (B E_y L^x, figure 4); weights lie so that each product leaves its result where the next one wants it, on the other side. A
 model whose layers do not fit one region is laid over several, in order. Experts that some token goes to take turns, each
-on all cores of a region. Attention is in `region_attention.py`, states in `region_states.py`; attention to compressed entries
-has no layout here.
+on all cores of a region. Attention is in `region_attention.py`, states in `region_states.py`.
 """
 
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ HOST = ("embedding",)
 
 FOLDS = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
-    **dict.fromkeys(("q_down", "q_up", "kv_down"), "qkv_down"),
+    **dict.fromkeys(("q_down", "q_up", "kv_down", "compress", "index_compress"), "qkv_down"),
     **dict.fromkeys(("index_q", "index_k", "index_weights"), "index_in"),
     **dict.fromkeys(("state_qk", "state_v", "state_decay", "decay_down", "decay_up", "gate_down", "gate_up"), "state_in"),
     **{f"{kind}{side}": f"{kind}gate_up" for kind in ("", "experts_", "shared_") for side in ("gate", "up")},

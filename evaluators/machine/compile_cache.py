@@ -19,7 +19,8 @@ from typing import Any, cast
 import numpy as np
 from filelock import FileLock, Timeout
 from numba import njit, types
-from numba.core import caching, cgutils, config
+from numba.core import caching, cgutils, compiler, config
+from numba.core.codegen import JITCodeLibrary
 from numba.extending import intrinsic, overload
 
 PATIENCE = 120.0
@@ -40,13 +41,43 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compiled
 
 
+class _Unfinished(JITCodeLibrary):
+    """Code that is linked into that of its callers: optimising and translating it by itself as well would be in vain."""
+
+    def _optimize_final_module(self) -> None:
+        """Does nothing: callers do."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """There is no machine code, which numba says by 0."""
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        """What numba would tell where Python objects are, of which there are none."""
+        return self
+
+    def set_env(self, name: str, env: object) -> None:
+        """Does nothing: without machine code, nothing reads it."""
+
+
+class _Inside(compiler.Compiler):
+    """The compiler of a function that is inlined wherever it is called."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
+        made = library or _Unfinished(target.codegen(), "inlined")  # type: ignore[no-untyped-call]
+        super().__init__(typing, target, made, *rest)  # type: ignore[no-untyped-call]
+
+
 _plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 _inside: dict[str, Any] = {**_plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-piece: Any = njit(forceinline=True, **_inside)
+piece: Any = njit(forceinline=True, pipeline_class=_Inside, **_inside)
 """Decorator of a function that is inlined into the compiled functions that call it."""
 
-part = cached_njit(**_inside)
-"""Decorator of a function that only compiled functions call."""
+part: Any = njit(pipeline_class=_Inside, **_inside)
+"""Decorator of a function that only compiled functions call: it is compiled as part of each of them."""
 
 loop = cached_njit(**_plain)
 """Decorator of a function that Python calls."""

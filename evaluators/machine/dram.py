@@ -21,13 +21,11 @@ Source:
 
 # mypy: disable-error-code="no-untyped-def"
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from dse.evaluators.machine.compile_cache import cached_njit, lowest
+from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
 from dse.evaluators.machine.crossing import FROM, TO, Ways, nowhere
 from dse.evaluators.machine.dram_words import (
     ACTIVATES,
@@ -215,16 +213,7 @@ def at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Timi
     )  # fmt: skip
 
 
-_piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
-"""Of the loop below, compiled as part of it: counting references to arrays at every call would take ten times as long."""
-
-_apart: Any = partial(njit, error_model="numpy", _nrt=False)()
-"""Called by it, seldom enough."""
-
-_loop: Any = cached_njit(error_model="numpy", _nrt=False)
-
-
-@_loop
+@loop
 def _play(channels, asked, t, queues, ways, limit):
     """Plays all requests, or until the limit; returns the clock."""
     clock, done, count = 0, 0, len(asked.write)
@@ -250,7 +239,7 @@ def _play(channels, asked, t, queues, ways, limit):
     return clock
 
 
-@_piece
+@piece
 def _offer(channels, asked, number, clock):
     """Offers what a requester may offer by now; returns when it may offer more, as far as that is known."""
     q = asked.requesters[number]
@@ -290,7 +279,7 @@ def _offer(channels, asked, number, clock):
     return NEVER
 
 
-@_apart
+@part
 def _cross(asked, ways, r, clock):
     """When the data of a request that is at its channel have crossed the mesh, links one after the other."""
     number, at, write = asked.requester[r], asked.channel[r], asked.write[r]
@@ -318,7 +307,7 @@ def _cross(asked, ways, r, clock):
     return int(np.ceil(time + far + ways.pass_ - 1e-6))
 
 
-@_piece
+@piece
 def _end(asked, ways, r, clock):
     """Notes when a request ends, for its requester and the one that waits for room."""
     asked.finished[r] = clock
@@ -346,7 +335,7 @@ def _end(asked, ways, r, clock):
             q.read_tail += 1
 
 
-@_piece
+@piece
 def step(channels, i, asked, t, queues, ways, clock):
     """What a channel does in a clock; returns the next clock in which it can do something if nothing is offered before."""
     c = channels.state[i]
@@ -370,7 +359,7 @@ def step(channels, i, asked, t, queues, ways, clock):
     return max(clock + 1, min(c.refresh, wake))
 
 
-@_piece
+@piece
 def _accept(channels, i, asked, queues, ways, clock):
     """Takes the next request that was offered, if there is room; whether it did."""
     c = channels.state[i]
@@ -407,7 +396,7 @@ def _accept(channels, i, asked, queues, ways, clock):
     return True
 
 
-@_piece
+@piece
 def _refresh(channels, i, t, clock):
     """Closes a bank, or refreshes when all are closed; whether it did, and else when it might."""
     c, wake = channels.state[i], NEVER
@@ -428,7 +417,7 @@ def _refresh(channels, i, t, clock):
     return True, clock
 
 
-@_piece
+@piece
 def _refresh_bank(channels, i, t, clock):
     """Closes the bank whose refresh is due, which takes no other commands by then, or refreshes it; as `_refresh`."""
     c = channels.state[i]
@@ -449,7 +438,7 @@ def _refresh_bank(channels, i, t, clock):
     return True, clock
 
 
-@_piece
+@piece
 def _idle_bank(channels, i):
     """Of the banks that this round of refreshes has left, one that no request waits for, opened last; else the first."""
     c = channels.state[i]
@@ -467,7 +456,7 @@ def _idle_bank(channels, i):
     return bank
 
 
-@_piece
+@piece
 def _issue(channels, i, asked, t, ways, row, clock):
     """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did.
 
@@ -519,7 +508,7 @@ NOTHING, OPEN, CLOSE, DATA = range(4)
 """What a bank may be issued: nothing yet, an activate, a precharge, a read or a write."""
 
 
-@_piece
+@piece
 def _want_now(channels, i, clock):
     """Set of banks that want what the channel lets them, and when it lets others."""
     c = channels.state[i]
@@ -540,7 +529,7 @@ def _want_now(channels, i, clock):
     return left & ~c.kept, wake
 
 
-@_piece
+@piece
 def _may(channels, i, bank, bit, clock):
     """What a bank may be issued, and when it may be something if it is nothing now; rows come before data."""
     c, b = channels.state[i], channels.banks[i, bank]
@@ -566,7 +555,7 @@ def _may(channels, i, bank, bit, clock):
     return NOTHING, wake
 
 
-@_piece
+@piece
 def _soonest(c, b, bit):
     """When data may follow on the bus, or the bank that had them be closed, at the soonest."""
     wake = NEVER
@@ -579,7 +568,7 @@ def _soonest(c, b, bit):
     return wake
 
 
-@_piece
+@piece
 def _activate(channels, i, asked, t, clock, bank):
     c, b = channels.state[i], channels.banks[i, bank]
     g = channels.groups[i, b.group]
@@ -606,7 +595,7 @@ def _activate(channels, i, asked, t, clock, bank):
     _look(channels, i, asked, bank)
 
 
-@_piece
+@piece
 def _precharge(channels, i, t, clock, bank):
     c, b = channels.state[i], channels.banks[i, bank]
     b.row = -1
@@ -620,7 +609,7 @@ def _precharge(channels, i, t, clock, bank):
         c.opening |= bit
 
 
-@_piece
+@piece
 def _column(channels, i, asked, t, ways, clock, bank):
     """Issues the read or the write of an open row that came first, of those that can be issued."""
     c, b = channels.state[i], channels.banks[i, bank]
@@ -664,7 +653,7 @@ def _column(channels, i, asked, t, ways, clock, bank):
     _look(channels, i, asked, bank)
 
 
-@_piece
+@piece
 def _charge(channels, i, asked, t, clock, bank, r):
     """Charges the clocks that the data bus was idle before a column command to what held it."""
     c, b, write = channels.state[i], channels.banks[i, bank], asked.write[r]
@@ -690,7 +679,7 @@ def _charge(channels, i, asked, t, clock, bank, r):
     channels.idle[i, why] += idle
 
 
-@_piece
+@piece
 def _came(asked, r):
     """Why a request went to the queue of its bank no earlier."""
     if asked.queued[r] > asked.offered[r]:
@@ -698,7 +687,7 @@ def _came(asked, r):
     return WINDOW if asked.late[r] else LOAD
 
 
-@_piece
+@piece
 def _look(channels, i, asked, bank):
     """Of what waits for a bank with an open row, the first read of that row and the first write that no read holds up."""
     b = channels.banks[i, bank]
@@ -716,7 +705,7 @@ def _look(channels, i, asked, bank):
     _want(channels, i, bank)
 
 
-@_piece
+@piece
 def _free(channels, i, asked, bank, place):
     """Whether no read before the write at a place of a bank's queue is of the same address."""
     w = channels.queue[i, bank, place]
@@ -727,7 +716,7 @@ def _free(channels, i, asked, bank, place):
     return True
 
 
-@_piece
+@piece
 def _want(channels, i, bank):
     """Says what a bank with an open row wants."""
     c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
@@ -738,7 +727,7 @@ def _want(channels, i, bank):
     c.closing = c.closing | bit if miss and (not hit or b.hits >= ROW_HITS) else c.closing & ~bit
 
 
-@_piece
+@piece
 def _forward(channels, i, asked, queues, clock):
     """Moves the first request held that finds room to the queue of its bank; whether it did. Decides when to drain writes."""
     c = channels.state[i]
@@ -761,7 +750,7 @@ def _forward(channels, i, asked, queues, clock):
     return True
 
 
-@_piece
+@piece
 def _append(channels, i, asked, queues, clock, bank):
     """Puts the first read or, when writes are drained, the first write held for a bank at the end of its queue."""
     c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank

@@ -59,7 +59,7 @@ def products(call: Call, a: Array, weights: Array) -> Array:
     part = summa.Part(*map(whole, of.part))
     program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=of.weights))
     stored = play(program, {}, summa.place(a, weights, part, mesh))
-    return summa.result(stored["c"].reshape(-1, mesh.rows, mesh.cols, part.m, part.n), shape, part, mesh, copies)
+    return summa.result(stored["c"].reshape(-1, mesh.rows // part.split, mesh.cols, part.m, part.n), shape, part, mesh, copies)
 
 
 def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:

@@ -49,8 +49,9 @@ def _bands(rounds: list[Round], rows: int) -> list[slice]:
         if turn.wait in ("line", "mesh"):
             return [slice(0, rows)]
         for step in turn.steps:
-            for first, last in zip(*_crossed(step), strict=True):
-                apart[first + 1 : last + 1] = False
+            first, last = _crossed(step)
+            for message in np.unique(first * rows + last):
+                apart[message // rows + 1 : message % rows + 1] = False
     ends = np.flatnonzero(apart)
     wanted = np.linspace(0, rows, min(MOST, len(ends) - 1) + 1)
     ends = np.unique(ends[np.abs(ends[:, None] - wanted).argmin(axis=0)])

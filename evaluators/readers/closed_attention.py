@@ -136,16 +136,24 @@ class Choice(NamedTuple):
         """Local memory of all strands. [B]"""
         return sum(slot.nbytes for slot in _slots(self.of, self.shape, Tiling(*sizes), DTYPES[self.itemsize], self.kv)) * 1.0
 
-    def work(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
+    def counted(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
+        """Of candidates, what depends on their sizes and the mesh alone."""
+        return cost.counted(self._task(chip, sizes))
+
+    def work(self, chip: Chip, sizes: tuple[Any, ...], counted: Any) -> Any:
         """Of candidates, what does not depend on main memory."""
-        return cost.worked(*self._asked(chip, sizes))
+        return cost.worked(self._task(chip, sizes), *machine(chip, self.of), counted)
 
-    def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any) -> Any:
+    def memory(self, chip: Chip) -> Any:
+        """Main memory of chips."""
+        return column_memory(chip)
+
+    def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any, memory: Any) -> Any:
         """Time of candidates."""
-        return cost.seconds(*self._asked(chip, sizes), work)
+        return cost.seconds(self._task(chip, sizes), cost.Machine(*machine(chip, self.of), memory), work)
 
-    def _asked(self, chip: Chip, sizes: tuple[Any, ...]) -> tuple[cost.Task, cost.Machine]:
-        return _asked(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize, self.kv))
+    def _task(self, chip: Chip, sizes: tuple[Any, ...]) -> cost.Task:
+        return _task(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize, self.kv))
 
 
 def searched(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached = AS_OTHERS) -> Tiling:
@@ -157,10 +165,11 @@ _known = lru_cache(maxsize=4096)(searched)
 
 
 def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
-    return (
-        cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize, pace(job.chip.hbm.banks, job.shape.piece), job.kv),
-        cost.Machine(*machine(job.chip, job.of), column_memory(job.chip)),
-    )
+    return _task(job), cost.Machine(*machine(job.chip, job.of), column_memory(job.chip))
+
+
+def _task(job: Job) -> cost.Task:
+    return cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize, pace(job.chip.hbm.banks, job.shape.piece), job.kv)
 
 
 def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE, kv: Cached = AS_OTHERS) -> Job:

@@ -10,24 +10,44 @@ from dse.evaluators.machine.link import Links, spread
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Opener
 from dse.space.elementwise import where
-from dse.space.errors import DesignError
+from dse.space.limits import ClashError
+
+
+def refuse_sums(algorithm: str, peers: Any, machine: Machine) -> None:
+    """Refuses allreduces of a library that a stack does not have, and others beside those that it has.
+
+    Args:
+        algorithm: of the plan.
+        peers: dies that take part, shape () or (designs,); one by itself exchanges nothing.
+        machine: that has them.
+
+    Raises:
+        ClashError: likewise, of these designs.
+    """
+    assert machine.network is not None
+    library, several = machine.network[3], np.asarray(peers) > 1
+    if algorithm == LIBRARY:
+        _refuse_absent("rings", library)
+    elif library.rings is not None and np.any(several):
+        raise ClashError(
+            f"mapping.stack.rings: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
+            "mapping.stack.rings=null mapping.stack.short=null",
+            *("allreduce", "rings", "tp"),
+            some=several,
+        )
 
 
 def collective(of: Opener, machine: Machine) -> Any:
     """Seconds of an allreduce between dies, across nodes where one does not hold them all.
 
     Raises:
-        DesignError: the library's, of a stack that has none; another, where the stack has the library's.
+        ClashError: the library's, of a stack that has none; another, where the stack has the library's.
     """
     assert machine.network is not None
-    network, achieved, call, library = machine.network
+    network, achieved, call, _ = machine.network
+    refuse_sums(of.algorithm, of.peers, machine)
     if of.algorithm == LIBRARY:
         return by_library("allreduce", of.nbytes, of.peers, machine, recorded=of.recorded)
-    if library.rings is not None and np.any(np.asarray(of.peers) > 1):
-        raise DesignError(
-            f"mapping.stack.rings: not read by allreduce={of.algorithm}; say mapping.both.allreduce=library, or "
-            "mapping.stack.rings=null mapping.stack.short=null"
-        )
     algorithm, bandwidth = allreduce(of.algorithm), network.bandwidth * achieved
     if network.nodes is None:
         seconds = algorithm.cost(of.nbytes, Links(of.peers, bandwidth, network.latency, network.latency_per)).seconds
@@ -50,22 +70,21 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
         recorded: whether a recorded graph of launches holds it; else the host starts it.
 
     Raises:
-        DesignError: the stack has no such collective, or none of its own across nodes.
+        ClashError: the stack has no such collective, or none of its own across nodes.
     """
     assert machine.network is not None
     network, achieved, call, library = machine.network
-    part = "exchanges" if pattern == "all_to_all" else "rings"
-    if getattr(library, part) is None:
-        raise DesignError(
-            f"mapping.both.allreduce: library, and the stack has no mapping.stack.{part}; choose one that has, as "
-            "stack=trtllm_h100, or another allreduce"
-        )
+    _refuse_absent("exchanges" if pattern == "all_to_all" else "rings", library)
     members, between = peers, 0.0
     if network.nodes is not None:
         nodes, members = spread(peers, network.nodes.size)
         if pattern != "allreduce" and np.any(np.asarray(nodes) > 1):
-            raise DesignError(
-                f"mapping.decode.tp: the library has no {pattern} across nodes; use at most {network.nodes.size} devices"
+            raise ClashError(
+                f"mapping.decode.tp: the library has no {pattern} across nodes; use at most {_few(network.nodes.size)} devices",
+                "tp",
+                some=np.asarray(nodes) > 1,
+                need=peers,
+                have=network.nodes.size,
             )
         bandwidth = network.nodes.bandwidth / members * achieved
         links = Links(nodes, bandwidth, network.nodes.latency, network.latency_per)
@@ -79,3 +98,18 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
     if library.short is not None and pattern == "allreduce":
         return short(nbytes, group, library.short, found, recorded=recorded) + between
     return found + between + (0.0 if recorded else where(peers > 1, call, 0.0))
+
+
+def _refuse_absent(part: str, library: Any) -> None:
+    """Refuses what a library of the stack would do, where it does not."""
+    if getattr(library, part) is None:
+        raise ClashError(
+            f"mapping.both.allreduce: library, and the stack has no mapping.stack.{part}; choose one that has, as "
+            "stack=trtllm_h100, or another allreduce",
+            *("allreduce", part),
+        )
+
+
+def _few(size: Any) -> str:
+    """The size of a node, of the smallest of several, in digits."""
+    return f"{np.min(size):.0f}"

@@ -103,7 +103,7 @@ FEW = 64
 """Designs for which every candidate is timed; of more, a compiled loop leaves out what none of a structure would take."""
 
 SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
-"""Groups that a mesh is tried with, where they divide its rows."""
+"""Groups that a mesh is tried with, and groups that divide the depth among them, where they divide its rows."""
 
 
 def proposed(
@@ -147,7 +147,7 @@ def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: f
     room, byte = (
         np.broadcast_to(np.asarray(value, float), on.which.shape) for value in (chip.tile.sram, column_memory(chip).crowded)
     )
-    found = np.empty((4, len(on.which)))
+    found = np.empty((len(Part._fields), len(on.which)))
     for batch in batches(on):
         sides = [on.side(group) for group in batch.groups]
         meshes = [tuple(side.get(name, at(on.chip, name)) for name in SIDES) for side in sides]
@@ -190,7 +190,7 @@ def _one_by_one(
         designs: as of `by_structure`.
         room, byte: of the designs. [B], [s/B], shape (designs,)
         part: the candidates.
-        found: to be written, shape (4, designs).
+        found: to be written, shape (fields of `Part`, designs).
     """
     order, ends = designs
     for number, side, kind in rows.T:
@@ -232,16 +232,25 @@ def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPl
     if said.rows > 0:
         groups = [said.rows if most % said.rows == 0 else most]  # others are a limit
     found = []
-    for rows in groups:
+    for rows, split in _shared(most, groups, shape, said):
         m = said.m + 0 * high[0] if said.m > 0 else even(shape.m, rows, high[0])
-        k = said.k + 0 * high[1] if said.k > 0 else even(shape.k, 1, high[1])
+        k = said.k + 0 * high[1] if said.k > 0 else even(shape.k, split, high[1])
         # groups that a row of blocks leaves without work share its columns
-        sharing = maximum(mesh[0] // rows // (copies * ceil_div(shape.m, m * rows)), 1)
+        sharing = maximum(mesh[0] // (rows * split) // (copies * ceil_div(shape.m, m * rows)), 1)
         n = said.n + 0 * high[2] if said.n > 0 else even(shape.n, mesh[1] * sharing, high[2])
-        found.append(np.stack([m, k, n, rows + 0 * m]))
+        found.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
     every = np.concatenate(found, axis=1)
     _, first = np.unique(every, axis=1, return_index=True)
     return Part(*every[:, np.sort(first)])
+
+
+def _shared(most: float, groups: list[Any], shape: Shape, said: SummaPlan) -> list[tuple[Any, Any]]:
+    """Rows of groups that are tried, each with the groups among which the depth is divided."""
+    if said.split_k > 0:
+        fits = most % said.split_k == 0 and said.rows <= 1  # others are a limit
+        return [(1, said.split_k)] if said.split_k > 1 and fits else [(rows, 1) for rows in groups]
+    several = [share for share in SHARES if most % share == 0] if shape.m <= SLICES[-1] else [1]
+    return [(rows, split) for rows in groups for split in (several if rows == 1 else [1])]
 
 
 _known = lru_cache(maxsize=16384)(searched)

@@ -46,20 +46,21 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
 
 
 def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]:
-    """As deep, so that as many blocks come from memory to each tile of the diagonal; of the outputs as many blocks as turns."""
+    """As deep for a group, so that as many blocks come from memory to each tile of the diagonal; as many outputs as turns."""
     whole, of, copies = Mesh(int(job.mesh.rows), int(job.mesh.cols)), Part(*map(int, job.part)), int(job.copies)
     shape = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n))
     rows, cols = sides(whole.rows, whole.cols, side)
-    here, part = Mesh(rows, cols), of._replace(rows=divisor(rows, rows * of.rows // whole.rows))
+    here = Mesh(rows, cols)
+    part = of._replace(**{name: divisor(rows, rows * getattr(of, name) // whole.rows) for name in ("rows", "split")})
     before = summa_diagonal.cut(shape, of, whole, copies)
-    left = min(before.waves, WAVES) * (here.rows // part.rows)
+    left = min(before.waves, WAVES) * (here.rows // (part.rows * part.split))
     copies = min(copies, left)
     down = min(before.down, left // copies)
     across = min(before.across, left // (copies * down))
     high, wide = (ceil(min(size, most) / tiles) for size, most, tiles in (
         (shape.m, of.m * of.rows, of.rows), (shape.n, of.n * whole.cols, whole.cols)
     ))  # fmt: skip
-    now = Shape(high * part.rows * down, shape.k, wide * here.cols * across)
+    now = Shape(high * part.rows * down, ceil(shape.k * part.split / of.split), wide * here.cols * across)
     waves = summa_diagonal.cut(now, part, here, copies).waves
     bytes_ = summa_diagonal.memory_bytes(now, part, here, job.itemsize, copies, job.weights)
     bytes_ = bytes_ / summa_diagonal.memory_bytes(shape, of, whole, job.itemsize, job.copies, job.weights)

@@ -43,6 +43,7 @@ def _seconds(work: Any, row: int, column: int, byte: float) -> Any:
             _of(work[7], row, column),
             _of(work[8], row, column),
             _of(work[9], row, column),
+            _of(work[10], row, column),
         ),
         byte,
     )

@@ -66,8 +66,8 @@ def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *
     def moved(job: closed_summa.Job) -> tuple[Any, Any, Any]:
         part, mesh = job.part, job.mesh
         blocks = summa_diagonal.cut(job.shape, part, mesh, job.copies)
-        m, k, n = part.m * part.rows, part.k * blocks.chunks, part.n * mesh.cols
-        rows, columns, outputs = apart(blocks, mesh.rows // part.rows, job.copies)
+        m, k, n = part.m * part.rows, part.k * part.split * blocks.chunks, part.n * mesh.cols
+        rows, columns, outputs = apart(blocks, mesh.rows // (part.rows * part.split), job.copies)
         stored = job.weights.nbytes if job.weights else job.itemsize
         main = job.itemsize * (rows * m * k * (1 - of.activations)) + stored * (columns * k * n * (1 - of.weights))
         main = main + job.itemsize * (outputs * m * n * beyond)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import released
+from dse.evaluators.machine.compile_cache import part, released
 from dse.evaluators.serving.chunks import (
     Prompts,
     beside,
@@ -101,7 +101,7 @@ class Mix(NamedTuple):
     left: Array
 
 
-@released
+@part
 def stretched(price, of, load, prompts, lane, period, decodes, share):
     """A prompt's mean time from its first chunk to its first token, beside decodes and beside other prompts. [s]"""
     mean, count = prompts.seconds, prompts.chunks
@@ -116,7 +116,7 @@ def stretched(price, of, load, prompts, lane, period, decodes, share):
     return mean
 
 
-@released
+@part
 def iterated(price, of, load, prompts, lane, period, full, found):
     """An iteration of decodes when others take so long: a step of the fixed point; what it has is left in `found`.
 
@@ -152,7 +152,7 @@ def iterated(price, of, load, prompts, lane, period, full, found):
     return step
 
 
-@released
+@part
 def together(of, load, prompts, chunks, step, chunk, decodes):
     """The mean round of a pipeline whose lanes go round together: where any of them has chunks, all are as long as it. [s]
 
@@ -190,7 +190,7 @@ def together(of, load, prompts, chunks, step, chunk, decodes):
     return 1 / (some / round_ + (1 - some) / step)
 
 
-@released
+@part
 def nothing(mean, most):
     """Chance that a lane has no chunk in a round, of which it has so many in the mean and so many at most.
 
@@ -202,7 +202,7 @@ def nothing(mean, most):
     return math.exp(-mean) if most == math.inf else max(0.0, 1 - mean / most) ** most
 
 
-@released
+@part
 def deepest(mean, lanes, most):
     """Of variables as in `nothing`, one a lane, the largest in the mean.
 
@@ -263,7 +263,7 @@ def met(instances, held):
     return found / whole / held
 
 
-@released
+@part
 def gapped(price, of, load, prompts, rate, share, found):
     """The time between two tokens of a request that a share of all such times keep. [s]
 
@@ -309,7 +309,7 @@ def gapped(price, of, load, prompts, rate, share, found):
     return step + (count - 1) * beside(price, of, load, prompts, most, far)
 
 
-@released
+@part
 def crowded(price, of, load, prompts, period):
     """Requests that a lane serves over time where it is always as full as can be, and iterations take so long. [1/s]"""
     busy = load.further * period
@@ -320,14 +320,14 @@ def crowded(price, of, load, prompts, period):
     return min(lane, chunks_at_once(of, decodes) / (prompts.chunks * period)) if of.prefills else lane
 
 
-@released
+@part
 def longer(price, of, load, prompts, rate, period, found):
     """By how much longer than a period iterations take; a rate of 0 is that of full lanes. [s]"""
     lane = rate / (of.instances * of.stages) if rate > 0 else crowded(price, of, load, prompts, period)
     return iterated(price, of, load, prompts, lane, period, rate == 0, found) - period
 
 
-@released
+@part
 def met_by(price, of, load, prompts, rate, found):
     """The least period found that is as long as its iterations; arguments as in `balanced`. [s]
 
@@ -368,7 +368,7 @@ def met_by(price, of, load, prompts, rate, found):
     return a if fa <= 0 else b
 
 
-@released
+@part
 def balanced(price, of, load, prompts, rate, found):
     """The balance of a pool in `found`: at a rate below saturation, or, for a rate of 0, where some always wait."""
     lanes = of.instances * of.stages

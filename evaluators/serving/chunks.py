@@ -8,7 +8,7 @@ A prompt that is not cut is one chunk. `price` is a `price.Price`, `of` a record
 import math
 from typing import NamedTuple
 
-from dse.evaluators.machine.compile_cache import released
+from dse.evaluators.machine.compile_cache import part
 from dse.evaluators.serving.priced import seconds
 from dse.space.elementwise import Array
 
@@ -40,13 +40,13 @@ class Prompts(NamedTuple):
     each: Array
 
 
-@released
+@part
 def spilled(of, held):
     """Share of what is read that has no room in SRAM, with so many requests in each lane."""
     return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
 
 
-@released
+@part
 def chunk_of(of, decodes):
     """The longest chunk of a prompt beside some decodes. [token]"""
     if not of.chunked:
@@ -57,7 +57,7 @@ def chunk_of(of, decodes):
     return min(left, of.chunk) if of.chunk > 0 else left
 
 
-@released
+@part
 def chunks_at_once(of, decodes):
     """Chunks that an iteration has room for, beside some decodes."""
     if not of.chunked:
@@ -67,27 +67,27 @@ def chunks_at_once(of, decodes):
     return max(1.0, (of.tokens - decodes) // of.chunk) if of.chunk > 0 else 1.0
 
 
-@released
+@part
 def chunks(prompt, chunk):
     """Of a prompt; 1 where it is not cut."""
     return math.ceil(prompt / chunk) if chunk < math.inf else 1.0
 
 
-@released
+@part
 def chunked(price, tokens, past, decodes, context, share):
     """Seconds of an iteration with one chunk of a prompt of which some is done, and some decodes."""
     pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
     return seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
 
 
-@released
+@part
 def decoded(price, of, load, decodes, share):
     """Seconds of an iteration of decodes alone."""
     positions = decodes * load.context
     return seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
 
 
-@released
+@part
 def alone(price, of, prompt, base):
     """Seconds of a prompt by itself, chunk after chunk; and the sum of squares of what chunks take beyond a base."""
     chunk = chunk_of(of, 0.0)
@@ -107,7 +107,7 @@ def alone(price, of, prompt, base):
     return total, squares
 
 
-@released
+@part
 def prefilling(price, of, load, taken):
     """Prompts by themselves: what is common to all, and the seconds of each kind of them in `taken`."""
     mean = count = past = tokens = pairs = squares = 0.0
@@ -127,14 +127,14 @@ def prefilling(price, of, load, taken):
     return Prompts(mean, count, tokens / count, past / count, pairs / count, base, uneven, taken)
 
 
-@released
+@part
 def filled(price, prompts, decodes, context, share):
     """Seconds of an iteration with the mean chunk of a prompt, and some decodes."""
     past, positions = prompts.past, decodes * context
     return seconds(price, prompts.tokens, prompts.pairs, decodes, positions, past, share * (past + positions))
 
 
-@released
+@part
 def beside(price, of, load, prompts, decodes, share):
     """What a chunk adds to an iteration with some decodes: all of it, where prompts go by themselves. [s]"""
     if not of.mixed:
@@ -143,7 +143,7 @@ def beside(price, of, load, prompts, decodes, share):
     return max(0.0, both - decoded(price, of, load, decodes, share))
 
 
-@released
+@part
 def slowest(of, load, prompts, some, decode):
     """The longest pass that a lane of a pipeline is in, in the mean over rounds: what is behind it ends when it does. [s]
 

@@ -10,7 +10,7 @@ from dse.space.design import stacked
 from dse.space.units import show
 from dse.studies.write import table
 
-CHIPS = ((32, 32, 32, 16, 384, 128, 64), (8, 16, 128, 32, 384, 256, 64))
+CHIPS = ((32, 32, 32, 16, 384, 128, 64), (8, 16, 128, 32, 768, 256, 64))
 """Tiles, elements, L1 in KiB, bytes of a link, channels: the paper's chip, and one of the front, where few tiles do."""
 
 HEAD = [
@@ -50,8 +50,15 @@ def finding() -> str:
             table(HEAD, rows),
             "In brackets by events. Where the time of the first chip goes, by the closed form:",
             table(parts, lines),
-            "A token on that chip, products of decode on groups of so many of its 32 rows of tiles:",
-            table(["rows", "chosen", *(f"{rows}" for rows in GROUPS)], [["a token", *map(_token, (0, *GROUPS))]]),
+            "A token on that chip, products of decode with so many groups to a depth (`mapping.decode.gemm.split_k`):",
+            table(
+                ["groups", "chosen", *map(str, GROUPS)], [["a token", *(_token(f"split_k={most}") for most in (0, *GROUPS))]]
+            ),
+            "And with the depth divided by none, on groups of so many of its 32 rows of tiles:",
+            table(
+                ["rows", "chosen", *map(str, GROUPS)],
+                [["a token", *(_token("split_k=1", f"rows={most}") for most in (0, *GROUPS))]],
+            ),
         ]
     )
 
@@ -59,8 +66,8 @@ def finding() -> str:
 GROUPS = (1, 2, 4, 8, 16, 32)
 
 
-def _token(rows: int) -> str:
-    of = asked(CHIPS[0], f"mapping.decode.gemm.rows={rows}")
+def _token(*said: str) -> str:
+    of = asked(CHIPS[0], *(f"mapping.decode.gemm.{one}" for one in said))
     return show(float(evaluate(stacked([of.base]), of.workload).columns["tpot"][0]), "s")
 
 

@@ -20,6 +20,7 @@ from dse.space.fields import replaced
 from dse.space.parameters import fixed_bytes, fixed_values, growing_values
 from dse.space.units import show
 from dse.space.workload import Case, Workload
+from dse.studies.long_context.in_sram import beside
 from dse.studies.write import table
 
 FAMILIES = {
@@ -65,6 +66,7 @@ def finding() -> str:
             table(["model", *(_text(context) for context in CONTEXTS[1::2])], [_best(name) for name in CHOSEN]),
             "Gain of the best die for 128k where one thing is doubled and the price stays as it is:",
             table(["model", "bandwidth", "capacity", "engines", "links"], [_doubled(name) for name in CHOSEN]),
+            beside(),
         ]
     )
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import at, replaced, spec_at
+from dse.space.fields import at, replaced
 from dse.space.knobs import Choice, Space
+from tests.contract.draws import words
 from tests.leaves import declared, others, outcome
 from tests.samples import asked
 
@@ -49,15 +50,15 @@ def test_what_nothing_reads_is_refused_where_it_is_said(question: tuple[str, ...
     base = asked(*question).base
     address, _ = data.draw(st.sampled_from(declared(base)))
     phases = [address.replace(".decode.", ".prefill."), address]  # decode follows prefill
-    words = [
+    said = [
         f"{chooser}={data.draw(st.sampled_from(some))}" for of in phases for chooser, some in dict(declared(base))[of].items()
     ]
     value = _values(base, address)[0]
-    asked(*question, *words)
+    asked(*question, *said)
     with pytest.raises(DesignError, match=rf"^{address}: nothing reads it beside .*; leave it out$"):
-        asked(*question, *words, f"{address}={value}")
+        asked(*question, *said, f"{address}={value}")
     with pytest.raises(DesignError, match=rf"^space\.{address}: nothing reads it beside .*; leave it out$"):
-        asked(*question, *words, f"+space.{address}=choice({','.join(map(str, _values(base, address)))})")
+        asked(*question, *said, f"+space.{address}=choice({','.join(map(str, _values(base, address)))})")
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
@@ -68,16 +69,16 @@ def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data:
     base = asked(*question).base
     address, beside = data.draw(st.sampled_from(declared(base)))
     chooser, unread = next(iter(beside.items()))
-    assert all(at(base, other) in words for other, words in beside.items() if other != chooser)
-    here = str(at(base, chooser))
+    assume(all(at(base, other) in words for other, words in beside.items() if other != chooser))
+    assume(at(base, chooser) not in unread)  # else nothing ever reads it, and a question refuses it
+    here = at(base, chooser)
     words = tuple(dict.fromkeys((here, *data.draw(st.lists(st.sampled_from(unread), min_size=1)))))
     wide = (lambda of: of.replace(".prefill.", ".both.").replace(".decode.", ".both.")) if both else str
     values = _values(base, address)
     space = Space(base, (Choice(wide(chooser), words), Choice(wide(address), values)))
     columns = space.grid(0, space.combinations or 0)
     rows = [space.row(columns, place) for place in range(len(columns[wide(chooser)]))]
-    reading = 0 if here in unread else 1
-    assert len(rows) == len({space.key_at(row) for row in rows}) == len(words) + reading
+    assert len(rows) == len({space.key_at(row) for row in rows}) == len(words) + 1
     assert len(space.stack(columns)) == len(rows)
     assert all(space.canonical(row) == row for row in rows)
 
@@ -86,5 +87,5 @@ def _values(base: Design, address: str) -> tuple[int | float | str, ...]:
     """Two values of a leaf, other than that of the base."""
     here = at(base, address)
     if isinstance(here, str):
-        return tuple(word for word in spec_at(base, address).metadata["options"] if word != here)[:2]
+        return tuple(word for word in words(base)[address] if word != here)[:2]
     return (3, 2) if isinstance(here, int) else (0.25, 0.5)

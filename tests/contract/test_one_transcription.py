@@ -112,13 +112,10 @@ EVERY = (*MODELS, *HYBRIDS)
 ON_TILES = tuple(name for name in EVERY if not name.startswith("gemma2"))
 """But scores that go through a tanh, which kernels of tiles have not."""
 
-ON_WAFERS = tuple(name for name in EVERY if not name.startswith("deepseek_v4"))
-"""But compressed entries, which have no layout there."""
-
 CELLS = [
     (of, name, phase)
     for of in LAYOUTS
-    for name in {in_regions: ON_WAFERS, on_the_whole_chip: ON_TILES}.get(of, EVERY)
+    for name in (ON_TILES if of is on_the_whole_chip else EVERY)
     for phase in ("prefill", "decode")
 ]
 
@@ -168,7 +165,7 @@ def asked_for(call: Call) -> float:
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh.rows}x{mesh.cols}")
-@pytest.mark.parametrize("name", ON_WAFERS)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, name: str, mesh: Mesh) -> None:
     """Products are those of the graph, K and V repeated for every query head; scores and values are those of whole tiles."""
@@ -208,7 +205,7 @@ def table(model: Model) -> float:
     return 0.0 if model.tied_embeddings else float(model.vocab * model.hidden)
 
 
-@pytest.mark.parametrize("name", ON_WAFERS)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: str) -> None:
     """Sides divide all widths but scores of one column: little is padded. K and V are stored once, or for every head."""

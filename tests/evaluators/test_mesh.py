@@ -160,26 +160,6 @@ def test_a_format_without_kernels_is_refused_by_name() -> None:
         evaluate(stacked([asked_.base]), asked_.workload).accepted()
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
-def test_a_model_without_a_layout_is_infeasible_and_says_what_would_do(fidelity: str) -> None:
-    small = (f"mapping.{phase}.{side}=60" for phase in ("prefill", "decode") for side in ("rows", "cols"))
-    entries = "entries:{head_dim:128,kv_heads:1,window:128,compressed:{ratio:4,q_rank:512,o_rank:512,groups:4}}"
-    kinds = ("+model.qwen3_1b7.order='28 entries'", f"+model.qwen3_1b7.kinds={{{entries}}}")
-    asked_ = asked(*ONE, "model=[llama3_8b,qwen3_1b7]", *kinds, *small)
-    designs = [asked_.base, replaced(asked_.base, {"mapping.decode.rows": 50})]
-    outcomes = evaluate(stacked(designs), asked_.workload, fidelity=fidelity)
-    verdict = infeasible(asked_.base, asked_.workload)
-    assert verdict is not None
-    assert str(verdict) == (
-        "needs 1 layout of model.compressed, has 0 layout; "
-        "attention to compressed entries runs on dies, pipelines of cores and tiles: chip=h200, npu64, tile_gh200"
-    )
-    assert not outcomes.feasible.any()
-    assert (outcomes.excess > 0).all()
-    assert np.isnan(outcomes.columns["latency"]).all()
-    assert explain(asked_.base, asked_.workload.cases[1], fidelity=fidelity).seconds == 0
-
-
 @pytest.mark.parametrize("window", [0, 40])
 def test_kernels_played_are_near_their_closed_forms(window: int) -> None:
     """A small model on a small mesh, all kernels of both phases played; formulas let a message wait for all its way at once."""

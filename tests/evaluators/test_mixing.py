@@ -90,9 +90,10 @@ def test_pairs_of_a_prompt_are_those_of_its_tokens_one_by_one(prompt: int, limit
 
 @given(st.integers(1, 300), st.integers(1, 8), st.integers(0, 300), st.integers(0, 50))
 def test_pairs_of_compressed_entries_grow_as_they_are_seen(prompt: int, ratio: int, window: int, top: int) -> None:
-    reach = Reach(window=window + 1, ratio=ratio, top=top)
+    reach = Reach(window=window, ratio=ratio, top=top)  # an indexer has entries alone
     one_by_one = sum(reach.seen(context) for context in range(1, prompt + 1))
     assert reach.pairs(prompt) == pytest.approx(one_by_one, abs=prompt)  # entries begin within a token
+    assert reach.kept(prompt) == min(prompt, window) + prompt / ratio
 
 
 def test_steps_look_as_far_as_each_kind_does() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dse.config.compose import CONF
 from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.evaluation import infeasible
 from dse.evaluators.silicon import links
 from dse.measured.validate import compare, measured
 from dse.space.design import Design, stacked
@@ -16,6 +17,7 @@ from dse.space.fields import at, replaced
 from tests.samples import asked
 
 CHIP = ("chip=a100", "stack=sglang_he2025", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
+WHOLE = ("workload.group=mesh", "workload.along=rectangle", "workload.root=0")
 BETTER = (
     "mapping.stack.matrix_achieved",
     "mapping.stack.hbm_achieved",
@@ -177,3 +179,33 @@ def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
 
 def _at(address: str) -> float:
     return float(at(asked(*CHIP).base, address))
+
+
+@pytest.mark.parametrize(
+    ("words", "knobs"),
+    [
+        (("stack=trtllm_h100", "model=llama3_8b"), ("ring", "library", "full_mesh")),
+        (("stack=trtllm_h100", "model=llama3_8b", "workload=serving", "workload.requests=3"), ("ring", "library")),
+        (("stack=vllm_h100", "model=llama3_8b"), ("ring", "library")),
+        (("stack=nccl_h100", "workload=collective", "workload.pattern=all_to_all", *WHOLE), ("library", "ring")),
+    ],
+    ids=lambda of: " ".join(of[:3]),
+)
+def test_sums_beside_a_library_make_one_design_infeasible(words: tuple[str, ...], knobs: tuple[str, ...]) -> None:
+    of = asked("chip=h100", *words, f"mapping.both.allreduce={knobs[0]}", "mapping.both.tp=1")
+    plans = [(tp, word) for tp in (1, 2, 16) for word in knobs]
+    both = {"tp": 0, "allreduce": 1}
+    designs = [
+        replaced(of.base, {f"mapping.{phase}.{leaf}": plan[at] for phase in ("prefill", "decode") for leaf, at in both.items()})
+        for plan in plans
+    ]
+    together = evaluate(stacked(designs), of.workload)
+    assert together.refused
+    assert together.feasible.any()
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), of.workload)
+        assert (one.limit[0], one.need[0], one.have[0]) == (together.limit[row], together.need[row], together.have[row])
+        assert one.refused.get(0) == together.refused.get(row)
+        assert (infeasible(design, of.workload) is None) == one.feasible[0] == together.feasible[row]
+        if one.feasible[0]:
+            assert together.columns["latency"][row] == pytest.approx(one.columns["latency"][0], rel=1e-12, nan_ok=True)

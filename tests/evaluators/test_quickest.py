@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dse.evaluators.choices import quickest
-from dse.evaluators.choices.quickest import WORTH
+from dse.evaluators.choices.quickest import BETWEEN, RATE, ROOM, ROOMS, STEPS, WORTH
+from dse.evaluators.choices.structures import place, structures
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.dataflow import Dataflow
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
@@ -27,7 +28,7 @@ from tests.samples import asked
 
 DRAWS = int(os.environ.get("CHOICES", "12"))
 SLICES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-OPEN = SummaPlan(rows=0, m=0, k=0, n=0)
+OPEN = SummaPlan(rows=0, m=0, k=0, n=0, split_k=0)
 
 
 def chip(rng: np.random.Generator) -> Chip:
@@ -170,3 +171,64 @@ def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
             for name in ("rows", "cols", "queries", "keys"):
                 assert getattr(groups, name)[row] == getattr(one, name), (of, shape, alone)
             assert tuple(side[row] for side in parts) == part
+
+
+Sizes = tuple[float, ...]
+
+
+def worth(kernel: Choice, on: Chip, said: Tiling) -> list[list[Sizes]]:
+    """Of one structure, what is worth its memory at each rate, by memory and sizes: candidate by candidate, as defined."""
+    room = ROOMS[min(int(place(ROOMS, on.tile.sram)) + 1, len(ROOMS) - 1)]
+    rates = BETWEEN[int(place(STEPS[RATE], on.hbm.channel_bandwidth))]  # type: ignore[arg-type]
+
+    def chains(candidates: list[Sizes]) -> tuple[list[list[int]], Any]:
+        sizes, found = tuple(np.array(candidates).T), []
+        held = np.asarray(kernel.held(sizes))
+        fits = [at for at in range(len(held)) if held[at] <= room] or [min(range(len(held)), key=lambda at: held[at])]
+        for rate in rates:
+            here = replaced(on, {RATE: rate})
+            work = kernel.work(here, sizes, kernel.counted(here, sizes))
+            times = np.broadcast_to(kernel.seconds(here, sizes, work, kernel.memory(here)), held.shape)
+            least, kept = np.inf, []
+            for at in sorted(fits, key=lambda at: (held[at], at)):
+                kept += [at] * bool(times[at] < least * WORTH)
+                least = min(least, times[at])
+            found.append(kept)
+        return found, held
+
+    options = list(zip(*(size.tolist() for size in kernel.options(on, said)), strict=True))
+    kept, held = chains(options)
+    mine = [options[at] for at in sorted({at for some in kept for at in some}, key=lambda at: (held[at], at))]
+    near = np.stack(kernel.near(said, tuple(np.array(mine).T)), axis=-1)
+    both = list(dict.fromkeys([*mine, *map(tuple, near.reshape(-1, near.shape[-1]).tolist())]))
+    kept, held = chains(both)
+    return [sorted((both[at] for at in some), key=lambda one: (held[both.index(one)], one)) for some in kept]
+
+
+def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds() -> None:
+    """Of many structures, which have other candidates each, in one array; with a compiled loop, and without."""
+    rng = np.random.default_rng(6)
+    for count in (3, 80) * max(DRAWS // 12, 1):
+        of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
+        values: dict[str, Any] = {
+            "mesh.rows": rng.choice([4.0, 8.0, 12.0], count),
+            "tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], count),
+            "clock": rng.uniform(5e8, 2e9, count),
+            ROOM: 10 ** rng.uniform(3, 7, count),
+            RATE: 10 ** rng.uniform(9, 12, count),
+        }
+        rows = rng.choice([0.0, 1.0, 2.0, 4.0], count) if of.grouped else 1
+        said = Tiling(rows, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1)
+        kernel, designs = Choice(of, shape, 2.0), structures(replaced(on, values), said, STEPS)
+        quickest._known.clear()
+        found = quickest._worths(kernel, designs)
+        for row in range(0, count, 11):
+            one = found[designs.which[row]]
+            sizes = one.table[: len(one.form[0])].T
+            own = replaced(on, {name: column[row].item() for name, column in values.items()})
+            alone = replaced(said, {"rows": rows[row].item()}) if of.grouped else said
+            chosen = [
+                [tuple(sizes[at].tolist()) for at, need in zip(places, needs, strict=True) if need < np.inf]
+                for places, needs in zip(one.places, one.needs, strict=True)
+            ]
+            assert chosen == worth(kernel, own, alone), (of, shape, own)

@@ -42,7 +42,9 @@ stored = st.none() | st.builds(
 @st.composite
 def cuts(draw: Any) -> tuple[Part, Mesh]:
     mesh = draw(meshes)
-    return Part(*draw(slices), draw(st.sampled_from([rows for rows in range(1, 7) if mesh.rows % rows == 0]))), mesh
+    sides = st.sampled_from([rows for rows in range(1, 7) if mesh.rows % rows == 0])
+    rows = draw(sides)
+    return Part(*draw(slices), rows, draw(sides) if rows == 1 else 1), mesh
 
 
 def wrong(
@@ -107,7 +109,8 @@ def test_the_closed_form_counts_what_is_played(
     assert played.memory_bytes == memory_bytes(shape, part, mesh, 2, copies, weights)
     values = part.k * part.n * (4 * (weights.nbytes if weights else 2) + 4 * bool(weights and weights.expand))
     a = part.m * part.k * 2 * (5 if weights and weights.expand else 4)
-    assert program.core_bytes == values + a + 4 * part.m * part.n == sum(one.nbytes for one in slots(part, "float16", weights))
+    c = 2 * part.m * part.n * (3 if part.split > 1 else 2)
+    assert program.core_bytes == values + a + c == sum(one.nbytes for one in slots(part, "float16", weights))
 
 
 @given(st.integers(1, 2000), st.integers(256, 4096), st.integers(256, 4096), st.integers(1, 3), st.data())
@@ -133,7 +136,7 @@ def test_random_parts_on_random_chips_take_what_is_played() -> None:
         chip = replaced(question.base.chip, leaves | {"hbm.channel_bandwidth": float(rng.uniform(2e10, 2e11))})
         shape = Shape(*(int(2**power) for power in rng.uniform((0, 7, 7), (10, 12, 12))))
         slices = {"m": 0, "k": 0, "n": 0} if rng.random() < 0.5 else {"m": 32, "k": int(rng.choice([128, 512, 4096])), "n": 32}
-        plan = replaced(question.base.mapping.kernel, slices)
+        plan = replaced(question.base.mapping.kernel, slices | {"split_k": int(rng.choice([0, 1, 2, 4]))})
         job = closed_summa.proposed(shape, chip, plan, int(rng.choice([1, 3])))
         ratios.append(closed_summa.seconds(job) / sum(EVENTS.split(job).values()))
     assert np.median(np.abs(np.array(ratios) - 1)) < 0.03
@@ -181,8 +184,46 @@ def test_what_does_not_fit_is_said_with_what_would() -> None:
     assert verdict.limit == "chip.tile.sram"
     assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
     said = dict(word.split("=") for word in str(verdict).split() if word.startswith("mapping."))
-    assert set(said) == {"mapping.rows", "mapping.m", "mapping.k", "mapping.n"}
+    assert set(said) == {"mapping.rows", "mapping.m", "mapping.k", "mapping.n", "mapping.split_k"}
     fits = replaced(question.base, {name: float(value) for name, value in said.items()})
     assert infeasible(fits, question.workload) is None
     with pytest.raises(DesignError, match="choose mapping=summa"):
         asked("chip=tile32", "workload=gemm", "mapping=attention")
+
+
+def test_a_depth_that_is_divided_is_chosen_where_it_is_sooner() -> None:
+    """A split said is one of those among which the product chooses, and none is quicker than its choice."""
+    rng, question = np.random.default_rng(11), asked("chip=tile32", "workload=gemm", "mapping=summa")
+    divided = 0
+    for _ in range(12):
+        side = int(rng.choice([8, 16, 32]))
+        leaves = {"mesh.rows": side, "hbm.channel_bandwidth": float(rng.uniform(2e10, 2e11))}
+        chip = replaced(question.base.chip, leaves)
+        shape = Shape(*(int(2**power) for power in rng.uniform((0, 8, 8), (9, 13, 12))))
+        times = {}
+        for split in (0, *(share for share in (1, 2, 4, 8, 16, 32) if side % share == 0)):
+            job = closed_summa.proposed(shape, chip, replaced(question.base.mapping.kernel, {"split_k": split}))
+            times[split] = float(closed_summa.seconds(job))
+            assert job.part.split == split or not split
+            assert job.part.split == 1 or job.part.rows == 1
+        assert times[0] == pytest.approx(min(times.values()), rel=1e-12)
+        divided += times[0] < times[1] * (1 - 1e-9)
+    assert divided > 3
+
+
+@pytest.mark.parametrize(
+    ("said", "limit", "words"),
+    [
+        (("mapping.split_k=3",), "mapping.split_k", "groups of 3 rows do not divide the mesh's 32; 2 do"),
+        (
+            ("mapping.split_k=4", "mapping.rows=8"),
+            "mapping.split_k",
+            "groups of 8 rows divide no depth: rows=1 or 0, or split_k=1",
+        ),
+    ],
+)
+def test_a_split_that_cannot_be_says_what_would_do(said: tuple[str, ...], limit: str, words: str) -> None:
+    question = asked("chip=tile32", "workload=gemm", "mapping=summa", *said)
+    found = infeasible(question.base, question.workload)
+    assert found is not None
+    assert (found.limit, found.remedy) == (limit, words)

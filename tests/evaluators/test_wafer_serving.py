@@ -153,15 +153,6 @@ def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would
     assert np.isnan(outcomes.columns["throughput"][0])
 
 
-def test_what_has_no_layout_is_refused_in_one_line() -> None:
-    entries = "entries:{head_dim:128,kv_heads:1,window:128,compressed:{ratio:4,q_rank:512,o_rank:512,groups:4}}"
-    words = ("model=qwen3_1b7", "+model.qwen3_1b7.order='28 entries'", f"+model.qwen3_1b7.kinds={{{entries}}}")
-    found = asked(*SERVING, *words)
-    verdict = infeasible(found.base, found.workload)
-    assert verdict is not None
-    assert (verdict.limit, "compressed entries" in verdict.remedy) == ("model.compressed", True)
-
-
 def test_many_designs_are_judged_as_each_by_itself() -> None:
     found = asked(*SERVING)
     rows = np.array([300.0, 360.0, 375.0])

@@ -18,13 +18,16 @@ from dse.evaluators.graph.operators import MIXING, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.layouts.formats import piece_bytes
 from dse.evaluators.layouts.held import held
+from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.regions import Region, blocks
 from dse.evaluators.machine.machine import of_mesh
 from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
-from dse.space.model import Recurrence
+from dse.space.layers import by_reach, layers, reach_of, scored
+from dse.space.model import Compressed, Indexer, Recurrence
 from dse.space.workload import Workload
 from tests.contract.test_one_transcription import weights
 from tests.samples import asked
@@ -32,6 +35,11 @@ from tests.samples import asked
 STATE = "{{recurrence:{{rule:{},heads:16,key_heads:8,key_dim:128,value_dim:128,conv:{}}}}}"
 LATENT = "{latent:{q_rank:768,kv_rank:512,nope_dim:128,rope_dim:64,v_dim:128}}"
 PICKED = "{latent:{q_rank:768,kv_rank:512,nope_dim:128,rope_dim:64,v_dim:128},indexer:{heads:16,dim:64,top:256}}"
+SPARSE = (
+    "{head_dim:128,kv_heads:1,qk_norm:false,window:128,compressed:{ratio:4,q_rank:512,o_rank:512,groups:4},"
+    "indexer:{heads:16,dim:64,top:64}}"
+)
+HEAVY = "{head_dim:128,kv_heads:1,qk_norm:false,window:128,compressed:{ratio:128,q_rank:512,o_rank:512,groups:4}}"
 RULES = ("delta", "channel_delta", "ssd", "linear")
 SMALL = ("workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "mapping.decode.rows=32")
 
@@ -196,6 +204,17 @@ def test_kernels_played_are_near_their_closed_forms(order: str, kinds: dict[str,
         assert closed[name] == pytest.approx(played[name], rel=0.1), name
 
 
+@pytest.mark.parametrize(("order", "kinds"), [("28 sparse", {"sparse": SPARSE}), ("28 heavy", {"heavy": HEAVY})])
+def test_compressed_attention_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
+    of = of_kinds(order, *SMALL, "workload.prompt=384", **kinds)
+    closed, played = columns(of), columns(of, fidelity="events")
+    for name in ("ttft", "tpot", "energy"):
+        assert closed[name] == pytest.approx(played[name], rel=0.1), name
+    each = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("closed", "events"))
+    for one, other in zip(*each, strict=True):
+        assert one.seconds == pytest.approx(other.seconds, rel=0.15), one.operator
+
+
 @pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
 def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
     of = of_kinds(order, *SMALL, **kinds)
@@ -226,6 +245,7 @@ def varied(base: Design) -> list[Design]:
 
 
 KINDS = [("7 (3 state, full)", {"state": state()}), ("28 latent", {"latent": LATENT}), ("28 picked", {"picked": PICKED})]
+KINDS += [("9 (2 sparse, heavy), full", {"sparse": SPARSE, "heavy": HEAVY})]
 
 
 @pytest.mark.parametrize(("order", "kinds"), KINDS)
@@ -290,12 +310,75 @@ def test_wafers_serve_them(order: str, kinds: dict[str, str]) -> None:
     assert columns(of)["throughput"] > 0
 
 
-def test_compressed_entries_have_no_layout_and_say_what_has() -> None:
-    entries = "{head_dim:128,kv_heads:1,window:128,compressed:{ratio:4,q_rank:512,o_rank:512,groups:4}}"
-    of = of_kinds("27 entries, full", entries=entries)
-    verdict = infeasible(of.base, of.workload)
-    assert verdict is not None
-    assert verdict.limit == "model.compressed"
-    assert "runs on dies, pipelines of cores and tiles: chip=h200, npu64, tile_gh200" in str(verdict)
-    one: Workload = of.workload
-    assert not evaluate(stacked([of.base]), one).feasible.any()
+@given(
+    st.integers(1, 9), st.integers(1, 4), st.integers(1, 300), st.integers(1, 400), st.integers(0, 3).map(lambda n: 4**n),
+    st.integers(1, 300), st.integers(1, 3000), st.booleans(), st.sampled_from(["prefill", "decode"]), st.integers(4, 40),
+    st.integers(4, 40),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or_more(
+    heads: int,
+    groups: int,
+    row: int,
+    rank: int,
+    ratio: int,
+    window: int,
+    tokens: int,
+    picks: bool,
+    phase: str,
+    rows: int,
+    cols: int,
+) -> None:
+    of, how = of_any(), {"q_rank": rank, "o_rank": rank, "groups": groups}
+    index = Indexer(heads=heads, dim=row, top=max(tokens // 3, 1)) if picks else None
+    kept = Compressed(ratio=ratio, **how)
+    sizes = {"heads": heads * groups, "kv_heads": 1, "head_dim": row, "window": window}
+    model = replace(of.workload.cases[0].model, compressed=kept, indexer=index, qk_norm=False, **sizes)
+    pairs = by_reach(model, lambda reach: float(reach.pairs(tokens) if phase == "prefill" else reach.seen(tokens)))
+    count = float(tokens) if phase == "prefill" else 1.0
+    at = Step(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
+    (part, *_) = (part for part in transformer(model, at) if part.kind == MIXING)
+    (block, *_) = blocks(model, at, Region(Mesh(rows, cols), 1.0, 28, 28), of.base.mapping, 0.0)
+    assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful, part.operators)), rel=1e-9)
+    machine = of_mesh(of.base.chip)
+    for call in block.calls:
+        assert call.kernel is not None
+        cost = READERS["closed"].kernel(call.kernel, machine)
+        done = 2 * cost.activity.macs * call.kernel.times * call.kernel.copies if call.kernel.kind in ("gemm", "gemv") else 0.0
+        assert call.flop <= done * (1 + 1e-9) or call.kernel.kind not in ("gemm", "gemv"), call.name
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 5000))
+@settings(max_examples=20, deadline=None)
+def test_compressed_entries_are_kept_once_for_all_heads(rows: int, cols: int, tokens: int) -> None:
+    """Rows of a window and of entries over the cores' rows, and keys of the index; positions over the columns."""
+    for name, kind in (("sparse", SPARSE), ("heavy", HEAVY)):
+        of = of_kinds(f"28 {name}", **{name: kind})
+        model = of.workload.cases[0].model
+        near = float(reach_of(layers(model).mixings[0].of).kept(tokens))
+        far = float(scored(layers(model).mixings[0].of).kept(tokens))
+        across = by_reach(model, lambda reach: reach.kept(float(tokens)))
+        found = core(of, Mesh(rows, cols), tokens=1.0, cached=across, across=across)
+        index = 2 * -(-64 // rows) * far if name == "sparse" else 0.0
+        assert float(np.ravel(found.kv)[0]) == pytest.approx(28 * (2 * -(-128 // rows) * near + index), rel=1e-9), name
+
+
+@given(
+    st.sampled_from(["full", "latent", "picked"]), st.sampled_from(["fp16", "int8", "mxfp4", "nvfp4"]), st.integers(2, 200),
+    st.integers(2, 200), st.integers(1, 5),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_caches_are_shifted_in_their_formats(kind: str, word: str, rows: int, cols: int, requests: int) -> None:
+    """What a core sends of a position are the bytes that it holds of it, in whole 16-bit values."""
+    of = of_kinds(f"28 {kind}", **({"latent": LATENT, "picked": PICKED, "full": "{}"} if kind != "full" else {}))
+    model, mapping = of.workload.cases[0].model, of.base.mapping
+    said = replaced(mapping, {"precision.kv": word, "precision.index": word})
+    at = Step("decode", float(requests), float(requests), *[by_reach(model, lambda reach: requests * reach.seen(900.0))] * 2)
+    (block, *_) = blocks(model, at, Region(Mesh(rows, cols), 1.0, 28, 28), said, 0.0)
+    shifts = {call.name: call.kernel for call in block.calls if call.kernel is not None and call.kernel.kind == "kv"}
+    assert set(shifts) == ({"kv_cache", "index_cache"} if kind == "picked" else {"kv_cache"})
+    values = {"full": sum(kv_widths(model, mapping.kv_heads)), "latent": 576, "picked": 576}[kind]
+    lines = cols if kind == "full" else rows
+    wanted = {"kv_cache": piece_bytes(word, -(-values // lines)), "index_cache": piece_bytes(word, -(-64 // lines))}
+    for name, kernel in shifts.items():
+        assert requests * kernel.shape.k / lines == requests * -(-wanted[name] // 2), name

@@ -89,6 +89,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"indexer": INDEXER | {"reused": True}}, "indexer.reused: no layer is before it"),
     ({"kinds": {"a": {"ffn": "experts"}}, "order": "6 a"}, "kinds.a.ffn: experts, and the model has none"),
     ({"kinds": {"a": {"mixing": "none"}}, "order": "6 a"}, "kinds: no layer mixes tokens"),
+    ({"kinds": {"a": {"ffn": "none"}}, "order": "6 a", "mtp": 2}, "mtp: 2 modules with the last FFN .*; say mtp: 0"),
     ({"kinds": {"moe": {}}, "order": "6 moe"}, "kinds.moe: cannot name a kind"),
     ({"kinds": {"a": {"kv_heads": 3}}, "order": "6 a"}, "kinds.a.kv_heads: 3 KV heads do not divide 8 query heads"),
     ({"compressed": {"ratio": 0, "q_rank": 8, "o_rank": 8, "groups": 3}}, "compressed.groups: 3 groups do not divide 8"),

@@ -30,7 +30,8 @@ def screened(chip: str, count: int) -> tuple[int, float, float]:
         nonlocal kept
         kept = int(np.sum(evaluate(many, asked.workload, fidelity="steady").feasible))
 
-    return kept, cpu(work), cpu(work)
+    new, again = cpu(work), cpu(work)
+    return kept, new, again
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.layers import causal_pairs
-from dse.space.limits import Limit
+from dse.space.limits import ClashError, Limit
 from dse.space.mapping import BYTES, Plan
 from dse.space.workload import EXCHANGES, Asked, Attention, Collective, Mixture, Operation, Product
 
@@ -231,7 +231,7 @@ def _exchanging(design: Design, case: Collective) -> Any:
     if case.pattern == "allreduce":
         return collective(Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded), machine)
     if plan.allreduce != LIBRARY:
-        raise DesignError(f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library")
+        raise ClashError(f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce")
     return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
+from dse.evaluators.choices.per_design import picked as picked
 from dse.evaluators.serving.capacity import SLOWEST, bounds_of, largest, spent
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import Slo, measures
@@ -23,7 +24,7 @@ from dse.evaluators.serving.steady import steady
 from dse.evaluators.silicon import limits as silicon
 from dse.space.design import Design
 from dse.space.elementwise import Array
-from dse.space.fields import leaves, replaced
+from dse.space.fields import leaves
 from dse.space.later import Later, later, now
 from dse.space.limits import Limit
 from dse.space.requests import Requests
@@ -136,16 +137,6 @@ def limited(design: Design, workload: Workload, limits: Callable[[Design, Load],
     """Limits alone, load by load; leaves of shape (designs,)."""
     some, loads = list(_singles(design)), cast(tuple[Load, ...], workload.cases)
     return [limit for load in loads for limit in stacked(len(some), [(rows, limits(part, load)) for rows, part in some])]
-
-
-def picked(design: Design, rows: Array, apart: tuple[str, ...] = ()) -> Design:
-    """Some of a design's rows: leaves of shape (rows,), but numbers where there is one, and below `apart`, where all agree."""
-    columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    changes = {}
-    for address, column in columns.items():
-        values = column[rows % len(column)]
-        changes[address] = values[0].item() if len(rows) == 1 or address.startswith(apart) else values
-    return replaced(design, changes) if changes else design
 
 
 def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | None:

@@ -24,6 +24,7 @@ from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import between_nodes, of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
+from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
 from dse.evaluators.silicon import area
@@ -48,6 +49,9 @@ def limits(design: Design, load: Load) -> list[Limit]:
     """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""
     chip, mapping = _of(design)
     refuse_heads(load.model, mapping.prefill, mapping.decode)
+    if chip.network is not None:
+        for plan in (mapping.prefill, mapping.decode):
+            refuse_sums(plan.allreduce, plan.tp, of_die(chip, mapping))
     held = reduce(_fuller, (_held(design, load, plan.tp, load.longest - 1) for plan in _plans(mapping)))
     # a request alone must fit: beside more of them, requests wait
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))

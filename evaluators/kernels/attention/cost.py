@@ -24,6 +24,7 @@ from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, pairs
 from dse.evaluators.kernels.attention.merge import WIDE, Merge
 from dse.evaluators.kernels.attention.paired import PAIRED, Pair
 from dse.evaluators.kernels.attention.shape import AS_OTHERS, NUMBER_BYTES, Cached, Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.attention.spent import Spent, Turns, in_parts
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -37,56 +38,7 @@ from dse.space.elementwise import ceil_div, maximum, minimum, where
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
 
-
-class Turns(NamedTuple):
-    """Seconds that the busiest channel works for items in turns, where they have parts of the keys.
-
-    Attributes:
-        full, last: of a turn in which all tiles have an item, and of the last one.
-        ends: for the outputs of the last one, or for the first blocks of the first one: who waits for these stores later.
-        away: until an output that is stored is there.
-    """
-
-    full: Any = 0.0
-    last: Any = 0.0
-    ends: Any = 0.0
-    away: Any = 0.0
-
-
-class Spent(NamedTuple):
-    """Seconds of one item on the critical path of a tile that blocks, by what they go into.
-
-    Attributes:
-        hbm: waiting for blocks, of which `opening` is for the first ones.
-        spread, combined: multicasts of operands; sums, maxima and their way back.
-        vector, matrix: that engines work.
-        channel: that the busiest channel works for as many items as it serves at a time.
-        ends: after the last item.
-        turns: that channels work, where keys are split.
-        apart: of the pass that puts parts together.
-        late: that the last of the groups which ask a channel at the same time has its first blocks after the first one.
-        away: until an output that is stored is there.
-        pair: of two blocks of queries that share keys and values.
-    """
-
-    hbm: Any
-    opening: Any
-    spread: Any
-    combined: Any
-    vector: Any
-    matrix: Any
-    channel: Any
-    ends: Any
-    turns: Turns
-    apart: Any = 0.0
-    late: Any = 0.0
-    away: Any = 0.0
-    pair: Pair | None = None
-
-    @property
-    def seconds(self) -> Any:
-        """Of the item."""
-        return self.hbm + self.spread + self.combined + self.vector + self.matrix
+Nbytes = tuple[Any, Any, Any, Any]
 
 
 class Task(NamedTuple):
@@ -136,7 +88,7 @@ class Task(NamedTuple):
         return blocks / waves_, masked / waves_
 
     @property
-    def nbytes(self) -> tuple[Any, Any, Any, Any]:
+    def nbytes(self) -> Nbytes:
         """Of a tile's slice of Q, K, V and O. [B]"""
         m, n, each, kv = self.tiling.queries, self.tiling.keys, self.itemsize, self.kv.of(self.itemsize)
         outputs = m * self.shape.v * where(self.partial, WIDE, each)
@@ -172,6 +124,15 @@ class Machine(NamedTuple):
     memory: ColumnMemory
 
 
+class Counted(NamedTuple):
+    """What an item is, whatever it is computed on: as of `Task`, with blocks that are masked beside all blocks."""
+
+    counts: Cut
+    blocks: Any
+    masked: Any
+    nbytes: Nbytes
+
+
 class Work(NamedTuple):
     """What an item is, and what tiles spend on it whatever its memory; leaves broadcast over designs.
 
@@ -184,7 +145,7 @@ class Work(NamedTuple):
 
     counts: Cut
     blocks: Any
-    nbytes: tuple[Any, Any, Any, Any]
+    nbytes: Nbytes
     product: Any
     result: Any
     spread: Any
@@ -199,7 +160,7 @@ def cost(task: Task, on: Machine) -> Cost:
 
 def seconds(task: Task, on: Machine, work: Work | None = None) -> Any:
     """Time alone; with `work` that is known, only memory is looked at."""
-    work = work or worked(task, on)
+    work = work or worked(task, *on[:2])
     return _seconds(task, _spent(task, on, work), work)
 
 
@@ -212,7 +173,7 @@ def own_bytes(task: Task) -> Any:
 
 def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
-    work = worked(task, on)
+    work = worked(task, *on[:2])
     spent = _spent(task, on, work)
     return _seconds(task, spent, work) - _seconds(task, _free(spent, {"combined": 0.0, "spread": 0.0}), work)
 
@@ -221,7 +182,7 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
     """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
     found, before = {}, seconds(task, on)
     on = on._replace(fabric=on.fabric._replace(stage=0.0))
-    work = worked(task, on)
+    work = worked(task, *on[:2])
     spent = _spent(task, on, work)
     free: tuple[dict[str, Any], ...] = (
         {},
@@ -248,12 +209,17 @@ PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "matrix")
 """What takes time: stages of software; statistics and outputs, and statistics on their way back; operands; memory; engines."""
 
 
-def worked(task: Task, on: Machine) -> Work:
+def counted(task: Task) -> Counted:
     """What one item of a group is, on average."""
-    counts, (blocks, masked) = task.counts, task.blocks
-    spread, combined = _exchanges(task, on.fabric, blocks)
-    vector = _vectors(task, on.engines, blocks, masked)
-    return Work(counts, blocks, task.nbytes, *_products(task, on.engines), spread, combined, vector)
+    return Counted(task.counts, *task.blocks, task.nbytes)
+
+
+def worked(task: Task, fabric: Fabric, engines: Engines, of: Counted | None = None) -> Work:
+    """What one item of a group takes, on average; `of` where it is known what it is."""
+    counts, blocks, masked, nbytes = of or counted(task)
+    spread, combined = _exchanges(task, fabric, blocks, nbytes)
+    vector = _vectors(task, engines, blocks, masked)
+    return Work(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector)
 
 
 def _spent(task: Task, on: Machine, work: Work) -> Spent:
@@ -286,16 +252,10 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
     if task.of.strands == 1:
         items = waves_ * spent.seconds + spent.late + spent.ends
         whole = served.met(items, channels + spent.away)
-        return where(task.partial, _in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
+        return where(task.partial, in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
     alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
     return served.met(maximum(engines, alone) + spent.opening + spent.ends, channels, served.AHEAD) + spent.apart
-
-
-def _in_parts(spent: Spent, waves_: Any) -> Any:
-    """Turns of items with parts of the keys: stores are much of what channels move, and the last turn may be far from full."""
-    before = (waves_ - 1) * maximum(spent.seconds, spent.turns.full)
-    return before + maximum(spent.seconds + spent.turns.ends, spent.turns.last) + spent.turns.away
 
 
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
@@ -356,15 +316,15 @@ def _vector_times(task: Task, engines: Engines) -> tuple[Any, Any, Any, Any, Any
     return softmax, again, mask, scaled, divided
 
 
-def _exchanges(task: Task, fabric: Fabric, blocks: Any) -> tuple[Any, Any]:
+def _exchanges(task: Task, fabric: Fabric, blocks: Any, nbytes: Nbytes) -> tuple[Any, Any]:
     """Time of an item's multicasts of operands; of its sums, maxima and their way back."""
-    queries, keys, values, statistics, outputs = _exchange_times(task, fabric)
+    queries, keys, values, statistics, outputs = _exchange_times(task, fabric, nbytes)
     return queries + blocks * (keys + values), 2 * blocks * statistics + outputs
 
 
-def _exchange_times(task: Task, fabric: Fabric) -> tuple[Any, Any, Any, Any, Any]:
+def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, Any, Any, Any, Any]:
     """Of queries, keys and values; of maxima, or sums, there and back; of outputs."""
-    q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
+    q_bytes, k_bytes, v_bytes, o_bytes = nbytes
 
     def team(pattern: str, along: str, nbytes: Any) -> Any:
         of = {"pattern": pattern, "along": along, "rows": task.tiling.rows, "cols": task.tiling.cols}
@@ -377,8 +337,8 @@ def _exchange_times(task: Task, fabric: Fabric) -> tuple[Any, Any, Any, Any, Any
 
 def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
     """What two blocks of queries that share keys and values cost."""
-    q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
-    queries, keys, values, statistics, outputs = _exchange_times(task, on.fabric)
+    q_bytes, k_bytes, v_bytes, o_bytes = work.nbytes
+    queries, keys, values, statistics, outputs = _exchange_times(task, on.fabric, work.nbytes)
     softmax, again, mask, scaled, divided = _vector_times(task, on.engines)
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks

@@ -56,11 +56,11 @@ def multicast(groups: Groups, mesh: Mesh, tile: Tile) -> Rounds:
     return (Round((Multicast(tile.slot, team.members(groups, mesh), *ends, tile.slot, at=ends[0]),)),)
 
 
-def reduction(groups: Groups, mesh: Mesh, tile: Tile, combine: str) -> Rounds:
-    """The team's tiles, summed or compared, to its root."""
+def reduction(groups: Groups, mesh: Mesh, tile: Tile, combine: str, into: str = "") -> Rounds:
+    """The team's tiles, summed or compared, to the same slot of its root, or to another one from its first row on."""
     ends = np.asarray(tile.start), np.asarray(tile.stop)
     path, how = team.members(groups, mesh), team.combined(combine)
-    return (Round((Reduce(tile.slot, path, *ends, tile.slot, at=ends[0], combine=how, via="router"),)),)
+    return (Round((Reduce(tile.slot, path, *ends, into or tile.slot, at=ends[0], combine=how, via="router"),)),)
 
 
 def chains(pattern: str, of: Team) -> list[Chain]:

@@ -7,6 +7,10 @@ the same links; those of the diagonal have a column each.
 A group is some rows of the mesh with all its columns, and makes the output block by block of its own size: with fewer rows than
 the mesh, products of few rows, or several products, share it side by side.
 
+Groups of one row may divide the depth instead (split-K): some that follow one another in a column make the same block, each
+over its share of K, and the network adds up their blocks at the middle one, which stores the sum. A product of few rows and
+columns, as a token's, so has work for all tiles and columns enough for their arrays. The paper has no such split.
+
 B may be of another format than A and the output. Memory, links and local memory have it as it is stored; what engines do not
 multiply as it is, each tile expands on its vector engine behind the multicast, beside the product of the chunk before. So links
 carry the narrow form, and all tiles of a column expand the same block. The paper has one format.
@@ -18,7 +22,7 @@ import numpy as np
 
 from dse.evaluators.kernels import expanded
 from dse.evaluators.kernels.collective import hardware, team
-from dse.evaluators.kernels.collective.team import Groups
+from dse.evaluators.kernels.collective.team import Groups, Tile
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.channels import ColumnMemory
@@ -46,12 +50,14 @@ class Part(NamedTuple):
     Attributes:
         m, k, n: rows of A, depth, and columns of B that a tile multiplies at a time.
         rows: of tiles of a group; they divide the mesh's.
+        split: groups of one row each among which the depth is divided; they divide the mesh's rows. 1 where groups have more.
     """
 
     m: Any
     k: Any
     n: Any
     rows: Any
+    split: Any = 1
 
 
 class Weights(NamedTuple):
@@ -75,7 +81,7 @@ class Blocks(NamedTuple):
 
     Attributes:
         down, across: blocks of a group that an output has.
-        chunks: steps over K.
+        chunks: steps over K, or over a share of it.
         waves: turns in which groups work on the blocks of all outputs.
     """
 
@@ -97,16 +103,24 @@ def cut(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Blocks:
     Blocks(down=1, across=2, chunks=56, waves=2)
     >>> cut(Shape(16, 7168, 8192), Part(16, 128, 128, 1), Mesh(32, 32))
     Blocks(down=1, across=2, chunks=56, waves=1)
+    >>> cut(Shape(16, 7168, 1024), Part(16, 128, 32, 1, 32), Mesh(32, 32))
+    Blocks(down=1, across=1, chunks=2, waves=1)
     """
     down, across = ceil_div(shape.m, part.m * part.rows), ceil_div(shape.n, part.n * mesh.cols)
-    return Blocks(down, across, ceil_div(shape.k, part.k), ceil_div(copies * down * across, mesh.rows // part.rows))
+    chunks, waves = ceil_div(ceil_div(shape.k, part.k), part.split), ceil_div(copies * down * across, _teams(part, mesh))
+    return Blocks(down, across, chunks, waves)
+
+
+def _teams(part: Part, mesh: Mesh) -> Any:
+    """Blocks of outputs that are made at a time."""
+    return mesh.rows // (part.rows * part.split)
 
 
 def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1, weights: Weights | None = None) -> Any:
     """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
     of, stored = cut(shape, part, mesh, copies), weights or Weights(itemsize)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
-    return of.waves * (itemsize * (m * k + m * n) + stored.nbytes * (k * n * (mesh.rows // part.rows)))
+    return of.waves * (itemsize * (m * k + m // part.split * n) + stored.nbytes * (k * n * (mesh.rows // part.rows)))
 
 
 def cost(
@@ -143,10 +157,11 @@ def seconds(
 
         pace = max(product, expand, words of A and B into a tile, blocks of a channel, way + blocks of a tile)
         turn = max(chunks x pace, chunks x max(product, expand, words) + spread, chunks x blocks of a channel + stores,
-                   stores + way + load + spread + product + (chunks - 2) x pace)
-        t = way + load + spread + (chunks - 1) x pace + product + (turns of the groups - 1) x turn + stores
+                   sum + stores + way + load + spread + product + (chunks - 2) x pace)
+        t = way + load + spread + (chunks - 1) x pace + product + (turns of the groups - 1) x turn + sum + stores
 
-    with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already.
+    with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already; where groups divide
+    the depth, the sum of their blocks goes before.
 
     Args:
         shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
@@ -166,6 +181,7 @@ class Work(NamedTuple):
         loaded, stored: of a channel: by a chunk, and by the blocks of a turn. [B]
         ways, spread, ends: of the first block; of multicasts and what is expanded behind them; of what is stored. [s]
         own: of a tile of the diagonal by a chunk. [B]
+        added: the sum of the blocks of groups that divide the depth. [s]
     """
 
     waves: Any
@@ -178,6 +194,7 @@ class Work(NamedTuple):
     spread: Any
     ends: Any
     own: Any
+    added: Any
 
 
 def worked(
@@ -209,11 +226,12 @@ def worked(
         engines.started(part.m, part.k, part.n, kept.width(itemsize)),
         maximum(words, expand) if kept.expand else words,
         rows * a + columns * (mesh.rows // part.rows) * b,
-        columns * mesh.rows * c,
+        columns * (mesh.rows // part.split) * c,
         2 * way + memory.latency + fabric.post,
         spread,
         fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
         a + b,
+        where(part.split > 1, _added_seconds(part, c, fabric), 0.0),
     )
 
 
@@ -222,10 +240,10 @@ def timed(work: Work, byte: Any) -> Any:
     loaded, stored, each = work.loaded * byte, work.stored * byte, work.chunks / work.waves
     busy = maximum(work.product, work.words)
     pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)
-    blocked = stored + work.ways + loaded + work.spread + work.product + (each - 2) * pace
+    blocked = work.added + stored + work.ways + loaded + work.spread + work.product + (each - 2) * pace
     turn = maximum(maximum(each * pace, each * busy + work.spread), maximum(each * loaded + stored, blocked))
     first = work.ways + loaded + work.spread + (each - 1) * pace + work.product
-    return first + (work.waves - 1) * turn + (work.ends + stored)
+    return first + (work.waves - 1) * turn + (work.added + (work.ends + stored))
 
 
 def _nbytes(part: Part, itemsize: float, weights: Weights) -> tuple[Any, Any, Any]:
@@ -240,6 +258,11 @@ def _expanded(part: Part, engines: Engines, itemsize: float, weights: Weights) -
     return expanded.seconds(part.k * part.n, weights.nbytes, weights.expand, itemsize, engines)
 
 
+def _added_seconds(part: Part, nbytes: Any, fabric: Fabric) -> Any:
+    """Time in which the network adds up blocks of groups at the middle one: that of `hardware`, with its root there."""
+    return fabric.post + 2 * fabric.ramp + part.split // 2 * fabric.hop + ceil_div(nbytes, fabric.word_bytes) * fabric.pace
+
+
 def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weights | None = None) -> Activity:
     kept = weights or Weights(itemsize)
     a, b, c = _nbytes(part, itemsize, kept)
@@ -247,14 +270,18 @@ def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weig
     total = Activity()
     for along, nbytes in (("row", a), ("column", b)):
         total = total + _spread(along, nbytes, part, mesh, _FREE).activity * chunks
+    stores = mesh.rows // part.split  # of a column
+    added = of.waves * (mesh.rows - stores) * mesh.cols * c
+    total = total + Activity(sent_bytes=added, hop_bytes=added)
     macs = chunks * part.m * part.k * part.n * mesh.rows * mesh.cols
-    moved = chunks * (mesh.rows * a + groups * mesh.cols * b) + of.waves * mesh.rows * mesh.cols * c
-    # A is loaded in every row; B by the diagonal, over and over where there are more columns than rows; all tiles store
+    moved = chunks * (mesh.rows * a + groups * mesh.cols * b) + of.waves * stores * mesh.cols * c
+    # A is loaded in every row; B by the diagonal, over and over where there are more columns than rows; all tiles store, or one
+    # of those that divide the depth
     times, rest = mesh.cols // part.rows, mesh.cols % part.rows
     up = mesh.cols * part.rows * groups * (groups - 1) / 2
     up = up + groups * (times * part.rows * (part.rows - 1) + rest * (rest - 1)) / 2
     links = chunks * a * mesh.rows * (mesh.rows - 1) / 2 + chunks * b * (groups * mesh.cols * (mesh.rows - 1) - up)
-    links = links + of.waves * c * mesh.cols * mesh.rows * (mesh.rows - 1) / 2
+    links = links + of.waves * c * mesh.cols * stores * (mesh.rows - 1 - part.split * (stores - 1) / 2 - part.split // 2)
     elements = chunks * (kept.expand * part.k * part.n) * mesh.rows * mesh.cols
     return total + Activity(macs=macs, elements=elements, memory_bytes=moved, hop_bytes=links)
 
@@ -279,7 +306,8 @@ _FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes
 def slots(part: Part, dtype: str, weights: Weights | None = None) -> tuple[Slot, ...]:
     """What a tile holds: blocks that it loads, blocks that it multiplies, and the output, two of each; leaves broadcast.
 
-    Where B is expanded, two blocks of what it becomes, and one block of A more, which waits for that.
+    Where B is expanded, two blocks of what it becomes, and one block of A more, which waits for that. Groups that divide the
+    depth have one block of the output more, for the sum.
     """
     packed, wide = weights.nbytes if weights else 0.0, bool(weights and weights.expand)
     found = (
@@ -288,6 +316,7 @@ def slots(part: Part, dtype: str, weights: Weights | None = None) -> tuple[Slot,
         Slot("a", (part.m, part.k), dtype, depth=3 if wide else 2),
         Slot("b", (part.k, part.n), dtype, depth=2, packed=packed),
         Slot("c", (part.m, part.n), dtype, depth=2),
+        Slot("sum", (part.m * (part.split > 1), part.n), dtype),
     )
     return (*found, Slot("wide", (part.k, part.n), dtype, depth=2)) if wide else found
 
@@ -323,12 +352,17 @@ def steps(
         product = Multiply("a", "wide" if wide else "b", "c", combine=combine)
         return Round((*spreads, *(() if last else loads))), *(Round((step,)) for step in wide), Round((product,))
 
-    store = Round((Store("c", "c", Cores(rows, cols), cols * channels // mesh.cols),))
+    roots = slice(part.split // 2, None, part.split)
+    stored, of_all = ("sum", Cores(rows[roots], cols[roots])) if part.split > 1 else ("c", Cores(rows, cols))
+    store: tuple[Round, ...] = (Round((Store("c", stored, of_all, of_all.col * channels // mesh.cols),)),)
+    if part.split > 1:
+        teams = Groups(part.split, mesh.cols, "column", root=part.split // 2)
+        store = (*hardware.reduction(teams, mesh, Tile("c", 0, part.m), "sum", into="sum"), *store)
 
     def wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
         """Rounds of the first chunk, and of the last one and the store."""
         begin, end = chunk("set", last=last and of.chunks == 1), chunk("sum", last=last) if of.chunks > 1 else ()
-        return begin, (*end, store)
+        return begin, (*end, *store)
 
     middle, more = max(of.chunks - 2, 0), of.waves - 1
     begin, end = wave(last=False)
@@ -356,13 +390,17 @@ def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
         part, mesh: as of the program.
     """
     of, groups = cut(Shape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a)), mesh.rows // part.rows
-    padded_a = _padded(a, of.down * part.rows * part.m, of.chunks * part.k)
-    padded_b = _padded(b, of.chunks * part.k, of.across * mesh.cols * part.n)
-    # by copy, block down or across, chunk and tile
-    cut_a = padded_a.reshape(-1, of.down, part.rows, part.m, of.chunks, part.k).transpose(0, 1, 4, 2, 3, 5)
-    cut_b = padded_b.reshape(-1, of.chunks, part.k, of.across, mesh.cols, part.n).transpose(0, 3, 1, 4, 2, 5)
-    copy, down, across = _items(of, groups, len(a))
-    of_a, of_b = cut_a[copy, down].swapaxes(1, 2), cut_b[copy, across].swapaxes(1, 2)
+    padded_a = _padded(a, of.down * part.rows * part.m, part.split * of.chunks * part.k)
+    padded_b = _padded(b, part.split * of.chunks * part.k, of.across * mesh.cols * part.n)
+    # by copy, block down or across, share of K, chunk of it and tile
+    cut_a = padded_a.reshape(-1, of.down, part.rows, part.m, part.split, of.chunks, part.k).transpose(0, 1, 4, 5, 2, 3, 6)
+    cut_b = padded_b.reshape(-1, part.split, of.chunks, part.k, of.across, mesh.cols, part.n).transpose(0, 4, 1, 2, 5, 3, 6)
+    copy, down, across = _items(of, groups // part.split, len(a))
+    # by turn, team and share in it, which are groups, chunk and tile; chunks first
+    of_a, of_b = (
+        blocks.reshape(of.waves, groups, *blocks.shape[3:]).swapaxes(1, 2)
+        for blocks in (cut_a[copy, down], cut_b[copy, across])
+    )
     return {
         "a": of_a.reshape(of.waves * of.chunks, mesh.rows, part.m, part.k),
         "b": of_b.reshape(of.waves * of.chunks, groups, mesh.cols, part.k, part.n),
@@ -370,8 +408,8 @@ def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
 
 
 def result(stored: Array, shape: Shape, part: Part, mesh: Mesh, copies: int = 1) -> Array:
-    """The products, shape (copies, m, n), from what tiles stored, shape (waves, rows, cols, part.m, part.n)."""
-    of, groups = cut(shape, part, mesh, copies), mesh.rows // part.rows
+    """The products, shape (copies, m, n), from what tiles stored, shape (waves, rows / part.split, cols, part.m, part.n)."""
+    of, groups = cut(shape, part, mesh, copies), _teams(part, mesh)
     blocks = stored.reshape(of.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)
     out = np.zeros((copies, of.down, of.across, part.rows * part.m, mesh.cols * part.n))
     copy, down, across = _items(of, groups, copies)

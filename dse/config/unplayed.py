@@ -1,0 +1,57 @@
+"""What a closed form never reads and readers that play do: refused where somebody says it and nothing is played."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dse.config.build import Question
+from dse.config.said import named, typed
+from dse.space.errors import DesignError
+from dse.space.knobs import Knob
+from dse.space.workload import Stream, Traffic
+
+FORMULAS = ("steady", "closed")
+"""Fidelities that play nothing of a memory or of a network."""
+
+BANKS = "chip.hbm.banks."
+PLAYED = (
+    *("stacks", "channels", "pseudo", "refresh", "controller.queue", "controller.path"),
+    *(f"timing.{name}" for name in ("cwl", "rcd_write", "rrd_l", "wtr_s", "rtw", "wr", "refi", "rfc", "rfc_bank")),
+)
+"""Leaves of banks behind tiles that formulas of blocks (`machine/laid.py`, `machine/scattered.py`) do not have."""
+
+PACKETS = ("period", "packets")
+"""Of packets that meet others."""
+
+
+def refuse_unplayed(question: Question, config: Mapping[str, Any], knobs: Sequence[Knob] = (), verified: str = "") -> None:
+    """Raises for what is said, or moved by a knob, and only read where something is played.
+
+    Args:
+        question: with the cases.
+        config: with the overrides that were typed, and the fidelity.
+        knobs: of a search.
+        verified: the fidelity at which designs are looked at once more; "" where they are not.
+
+    Raises:
+        DesignError: the first of them, by its address, and the fidelities that read it.
+    """
+    if {config["fidelity"], verified or "closed"} - {*FORMULAS}:
+        return
+    case, words = question.workload.cases[0], config.get("overrides", ())
+    if isinstance(case, Traffic):
+        for name in PACKETS:
+            if any(word.lstrip("+").startswith(f"workload.{name}=") for word in words):
+                raise DesignError(
+                    f"workload.{name}: nothing reads it, for by fidelity={config['fidelity']} packets meet no others; say "
+                    "fidelity=cycles, or leave it out"
+                )
+    if isinstance(case, Stream):
+        return
+    moved = [("space.", knob.address) for knob in knobs]
+    for prefix, address in (*moved, *(("", address) for address, _ in typed(words))):
+        leaves = named(question.base, address)
+        if leaves and all(leaf.removeprefix(BANKS) in PLAYED and leaf.startswith(BANKS) for leaf in leaves):
+            raise DesignError(
+                f"{prefix}{address}: nothing reads it, for fidelity={config['fidelity']} plays no banks; say fidelity=events, "
+                "or leave it out"
+            )

@@ -1,0 +1,211 @@
+"""What the events reader knows while it plays: when everything is ready and free, and what is worked out of steps once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from dse.evaluators.machine import meeting, waits
+from dse.evaluators.program.rounds import Load, Multiply, Program, Round, Send, Step, Store, Vector, reads, writes
+from dse.evaluators.readers.timing import Machine, engine_seconds, flat, words_of
+from dse.space.elementwise import Array
+
+T = TypeVar("T")
+
+MOST_KNOWN = 1 << 20
+"""Of how many cores, of all steps and rounds, something is kept."""
+
+
+class Asking(Protocol):
+    """A strand on some rows, and when it can start, where that is known."""
+
+    rows: slice
+    soonest: tuple[float, float] | None
+
+
+class Coming:
+    """Blocks that channels have been asked for and that take no links yet.
+
+    Attributes:
+        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (6, blocks).
+        soonest: the least of the last.
+    """
+
+    def __init__(self, blocks: Array) -> None:
+        self.blocks = blocks
+        self.refresh()
+
+    def refresh(self) -> None:
+        """After times have moved."""
+        self.soonest = float(self.blocks[5].min())
+
+    def parted(self, until: float) -> tuple["Coming | None", "Coming | None"]:
+        """Those that may leave until some time, and the others."""
+        now = self.blocks[5] <= until
+        if now.all():
+            return self, None
+        return (Coming(self.blocks[:, now]) if now.any() else None), Coming(self.blocks[:, ~now])
+
+
+class Waits(NamedTuple):
+    """What a step waits for: slots that it reads and that it writes, by number, and which version of these; and its engine."""
+
+    reads: Array
+    writes: Array
+    ages: Array
+    engine: Array
+
+
+class Turn(NamedTuple):
+    """What a round on some rows waits for, step by step, slots that it reads and that it writes, and blocks for all of them."""
+
+    waits: tuple[Waits, ...]
+    read: frozenset[str]
+    written: frozenset[str]
+    blocks: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class State:
+    """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
+
+    `every_ready` and `every_read` are of all slots, shape (slots, rows, cols) and (slots, versions, rows, cols), `ready` and
+    `read` views of them by slot. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
+    for messages; where one does all of it they are the same array. `lanes` are the links as blocks from and to memory have
+    them: the same, but for bands, which would find them held by what comes later. `coming` has blocks on order by slot and
+    first row of a band; they take links once they leave their channels, so that messages which are through before do not wait
+    for them. `touched` are rows, the first one and the one after the last, that blocks have come to since strands were asked
+    when they can start.
+    """
+
+    every_ready: Array
+    every_read: Array
+    number: dict[str, int]
+    ready: dict[str, Array]
+    read: dict[str, Array]
+    engine: Array
+    vector: Array
+    dma: Array
+    ramps: Array
+    links: Array
+    lanes: Array
+    memory: Array
+    topology: str = "mesh"
+    known: dict[int, tuple[Step | Round, Any]] = field(default_factory=dict)
+    coming: dict[tuple[str, int], Coming] = field(default_factory=dict)
+    touched: list[tuple[int, int]] = field(default_factory=list)
+    played: int = 0
+
+    @classmethod
+    def of(cls, program: Program, on: Machine, *, in_bands: bool) -> "State":
+        """Before anything is played."""
+        shape, cores = (program.rows, program.cols), program.rows * program.cols
+        free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
+        engine = np.zeros(shape)
+        apart = on.engines is not None
+        links = np.full((cores if program.topology == "full" else 4, cores), free)
+        ready = np.zeros((len(program.slots), *shape))
+        read = np.zeros((len(program.slots), max((slot.depth for slot in program.slots), default=1), *shape))
+        return cls(
+            ready,
+            read,
+            {slot.name: number for number, slot in enumerate(program.slots)},
+            {slot.name: times for slot, times in zip(program.slots, ready, strict=True)},
+            {slot.name: times[: slot.depth] for slot, times in zip(program.slots, read, strict=True)},
+            engine,
+            np.zeros(shape) if apart else engine,
+            np.zeros(shape) if apart else engine,
+            np.zeros((2, *shape)),
+            links,
+            links.copy() if in_bands else links,
+            np.zeros(1 if on.memory is None else len(on.memory.row)),
+            program.topology,
+        )
+
+    def turn(self, turn: Round, rows: slice) -> Turn:
+        """What a round on some rows waits for, which no other rows have."""
+
+        def worked_out() -> Turn:
+            read, written = (frozenset(name for step in turn.steps for name in of(step)) for of in (reads, writes))
+            blocks = tuple((name, rows.start) for name in sorted(read | written))
+            return Turn(tuple(self._waits(step) for step in turn.steps), read, written, blocks)
+
+        return self.of_step(turn, worked_out)
+
+    def _waits(self, step: Step) -> Waits:
+        engine = self.engine if isinstance(step, Multiply) else self.vector if isinstance(step, Vector) else self.dma
+        written = [self.number[name] for name in writes(step)]
+        ages = [len(self.read[name]) - 1 for name in writes(step)]
+        read = [self.number[name] for name in reads(step)]
+        return Waits(np.array(read, np.int64), np.array(written, np.int64), np.array(ages, np.int64), engine)
+
+    def soonest(self, turn: Round, rows: slice) -> tuple[float, float]:
+        """When the first step of a round can start everywhere on some rows, and when all that it needs but engines is there."""
+        ready, read, first, stop = self.every_ready, self.every_read, rows.start, rows.stop
+        first_step, *others = self.turn(turn, rows).waits
+        begin: tuple[float, float] = waits.soonest(ready, read, *first_step, first, stop)
+        for step in others:
+            begin = min(begin, waits.soonest(ready, read, *step, first, stop))
+        return begin
+
+    def pairs(self, step: Send, on: Machine) -> tuple[Any, ...]:
+        """Sources, targets, words and values of a step, pair by pair, and whether messages meet that the network carries."""
+
+        def ways() -> tuple[Any, ...]:
+            shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
+            ends = (step.source.row, step.source.col, step.target.row, step.target.col)
+            values = np.broadcast_to((step.stop - step.start) * prod(on.slots[step.slot].shape[1:]), shape).ravel()
+            places = tuple(flat(axis, shape) for axis in ends)
+            carried = self.topology != "full" and step.via in ("router", "core") and not on.fabric.locked
+            meet = carried and meeting.meet(*places, self.topology == "torus", self.engine.shape)
+            return (*places, words_of(step, on, shape), values, meet)
+
+        return self.of_step(step, ways)
+
+    def of_step(self, step: Step | Round, work: Callable[[], T]) -> T:
+        """What is worked out of a step or a round, once: loops and waves come back to it."""
+        found = self.known.get(id(step))
+        if found is None:
+            if len(self.known) >= max(MOST_KNOWN // self.engine.size, 512):
+                self.known.clear()
+            found = self.known[id(step)] = (step, work())
+        value: T = found[1]
+        return value
+
+    def seconds(self, step: Multiply | Vector, on: Machine) -> float:
+        """That a step takes a core's engine."""
+        return self.of_step(step, lambda: engine_seconds(step, on))
+
+    def transfers(self, step: Load | Store) -> tuple[Array, Array, Array]:
+        """Cores and channels of its blocks."""
+        at, shape = step.cores, step.cores.shape
+        return self.of_step(step, lambda: (flat(at.row, shape), flat(at.col, shape), flat(step.channel, shape)))
+
+    def forget(self, strands: Sequence["Asking"], rows: slice) -> None:
+        """Has strands on some rows, or on those that blocks have come to, work out again when they can start."""
+        moved = [(rows.start, rows.stop), *self.touched] if self.touched else [(rows.start, rows.stop)]
+        self.touched = []
+        for strand in strands:
+            for first, stop in moved:
+                if first < strand.rows.stop and stop > strand.rows.start:
+                    strand.soonest = None
+
+    def asked(self) -> tuple[Any, ...]:
+        """Whose blocks are on order."""
+        return tuple((name, of.blocks[:2].tobytes()) for name, of in self.coming.items())
+
+    def arrays(self) -> list[Array]:
+        """Everything that a round may move."""
+        engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
+        coming = (of.blocks[5] for of in self.coming.values())
+        apart = [] if self.lanes is self.links else [self.lanes]
+        return [self.every_ready, self.every_read, *engines, self.ramps, self.links, *apart, self.memory, *coming]
+
+    def move(self, moved: Sequence[Array], times: int) -> None:
+        """As many times by the same."""
+        for array, step in zip(self.arrays(), moved, strict=True):
+            array += step * times
+        for of in self.coming.values():
+            of.refresh()

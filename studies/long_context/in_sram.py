@@ -1,0 +1,86 @@
+"""Long contexts where caches stay in SRAM: a request on a wafer beside the same on eight dies with HBM."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from dse.config.build import Question, question
+from dse.config.compose import compose
+from dse.evaluators import evaluate
+from dse.space.design import stacked
+from dse.space.fields import replaced
+from dse.space.units import show
+from dse.studies.write import table
+
+MODELS = {
+    "qwen3_8b": "GQA",
+    "gpt_oss_20b": "GQA, every second layer a window of 128",
+    "deepseek_v2_lite": "MLA",
+}
+"""What a wafer's SRAM has room for, with weights of 8 bits."""
+
+MACHINES = {"h200": "8 H200", "wse3": "WSE-3"}
+CONTEXTS = (8192, 32768, 131072)
+LONGEST = 1 << 20
+STEP = 8192
+"""Tokens by which the longest context is looked for."""
+
+SIDES = (64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640, 720)
+"""Cores of a region's side on a wafer, of which the quickest that has room is taken."""
+
+
+def beside() -> str:
+    """The time of a token of one request, and the longest context that it may have."""
+    head = ["model", "attention", "machine", *(f"{context // 1024}k" for context in CONTEXTS), "longest", "price"]
+    rows = [_row(model, machine) for model in MODELS for machine in MACHINES]
+    return "\n\n".join(
+        [
+            "One request where caches are in SRAM: time of a token by context on a wafer, weights of 8 bits and the cache in "
+            "its cores' memories, beside eight H200 that hold both in HBM; and the longest context, to 8k, up to 1M.",
+            table(head, rows),
+        ]
+    )
+
+
+def _row(model: str, machine: str) -> list[str]:
+    times = [show(seconds, "s") if (seconds := taken(model, machine, context)) else "does not fit" for context in CONTEXTS]
+    most = longest(model, machine)
+    name = asked(model, machine, STEP).workload.cases[0].model.name  # type: ignore[union-attr]
+    return [name, MODELS[model], MACHINES[machine], *times, f"{most // 1024}k", show(_price(model, machine), "USD")]
+
+
+@cache
+def asked(model: str, machine: str, context: int) -> Question:
+    """The last token of a context; what comes before is another machine's."""
+    words = [f"chip={machine}", f"model={model}", "workload.prompt=[1]", f"workload.output=[{context}]", "workload.batch=[1]"]
+    words += ["workload.decode_at=last", "model.max_position=2097152", "mapping.precision.weights=int8"]
+    if machine == "h200":
+        words += ["workload.speculation=none", "mapping.prefill.tp=8", "mapping.decode.tp=8"]
+    return question(compose(words), Path(__file__).parent)
+
+
+@cache
+def taken(model: str, machine: str, context: int) -> float:
+    """Time of a token by the quickest mapping that has room; 0 where none has. [s]"""
+    of = asked(model, machine, context)
+    designs = [of.base]
+    if machine == "wse3":
+        designs = [replaced(of.base, {f"mapping.{phase}.rows": side for phase in ("prefill", "decode")}) for side in SIDES]
+    found = evaluate(stacked(designs), of.workload, metrics=("tpot",))
+    fitting = found.columns["tpot"][found.feasible]
+    return float(np.min(fitting)) if len(fitting) else 0.0
+
+
+def longest(model: str, machine: str) -> int:
+    """The longest context that some mapping has room for, in steps of 8k tokens, up to a million."""
+    low, high = 0, LONGEST // STEP + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if taken(model, machine, middle * STEP) else (low, middle)
+    return low * STEP
+
+
+def _price(model: str, machine: str) -> float:
+    of = asked(model, machine, STEP)
+    return float(evaluate(stacked([of.base]), of.workload, metrics=("system_price",)).columns["system_price"][0])
