@@ -119,12 +119,18 @@ def test_one_stream_takes_what_the_memory_takes_by_itself(seed: int, monkeypatch
     )
 
 
-def test_a_block_that_meets_nobody_takes_as_long_in_both_readers() -> None:
-    banks = behind_channel(memory("hbm4"), 6.4e10)
-    at = channels("south", 1, 3, 1, LATENCY, 6.4e10)
-    of = program(Mesh(1, 1), 256, 1)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_burst_that_meets_nobody_differs_between_readers_by_what_its_banks_take(seed: int) -> None:
+    """Against a rate: the memory by itself takes rows, bank groups and turns beside it, as offered the same requests."""
+    rng = np.random.default_rng(seed)
+    banks = behind_one(rng, int(rng.integers(1, 4)))
+    at = channels("south", 1, 1, 1, LATENCY, banks.bandwidth)
+    of = program(Mesh(1, 1), int(rng.integers(1, 4097)), 1)
     by_events, by_cycles = (play(of, ON, memory=at, banks=banks).seconds for play in (events.play, cycles.play))
-    assert by_cycles == pytest.approx(by_events, abs=5 * ON.cycle)
+    bursts, access = addresses(of, banks)[0], int(banks.memory.access)
+    alone = hbm.play(banks.of, bursts, access, False).seconds - float(hbm.first(banks.of)[0])
+    rounded = 2 * ON.cycle + 1 / float(banks.memory.clock)
+    assert by_cycles - by_events == pytest.approx(alone - of.slots[0].shape[0] / banks.bandwidth, abs=rounded)
 
 
 @given(st.data())
