@@ -26,7 +26,7 @@ from dse.space.memory import capacity, peak
 from dse.space.memory import channels as pseudo_channels
 from dse.studies.fidelity_gap.kernels import preset
 from tests.evaluators.test_laid import drawn
-from tests.samples import asked, memory
+from tests.samples import asked
 
 ON = tile_fabric(preset("tile32"))
 
