@@ -29,7 +29,7 @@ from dse.evaluators.layouts.dies import On, Split, passes
 from dse.evaluators.layouts.formats import Sizes, itemsize_of, returned_bytes, sizes
 from dse.evaluators.layouts.turns import Turns
 from dse.evaluators.machine.machine import Machine, of_tiles
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import reader_of
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of

@@ -31,7 +31,7 @@ from dse.evaluators.layouts.formats import Sizes
 from dse.evaluators.layouts.turns import Batch, Turns
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import reader_of
 from dse.evaluators.readers.crossings import Between, between
 from dse.evaluators.readers.price import Reader, Timed, timed

@@ -8,7 +8,7 @@ from dse.evaluators.layouts.regions import Region, scale
 from dse.evaluators.layouts.residency import Resident
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.edge_stream import Stream, in_turn, streamed
 from dse.evaluators.readers.price import NO_PREFETCH, Cost, Prefetch, Reader, Timed, timed
 from dse.space.elementwise import ceil_div, maximum, minimum, where

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.machine.machine import Machine
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.price import Timed
 
 

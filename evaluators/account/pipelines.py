@@ -32,7 +32,7 @@ from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.passes.rivals import picked
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of_tiles
 from dse.evaluators.readers.price import Reader

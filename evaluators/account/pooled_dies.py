@@ -35,7 +35,7 @@ from dse.evaluators.layouts.turns import Turns
 from dse.evaluators.machine.machine import Machine, of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.passes.call import Block, alike, breadth_first
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import jobs, reader_of
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.silicon.energy import WORD, Pooled, of_pool

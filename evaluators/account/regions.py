@@ -30,7 +30,7 @@ from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.passes.call import Call, Kernel
 from dse.evaluators.passes.part import cut, kernel_on
 from dse.evaluators.passes.rivals import offered
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.readers.edge_stream import Stream

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from dse.evaluators.graph.step import Step, decode, looked, prefill, stacked
-from dse.evaluators.program.counts import COUNTS, Activity
+from dse.evaluators.program.activity import COUNTS, Activity
 from dse.space.elementwise import column
 from dse.space.layers import ByReach, Reach, by_reach
 from dse.space.model import Model

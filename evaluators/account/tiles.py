@@ -14,7 +14,7 @@ from dse.evaluators.kernels.gemm.summa_diagonal import slots
 from dse.evaluators.layouts.formats import apart_bytes, index_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.part import cut
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked, jobs
 from dse.evaluators.readers.cached import asked

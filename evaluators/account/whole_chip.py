@@ -16,7 +16,7 @@ from dse.evaluators.layouts.whole_chip import reads_ahead, resident, turns
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.part import cut
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.ahead import Ahead, timed_ahead
 from dse.evaluators.readers.part_jobs import WAVES

@@ -89,10 +89,10 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
     service = service_of(design)
     if fidelity == STEADY and hasattr(service, "TOGETHER"):
-        alike = partial(balanced.alike, together=service.TOGETHER)
-        return served.judged(design, workload, _limits, partial(balanced.metrics, service), alike)
-    metrics = getattr(service, "metrics", _metrics)
-    return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
+        worth, alike = partial(balanced.metrics, service), partial(balanced.alike, together=service.TOGETHER)
+        return served.judged(design, workload, _limits, worth, alike)
+    worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
+    return served.judged(design, workload, _limits, worth, *getattr(service, "TOGETHER_AT", {}).get(fidelity, ()))
 
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:

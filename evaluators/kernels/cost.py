@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 
 
 @dataclass(frozen=True, slots=True)

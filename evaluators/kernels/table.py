@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dse.space.elementwise import Array
+from dse.space.remember import same
 
 MOST_BITS = 22
 """Of a table: 32 MB. Keys that need more are numbered by their values first."""
@@ -67,6 +68,15 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
         except TypeError:  # arrays cannot be looked up
             if not any(isinstance(key, np.ndarray) for key in keys):
                 raise
+        return several(*keys)
+
+    @same  # many calls of a layout are divided alike
+    def several(*keys: Any) -> Array:
+        found = each(*keys)
+        found.flags.writeable = False
+        return found
+
+    def each(*keys: Any) -> Array:
         columns = [np.asarray(key).astype(np.int64) for key in keys]
         bits = tuple(int(column.max()).bit_length() for column in columns)
         if sum(bits) > MOST_BITS:
@@ -77,7 +87,7 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
         if bits not in tables:
             tables[bits] = np.full(1 << sum(bits), np.nan)
         table = tables[bits]
-        found = table[place]
+        found: Array = table[place]
         missing = np.isnan(found)
         if missing.any():
             for at in np.unique(place[missing]):

@@ -6,14 +6,14 @@ decode, and activations to the core at its place in the next group.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.kernels.partition.placement import square
+from dse.evaluators.layouts import loaded
 from dse.evaluators.machine.fabric import Fabric
 from dse.space.elementwise import Array
 
@@ -49,15 +49,21 @@ class Ways(NamedTuple):
         blocks: parts of the chip between which nothing is sent.
         prefill, decode: how many times as long the pipelines' own messages take beside caches, mean over pipelines. [1]
         hops: links that a byte of a cache takes, on average. [1]
+
+    Numbers, or of several designs, shape (designs,).
     """
 
-    per_token: float
-    latency: float
-    together: int
-    blocks: int
-    prefill: float
-    decode: float
-    hops: float
+    per_token: Any
+    latency: Any
+    together: Any
+    blocks: Any
+    prefill: Any
+    decode: Any
+    hops: Any
+
+    def at(self, row: int) -> "Ways":
+        """Of one design."""
+        return Ways(*(values[row].item() for values in self)) if np.ndim(self.per_token) else self
 
 
 class Layout(NamedTuple):
@@ -88,56 +94,6 @@ class Layout(NamedTuple):
         return [range(-(-block * count // blocks), -(-(block + 1) * count // blocks)) for block in block_of]
 
 
-class Message(NamedTuple):
-    """From core to core; it holds the links of its way, or `both` ways of them, for some seconds, here of each token."""
-
-    source: Core
-    target: Core
-    seconds: float
-    both: bool = False
-
-    @property
-    def hops(self) -> int:
-        """Links of its way."""
-        return abs(self.source[0] - self.target[0]) + abs(self.source[1] - self.target[1])
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """Seconds that messages hold the links of a mesh: along rows, shape (ways, rows, cols - 1), and along columns.
-
-    A way is a direction; locked routes that routers pass on hold both at once.
-    """
-
-    across: Array
-    down: Array
-
-    @classmethod
-    def held(cls, layout: Layout, messages: Iterable[Message]) -> "Links":
-        """By some messages."""
-        shapes = (2, layout.rows, layout.cols - 1), (2, layout.rows - 1, layout.cols)
-        links = cls(*(np.zeros(shape) for shape in shapes))
-        for message in messages:
-            for part in links.along(message):
-                part += message.seconds
-        return links
-
-    def along(self, message: Message) -> tuple[Array, Array]:
-        """Those of a message's way: across to its column, then down or up."""
-        (r, c), (to_r, to_c) = message.source, message.target
-        east, south = (slice(None) if message.both else int(ahead) for ahead in (to_c > c, to_r > r))
-        return self.across[east, r, min(c, to_c) : max(c, to_c)], self.down[south, min(r, to_r) : max(r, to_r), to_c]
-
-    def plus(self, other: "Links", times: float = 1.0) -> "Links":
-        """With some times what another holds."""
-        return Links(self.across + times * other.across, self.down + times * other.down)
-
-    @property
-    def all(self) -> Array:
-        """All links, shape (links,)."""
-        return np.concatenate([self.across.ravel(), self.down.ravel()])
-
-
 def line(rows: int, cols: int, arrangement: str, blocks: int) -> list[Core]:
     """All cores in the order in which pipelines take them.
 
@@ -160,13 +116,19 @@ def line(rows: int, cols: int, arrangement: str, blocks: int) -> list[Core]:
 
 def laid(layout: Layout) -> tuple[Array, Array]:
     """Cores of both fleets, shape (dp, pp, tp, 2): rows and columns."""
-    cores = iter(line(layout.rows, layout.cols, layout.arrangement, layout.blocks))
-    fleets = (layout.prefill, layout.decode)
+    sizes = [(of.tp, of.pp, of.dp) for of in (layout.prefill, layout.decode)]
+    return _laid(layout.rows, layout.cols, layout.arrangement, layout.blocks, *sizes)
+
+
+@lru_cache(maxsize=1024)
+def _laid(rows: int, cols: int, arrangement: str, blocks: int, *fleets: tuple[int, int, int]) -> tuple[Array, Array]:
+    cores, taken = np.array(line(rows, cols, arrangement, blocks)), 0
     places: tuple[list[Array], list[Array]] = ([], [])
-    for which, count in _turns(layout.arrangement, layout.blocks, layout.prefill.dp, layout.decode.dp):
-        of = fleets[which]
+    for which, count in _turns(arrangement, blocks, fleets[0][2], fleets[1][2]):
+        tp, pp, _ = fleets[which]
         for _ in range(count):
-            places[which].append(np.array([next(cores) for _ in range(of.pp * of.tp)]).reshape(of.pp, of.tp, 2))
+            places[which].append(cores[taken : taken + pp * tp].reshape(pp, tp, 2))
+            taken += pp * tp
     return np.array(places[0]), np.array(places[1])
 
 
@@ -196,103 +158,80 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
         [zhu2025] section 4.3.1, figure 6, for where pipelines are.
     """
     prefill, decode, made = layout.prefill, layout.decode, decoded / max(prefilled, 1e-30)
-    sources, targets = laid(layout)
-    sent = [
-        [list(_activations(of, place, fabric)) for place in places] for of, places in ((prefill, sources), (decode, targets))
-    ]
-    prefilling, decoding = ([Links.held(layout, messages) for messages in each] for each in sent)
-    nothing = Links.held(layout, ())
-    slowest, hops, caches = [], list[int](), nothing
+    places, mesh = laid(layout), (layout.rows, layout.cols)
+    sent = [activations(of, some, fabric) for of, some in zip((prefill, decode), places, strict=True)]
+    prefilling, decoding = (_held(messages, mesh) for messages in sent)
+    slowest, hops, cached = list[Array](), list[Array](), np.zeros(loaded.links(*mesh))
     # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
-    others, busy = nothing, nothing
-    for links in prefilling:
-        others, busy = others.plus(links), busy.plus(links, prefilled / prefill.dp)
-    for links in decoding:
-        others, busy = others.plus(links, made * prefill.dp / decode.dp), busy.plus(links, decoded / decode.dp)
+    others, busy = np.zeros((2, len(cached)))
+    for links, tokens, share in (
+        (prefilling, 1.0, prefilled / prefill.dp),
+        (decoding, made * prefill.dp / decode.dp, decoded / decode.dp),
+    ):
+        loaded.added(others, links, tokens)
+        loaded.added(busy, links, share)
     for p, partners in enumerate(layout.partners):
-        for d in partners:
-            messages = list(_caches(sources[p], targets[d], layout, fabric, block))
-            mine = Links.held(layout, messages)
-            slowest.append(_slowest(mine, others, busy))
-            hops += [message.hops for message in messages]
-            caches = caches.plus(mine, 1 / (prefill.dp * len(partners)))
-    per_token = float(np.mean(slowest))
-    latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * max(hops))
-    streams = [np.mean([links.all for links in each], axis=0) for each in (prefilling, decoding)]
-    together = max(1, int(per_token * _most(caches.all, streams[0], streams[1], prefilled, decoded)))
-    crowded = nothing.plus(caches, prefilled)
-    crowding = [
-        np.mean(
-            [_crowding(messages, own, nothing.plus(caches, times), crowded) for messages, own in zip(each, held, strict=True)]
-        )
-        for each, held, times in zip(sent, (prefilling, decoding), (prefill.dp, decode.dp / max(made, 1e-9)), strict=True)
-    ]
-    return Ways(per_token, latency, together, layout.blocks, float(crowding[0]), float(crowding[1]), float(np.mean(hops)))
+        messages = caches(places[0][p], places[1][partners.start : partners.stop], layout, fabric, block)
+        mine, taken = np.zeros((len(messages), len(cached))), np.zeros(len(messages))
+        loaded.sent(messages, *mesh, others, busy, mine, taken)
+        loaded.added(cached, mine, 1 / (prefill.dp * len(partners)))
+        slowest.append(taken)
+        hops.append(_hops(messages).ravel())
+    per_token, every = float(np.concatenate(slowest).mean()), np.concatenate(hops)
+    latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * int(every.max()))
+    streams = prefilling.mean(axis=0), decoding.mean(axis=0)
+    together = max(1, int(per_token * loaded.carried(cached, *streams, prefilled, decoded)))
+    crowded = []
+    for messages, own, times in zip(sent, (prefilling, decoding), (1.0 * prefill.dp, decode.dp / max(made, 1e-9)), strict=True):
+        found = np.zeros(len(messages))
+        loaded.crowded(messages, own, cached, times, prefilled, *mesh, found)
+        crowded.append(float(found.mean()))
+    before, after = crowded
+    return Ways(per_token, latency, together, layout.blocks, before, after, float(every.mean()))
 
 
-def _activations(of: Fleet, place: Array, fabric: Fabric) -> Iterator[Message]:
-    """What a pipeline sends from group to group."""
-    for source, target in zip(place[:-1].reshape(-1, 2), place[1:].reshape(-1, 2), strict=True):
-        yield _message(source, target, of.activations / of.tp, fabric)
+def activations(of: Fleet, places: Array, fabric: Fabric) -> Array:
+    """What each pipeline sends from group to group: records of `loaded.MESSAGE`, shape (dp, messages)."""
+    here, there = (some.reshape(len(places), -1, 2) for some in (places[:, :-1], places[:, 1:]))
+    return _messages(here, there, of.activations / of.tp, fabric)
 
 
-def _caches(source: Array, target: Array, layout: Layout, fabric: Fabric, block: int) -> Iterator[Message]:
-    """Keys and values of all layers from one pipeline to another, block by block."""
+def caches(source: Array, targets: Array, layout: Layout, fabric: Fabric, block: int) -> Array:
+    """Keys and values of all layers from one pipeline to some others, block by block: records, shape (targets, messages)."""
     prefill, decode = layout.prefill, layout.decode
-    for (a, b), layers in Counter(zip(prefill.layers, decode.layers, strict=True)).items():
-        for core in range(decode.tp):
-            sent = _message(source[a][core * prefill.tp // decode.tp], target[b][core], block * decode.position, fabric)
-            yield sent._replace(seconds=layers * sent.seconds / block)
+    pairs = Counter(zip(prefill.layers, decode.layers, strict=True))
+    a, b = np.array(list(pairs)).T
+    here = source[a][:, np.arange(decode.tp) * prefill.tp // decode.tp].reshape(-1, 2)
+    there = targets[:, b].reshape(len(targets), -1, 2)
+    found = _messages(np.broadcast_to(here, there.shape), there, block * decode.position, fabric)
+    found["seconds"] = np.repeat(list(pairs.values()), decode.tp) * found["seconds"] / block
+    return found
 
 
-def _message(source: Array, target: Array, nbytes: float, fabric: Fabric) -> Message:
+def _messages(sources: Array, targets: Array, nbytes: float, fabric: Fabric) -> Array:
     """Some bytes, and where routes are locked the handshake before them and after."""
-    sent = Message((int(source[0]), int(source[1])), (int(target[0]), int(target[1])), 0.0)
-    way = 2 * float(fabric.ramp) + float(fabric.hop) * sent.hops
+    found = np.empty(sources.shape[:-1], loaded.MESSAGE)
+    found["row"], found["col"] = np.moveaxis(sources, -1, 0)
+    found["to_row"], found["to_col"] = np.moveaxis(targets, -1, 0)
+    hops = _hops(found)
+    way = 2 * float(fabric.ramp) + float(fabric.hop) * hops
     pace = float(fabric.pace) / float(fabric.word_bytes)
-    both = bool(fabric.locked) and sent.hops > 1
-    return sent._replace(seconds=(3 * way if fabric.locked else 0.0) + nbytes * pace, both=both)
+    found["seconds"] = (3 * way if fabric.locked else 0.0) + nbytes * pace
+    found["both"] = bool(fabric.locked) & (hops > 1)
+    return found
 
 
-def _most(caches: Array, prefilling: Array, decoding: Array, prefilled: float, decoded: float) -> float:
-    """Tokens whose caches links can carry beside activations, which take what they need, or their turn. [1/s]
-
-    Args:
-        caches, prefilling, decoding: that a token of each kind holds each link, shape (links,). [s]
-        prefilled, decoded: tokens. [1/s]
-    """
-    used = caches > 0
-    turns = caches + prefilling + decoded / max(prefilled, 1e-30) * decoding
-    left = 1 - prefilled * prefilling - decoded * decoding
-    return float(np.maximum(left[used] / caches[used], 1 / turns[used]).min(initial=np.inf))
+def _hops(messages: Array) -> Array:
+    """Links of their ways."""
+    found: Array = abs(messages["row"] - messages["to_row"]) + abs(messages["col"] - messages["to_col"])
+    return found
 
 
-def _slowest(own: Links, others: Links, busy: Links) -> float:
-    """Of the links of a cache, seconds of the one that is longest taken; arguments as of `_beside`."""
-    used = own.all > 0
-    mine, turns, shares = (links.all[used] for links in (own, others, busy))
-    return float(np.minimum(mine / (1 - np.minimum(shares, 1 - 1e-9)), mine + turns).max(initial=0.0))
-
-
-def _beside(messages: Iterable[Message], own: Links, others: Links, busy: Links) -> Iterator[Message]:
-    """Messages as long as they take beside others.
-
-    Args:
-        messages: of a token.
-        own: that all of those hold links.
-        others: that others do for each such token.
-        busy: share of the time that others do.
-    """
-    for message in messages:
-        mine, turns, shares = (np.concatenate([part.ravel() for part in links.along(message)]) for links in (own, others, busy))
-        longer = 1 / (1 - min(float(shares.max(initial=0.0)), 1 - 1e-9))
-        yield message._replace(seconds=message.seconds * min(1 + float((turns / mine).max(initial=0.0)), longer))
-
-
-def _crowding(messages: list[Message], own: Links, others: Links, busy: Links) -> float:
-    """How many times as long a pipeline's messages take, at most."""
-    taken = zip(messages, _beside(messages, own, others, busy), strict=True)
-    return max((beside.seconds / alone.seconds for alone, beside in taken if alone.seconds), default=1.0)
+def _held(messages: Array, mesh: tuple[int, int]) -> Array:
+    """How long messages of each pipeline hold each link of a mesh, shape (pipelines, links). [s]"""
+    found = np.zeros((len(messages), loaded.links(*mesh)))
+    loaded.held(messages, *mesh, found)
+    return found
 
 
 def _turns(arrangement: str, blocks: int, prefill: int, decode: int) -> Iterator[tuple[int, int]]:

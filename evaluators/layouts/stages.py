@@ -4,10 +4,11 @@ A model is a line of operators, layer after layer; a stage is a stretch of it. A
 columns of its weights: both have its input, and what the first has computed goes along. How long operators take is told.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,11 +63,13 @@ class Stages(NamedTuple):
         carried: values of a token from one stage to the next, on average.
         of_layer: the stage that has the keys and values of each layer.
         share: what the fullest stage has.
+
+    Of one design, or `stacked` of several.
     """
 
-    ends: Array
-    carried: float
-    of_layer: tuple[int, ...]
+    ends: Any
+    carried: Any
+    of_layer: tuple[Any, ...]
     share: Share
 
     def seconds(self, line: Line, value: float) -> Array:
@@ -74,6 +77,13 @@ class Stages(NamedTuple):
         found = _between(line.seconds, self.ends)
         found[:-1] += value * line.carried(self.ends[1:-1])
         return found
+
+
+def stacked(each: Sequence[Stages]) -> Stages:
+    """Stages of several designs: numbers of shape (designs,), what is in sequence one after the other."""
+    carried = np.array([of.carried for of in each])
+    share = Share(*(np.array(values) for values in zip(*(of.share for of in each), strict=True)))
+    return Stages(tuple(of.ends for of in each), carried, tuple(of.of_layer for of in each), share)
 
 
 def line_of(
@@ -86,23 +96,48 @@ def line_of(
         precision: formats of weights.
         seconds: of an operator once, by part and name; nothing for what is not there.
     """
+    (line,) = lines_of(model, parts, precision, seconds, 1)
+    return line
+
+
+def lines_of(
+    model: Model, parts: tuple[Part, ...], precision: Precision, seconds: Mapping[tuple[str, str], Any], designs: int
+) -> list[Line]:
+    """As `line_of`, of several designs of whose operators only the seconds differ: numbers, or of shape (designs,)."""
+    names, each, line = _ordered(model, parts, precision)
+    taken = np.empty((designs, len(names)))
+    for place, name in enumerate(names):
+        taken[:, place] = seconds.get(name, 0.0)
+    return [line._replace(seconds=row) for row in taken[:, each]]
+
+
+@lru_cache(maxsize=64)
+def _ordered(model: Model, parts: tuple[Part, ...], precision: Precision) -> tuple[list[tuple[str, str]], Array, Line]:
+    """Operators by part and name, which of them each place of the line has, and the line, whose seconds are none."""
     named = {part.name: part for part in parts}
-    of = {name: _rows(part, model.hidden, precision, seconds) for name, part in named.items()}
+    names = [(part.name, operator.name) for part in parts for operator in part.operators]
+    rows = [row for part in parts for row in _rows(part, model.hidden, precision)]
+    first = dict(zip(named, np.cumsum([0, *(len(part.operators) for part in parts)]).tolist(), strict=False))
     reads = {
         name: next((place for place, one in enumerate(part.operators) if isinstance(one, Attention | Recur)), 0)
         for name, part in named.items()
     }
-    rows: list[tuple[float, float, bool, float, float]] = list(of["embedding"])
-    starts, caches = [], []
+
+    def of(name: str) -> range:
+        return range(first[name], first[name] + len(named[name].operators))
+
+    order, starts, caches = [*of("embedding")], list[int](), list[int]()
     for mixes, feeds in layers(model).line:
-        starts.append(len(rows))
-        caches.append(len(rows) + reads[mixes or feeds])
+        starts.append(len(order))
+        caches.append(len(order) + reads[mixes or feeds])
         for name in filter(None, (mixes, feeds)):
-            rows += of[name]
-    starts.append(len(rows))
-    rows += of["head"]
-    taken, weights, divisible, crossing, result = np.array(rows, float).T
-    return Line(taken, weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
+            order += of(name)
+    starts.append(len(order))
+    order += of("head")
+    each = np.array(order)
+    weights, divisible, crossing, result = np.array(rows, float)[each].T
+    line = Line(np.zeros(len(each)), weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
+    return names, each, line
 
 
 def whole_layers(line: Line, stages: int) -> Stages:
@@ -123,17 +158,27 @@ def parts_of_layers(line: Line, stages: int, value: float) -> Stages:
         value: to send a value of each token to the next stage. [s]
     """
     best = whole_layers(line, stages)
-    least, most, found = 0.0, float(best.seconds(line, value).max()), False
+    most = float(best.seconds(line, value).max())
     done = np.append(0.0, np.cumsum(line.seconds))
     sending, slope = value * line.crossing, np.maximum(line.seconds + value * line.result, 1e-30)
     tried, ends = np.zeros(stages + 1), np.zeros(stages + 1)
+    found = _bisected(done, line.divisible, sending, slope, most, tried, ends)
+    return _stages(line, ends) if found else best
+
+
+@compiled
+def _bisected(done, divisible, sending, slope, most, tried, ends):  # type: ignore[no-untyped-def]
+    """Whether stages take less than a time, and then their ends, for the least that is found; arguments as of `_filled`."""
+    least, found = 0.0, False
     for _ in range(STEPS):
         bound = (least + most) / 2
-        if _filled(done, line.divisible, sending, slope, bound, tried):
-            ends[:], most, found = tried, bound, True
+        if _filled(done, divisible, sending, slope, bound, tried):
+            most, found = bound, True
+            for place in range(len(ends)):
+                ends[place] = tried[place]
         else:
             least = bound
-    return _stages(line, ends) if found else best
+    return found
 
 
 @compiled
@@ -180,15 +225,12 @@ def _stages(line: Line, ends: Array) -> Stages:
     )
 
 
-def _rows(
-    part: Part, hidden: float, precision: Precision, seconds: Mapping[tuple[str, str], float]
-) -> list[tuple[float, float, bool, float, float]]:
-    """Seconds, weights, whether it may be divided, crossing and result of each operator of a part, once."""
+def _rows(part: Part, hidden: float, precision: Precision) -> list[tuple[float, bool, float, float]]:
+    """Weights, whether it may be divided, crossing and result of each operator of a part, once."""
     rows = []
     for operator, (crossing, result) in zip(part.operators, _carried(part, hidden), strict=True):
         stored = nbytes(replace(part, operators=(operator,)), precision)
-        taken = seconds.get((part.name, operator.name), 0.0)
-        rows.append((taken, stored, isinstance(operator, MatMul), crossing, result))
+        rows.append((stored, isinstance(operator, MatMul), crossing, result))
     return rows
 
 

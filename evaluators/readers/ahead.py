@@ -12,7 +12,7 @@ from dse.evaluators.machine.channels import ahead_byte
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.prefetch import Window
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import jobs
 from dse.evaluators.readers.cached import Cached
 from dse.evaluators.readers.price import Reader, Timed, timed

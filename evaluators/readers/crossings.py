@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.d2d import Level, level, placed
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import die_exchange
 from dse.evaluators.readers.die_exchange import Exchange
 from dse.evaluators.readers.die_sums import Sums, collective

@@ -18,7 +18,8 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.net import BITS, CORE, HAS, MASK, WAITS, Net, network
 from dse.evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
-from dse.evaluators.program.counts import Activity, activity
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Program
 from dse.evaluators.readers.task_graph import NONE, Graph, tasks_of
 from dse.evaluators.readers.timing import Machine, Timing, crossed, worked

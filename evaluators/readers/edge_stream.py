@@ -11,7 +11,7 @@ from dse.evaluators.machine.edge import Edge
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.prefetch import Window
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.readers.timeline import schedule
 

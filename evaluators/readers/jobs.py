@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.program.counts import COUNTS, Activity
+from dse.evaluators.program.activity import COUNTS, Activity
 from dse.evaluators.readers.cached import Cached
 from dse.evaluators.readers.in_turn import InTurn
 from dse.space.elementwise import column

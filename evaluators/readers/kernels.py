@@ -14,7 +14,7 @@ from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.passes.rivals import named
-from dse.evaluators.program.counts import COUNTS, Activity
+from dse.evaluators.program.activity import COUNTS, Activity
 from dse.evaluators.readers import rivals
 from dse.evaluators.readers.players import PLAYERS
 from dse.space.network import Faults

@@ -11,7 +11,7 @@ from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
 from dse.evaluators.passes.prefetch import Window, prefetched
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.timeline import Span, schedule
 from dse.evaluators.readers.timing import Timing
 from dse.space.elementwise import maximum, where

@@ -8,7 +8,8 @@ import numpy as np
 from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity, calls, elements, matrices, products, tile_bytes
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.counts import calls, elements, matrices, products, tile_bytes
 from dse.evaluators.program.rounds import (
     FUNCTIONS,
     Cores,

@@ -22,6 +22,7 @@ from dse.evaluators.serving.chunks import (
     chunks_at_once,
     decoded,
     filled,
+    longest_of,
     slowest,
     spilled,
 )
@@ -304,7 +305,8 @@ def gapped(price, of, load, prompts, rate, share, found):
     longest = max(longest, prompts.tokens)
     pairs = longest * prompts.past + longest * (longest + 1) / 2
     base, uneven, each = prompts.base, prompts.uneven, prompts.each
-    long = Prompts(prompts.seconds, prompts.chunks, longest, prompts.past, pairs, base, uneven, each)
+    full, ends = prompts.full, prompts.ends
+    long = Prompts(prompts.seconds, prompts.chunks, longest, prompts.past, pairs, base, uneven, each, full, ends)
     step += beside(price, of, load, long, most, far)
     return step + (count - 1) * beside(price, of, load, prompts, most, far)
 
@@ -369,13 +371,30 @@ def met_by(price, of, load, prompts, rate, found):
 
 
 @part
+def slower(of, load, prompts, lanes):
+    """By how much longer prompts take, and iterations, of a pool that only prefills, where so many lanes are at work.
+
+    All go at the pace of the longest iteration, and of the slowest stage.
+    """
+    if lanes <= 1:
+        return 1.0
+    return max(longest_of(of, load, prompts, lanes) / longest_of(of, load, prompts, 1.0), of.share * lanes)
+
+
+@part
 def balanced(price, of, load, prompts, rate, found):
     """The balance of a pool in `found`: at a rate below saturation, or, for a rate of 0, where some always wait."""
     lanes = of.instances * of.stages
     if not of.decodes:
-        found.period, found.decodes, found.prefill, found.drain = 0.0, 0.0, prompts.seconds, 0.0
-        found.rate = rate if rate > 0 else lanes / (prompts.seconds * max(1.0, of.share * of.stages))
-        found.held = found.rate / lanes * prompts.seconds
+        found.period, found.decodes, found.drain = 0.0, 0.0, 0.0
+        times = slower(of, load, prompts, 1.0 * of.stages)
+        found.prefill, found.held = prompts.seconds * times, 1.0
+        found.rate = lanes / (prompts.full * times * longest_of(of, load, prompts, 1.0))
+        if rate > 0:
+            found.rate, found.prefill = rate, prompts.seconds
+            for _ in range(ROUNDS):
+                found.held = min(1.0, rate / lanes * found.prefill)
+                found.prefill = prompts.seconds * slower(of, load, prompts, 1 + (of.stages - 1) * found.held)
         return
     high = met_by(price, of, load, prompts, rate, found)
     longer(price, of, load, prompts, rate, high, found)

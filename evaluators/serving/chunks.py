@@ -12,6 +12,9 @@ from dse.evaluators.machine.compile_cache import part
 from dse.evaluators.serving.priced import seconds
 from dse.space.elementwise import Array
 
+POINTS = 32
+"""Of an integral over how long iterations are."""
+
 FEW = 8
 """Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
 
@@ -28,6 +31,10 @@ class Prompts(NamedTuple):
         base: of a prompt of one token, where prompts are beside decodes, else 0. [s]
         uneven: E c^2 / (E c)^2 of what a chunk takes beyond that: how much longer the one that a moment is in is than the mean.
         each: seconds of each kind of prompt, shape (kinds,). [s]
+        full: iterations that a prompt takes where others wait, so that each of them is full.
+        ends: seconds of such an iteration, of a kind's first tokens of prompts and of their last ones; shape (2, kinds). [s]
+
+    The last two are of pools that only prefill.
     """
 
     seconds: float
@@ -38,6 +45,8 @@ class Prompts(NamedTuple):
     base: float
     uneven: float
     each: Array
+    full: float
+    ends: Array
 
 
 @part
@@ -108,8 +117,12 @@ def alone(price, of, prompt, base):
 
 
 @part
-def prefilling(price, of, load, taken):
-    """Prompts by themselves: what is common to all, and the seconds of each kind of them in `taken`."""
+def prefilling(price, of, load, taken, ends):
+    """Prompts by themselves: what is common to all, the seconds of each kind of them in `taken`, and `ends` of `Prompts`."""
+    full = 0.0
+    if not of.decodes:
+        for kind in range(len(load.prompts)):
+            full += load.weights[kind] * filling(price, of, load.prompts[kind], kind, taken, ends)
     mean = count = past = tokens = pairs = squares = 0.0
     chunk, base = chunk_of(of, 0.0), chunked(price, 1.0, 0.0, 0.0, 0.0, 0.0) if of.mixed and of.decodes else 0.0
     for kind in range(len(load.prompts)):
@@ -124,7 +137,53 @@ def prefilling(price, of, load, taken):
         squares += weight * of_chunks
     more = max(0.0, mean - count * base)
     uneven = max(1.0, squares * count / more**2) if more > 0 else 1.0
-    return Prompts(mean, count, tokens / count, past / count, pairs / count, base, uneven, taken)
+    if not of.decodes and not of.chunked:
+        for kind in range(len(taken)):
+            ends[0, kind] = ends[1, kind] = taken[kind]
+    return Prompts(mean, count, tokens / count, past / count, pairs / count, base, uneven, taken, full, ends)
+
+
+@part
+def filling(price, of, prompt, kind, taken, ends):
+    """Iterations that a prompt takes where each is full of its tokens or others'; its `ends`. Whole prompts are one each."""
+    if not of.chunked:
+        return 1.0
+    chunk = of.tokens // of.unit * of.chunk if of.unit > 0 else of.tokens
+    own = min(prompt, chunk)  # of one prompt; several that are shorter see no more than themselves
+    for place in range(2):
+        past = (prompt - own) * place
+        pairs = chunk * (past + (own + 1) / 2)
+        ends[place, kind] = seconds(price, chunk, pairs, 0.0, 0.0, past, 0.0)
+    return prompt / chunk
+
+
+@part
+def longest_of(of, load, prompts, lanes):
+    """The longest of full iterations, one in each of some lanes, in the mean. [s]
+
+        E max = x0 + integral of 1 - F(x)^L over x,  F(x) = sum of w_k clip((x - a_k) / (b_k - a_k), 0, 1)
+
+    Iterations of a kind of prompts are as long as anything between the first and the last of one, all alike often, since what
+    tokens see grows by as much from each to the next. Stages of a pipeline hand on in turn: what is behind the longest
+    iteration goes at its pace, and so does what follows what is before it.
+
+    Args:
+        of, load, prompts: as in `balance`.
+        lanes: L, that are at work. [1]
+    """
+    least, most, mean = math.inf, 0.0, prompts.tokens * prompts.chunks
+    for kind in range(len(load.prompts)):
+        a, b = prompts.ends[0, kind], prompts.ends[1, kind]
+        least, most = min(least, a, b), max(most, a, b)
+    found, width = least, (most - least) / POINTS
+    for point in range(POINTS):
+        x, below = least + (point + 0.5) * width, 0.0
+        for kind in range(len(load.prompts)):
+            a, b = prompts.ends[0, kind], prompts.ends[1, kind]
+            part = 1.0 if x >= max(a, b) else (x - min(a, b)) / abs(b - a) if x > min(a, b) else 0.0
+            below += load.weights[kind] * part * (load.prompts[kind] / mean if of.chunked else 1.0)
+        found += width * (1 - min(1.0, below) ** lanes)
+    return found
 
 
 @part

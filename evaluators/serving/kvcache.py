@@ -44,6 +44,15 @@ class Room(NamedTuple):
         """
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
 
+    def altogether(self, positions: Any) -> Any:
+        """Bytes of all of some requests, shape (requests,). [B]
+
+        >>> Room(10.0, 500.0, ((64, 2.0),)).altogether(np.array([100, 10]))
+        2248.0
+        """
+        windows = sum(nbytes * float(np.minimum(positions, most).sum()) for most, nbytes in self.windows)
+        return self.growing * float(positions.sum()) + self.fixed * len(positions) + windows
+
     @property
     def each(self) -> tuple[Any, ...]:
         """Bytes of all kinds."""

@@ -157,7 +157,7 @@ def stood(
     last = np.concatenate([station(one.pools[-1], requests, prefills=not apart, decodes=True) for one in kinds])[which]
     sent = np.array([sending(one.transfer, load) for one in kinds])[which]
     found = records(STANDING, len(which))
-    room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))
+    room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
     ends, priced = (tables[0], tables[-1]), kinds[0].pools
     solve(priced[0].price, priced[-1].price, ends, apart, first, last, sent, load, bound, room, found)
     return found
@@ -206,7 +206,7 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, room, foun
         price = _priced(linear, tables[0], row)
         later = _priced(far, tables[1], row)
         of = first[row]
-        prompts = prefilling(price, of, load, taken)
+        prompts = prefilling(price, of, load, taken, room[2][2:])
         balanced(price, of, load, prompts, 0.0, full[0])
         most = full[0].rate
         if apart:
@@ -221,7 +221,8 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, room, foun
             balanced(its, pool, load, prompts, 0.0 if over else rate, balance[place])
             if balance[place].period > full[place].period:  # as long as where some always wait, and no longer
                 balanced(its, pool, load, prompts, 0.0, balance[place])
-        _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, balance, found[row])
+        alone = full[0].rate
+        _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, alone, balance, found[row])
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
         found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
 
@@ -233,16 +234,18 @@ def _priced(price, tables, row):
 
 
 @released
-def _told(apart, first, last, sent, load, bound, prompts, taken, services, most, balance, found):
+def _told(apart, first, last, sent, load, bound, prompts, taken, services, most, alone, balance, found):
     """What a balance means for requests."""
     rate, end = min(load.rate, most), balance[1 if apart else 0]
     late = load.requests * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
-    waiting, mean = _waits(apart, first, load, prompts, taken, most, balance[0])
+    waiting, mean = _waits(apart, first, load, prompts, taken, most, alone, balance[0])
     residual = 0.0 if apart else _residual(first, end)
-    more = max(0.0, balance[0].prefill - prompts.seconds) + residual
+    more, times = max(0.0, balance[0].prefill - prompts.seconds) + residual, 1.0
+    if apart:  # every chunk takes longer beside those of other lanes
+        more, times = 0.0, balance[0].prefill / prompts.seconds
     for kind in range(len(taken)):
-        services[kind] = taken[kind] + more
-    before = prompts.seconds + more
+        services[kind] = taken[kind] * times + more
+    before = prompts.seconds * times + more
     found.saturated, found.prefill, found.period, found.decodes = most, balance[0].prefill, end.period, end.decodes
     found.chunks, found.tokens, found.past = prompts.chunks, prompts.tokens, prompts.past
     lane = rate / (first.instances * first.stages)
@@ -271,7 +274,7 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     found.decode_busy = min(1.0, end.held) if apart else found.prefill_busy
     span, slope = 0.0, (taken[-1] - taken[0]) / max(load.prompts[-1] - load.prompts[0], 1.0)
     for place in range(len(load.arrival)):
-        own = taken[0] + slope * (load.prompt[place] - load.prompts[0])
+        own = (taken[0] + slope * (load.prompt[place] - load.prompts[0])) * times
         further = load.left[place]
         begun = load.arrival[place] + own + more + waiting * mean * (0.0 if late > 0 else 1.0) + (moved if further > 0 else 0.0)
         # while others come, and after the last of them
@@ -301,8 +304,11 @@ def _slots(of, load, balance, service, spread):
 
 
 @released
-def _waits(apart, of, load, prompts, taken, most, balance):
-    """Share of the requests that wait for a place or for prompts before theirs, and how long these do."""
+def _waits(apart, of, load, prompts, taken, most, alone, balance):
+    """Share of the requests that wait for a place or for prompts before theirs, and how long these do.
+
+    Where prompts have a pool, `alone` is the most that it takes. [1/s]
+    """
     lanes = of.instances * of.stages
     service = balance.prefill
     square = 0.0
@@ -310,7 +316,9 @@ def _waits(apart, of, load, prompts, taken, most, balance):
         square += load.weights[kind] * taken[kind] ** 2
     spread = max(0.0, square / prompts.seconds**2 - 1)
     servers = lanes * (min(chunks_at_once(of, balance.decodes), of.batch) if of.mixed else 1.0)
-    busy = min(min(load.rate, most) * service / servers, 0.999)
+    # chunks that are not full alone are, where others wait
+    busy = min(load.rate, most) / alone if apart else min(load.rate, most) * service / servers
+    busy = min(busy, 0.999)
     longer, share = wait(busy, servers, service, load.gaps, spread), delayed(busy, servers)
     if not apart:
         whole = service + load.further * balance.period

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon import area, links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels

@@ -12,7 +12,8 @@ from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.move import MOVE
 from dse.evaluators.kernels.vector import VECTOR
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import COUNTS, Activity, activity
+from dse.evaluators.program.activity import COUNTS, Activity
+from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import EXPANSIONS
 from dse.evaluators.readers.events import play
 from tests.agreement.test_events import DMA, SLOW

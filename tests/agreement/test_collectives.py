@@ -14,7 +14,8 @@ from dse.evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.link import Links
-from dse.evaluators.program.counts import Activity, activity
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Cores, Multicast, Program, Reduce, Round, Send, Slot
 from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as computed

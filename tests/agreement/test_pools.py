@@ -1,11 +1,9 @@
 """Caches that change cores, summed link by link and played: alone, and beside what pipelines send from stage to stage."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import pytest
 
-from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Message, _activations, _caches, laid, ways
+from dse.evaluators.layouts.kv_transfer import Fleet, Layout, activations, caches, laid, ways
 from dse.evaluators.layouts.played_transfer import Traffic, played_ways
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
@@ -15,18 +13,18 @@ from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as numeric
 from dse.evaluators.readers.timing import Timing
 from dse.space.chip import ROUTINGS
+from dse.space.elementwise import Array
 from dse.space.mapping import ARRANGEMENTS
 from tests.samples import asked
 
 TOKENS, POSITION, ACTIVATIONS = 16, 2048.0, 5120.0
 
 
-def sends(slot: str, messages: Iterable[Message], nbytes: float) -> tuple[Slot, Send]:
+def sends(slot: str, messages: Array, nbytes: float) -> tuple[Slot, Send]:
     """Messages of so many bytes each, all at once."""
-    rows, pairs = int(nbytes // 2), list(messages)
-    ends = (np.array([getattr(message, end) for message in pairs]) for end in ("source", "target"))
-    cores = (Cores(end[:, 0], end[:, 1]) for end in ends)
-    return Slot(slot, (rows, 1), "float16", depth=2), Send(slot, *cores, np.zeros(len(pairs)), np.full(len(pairs), rows))
+    rows = int(nbytes // 2)
+    cores = Cores(messages["row"], messages["col"]), Cores(messages["to_row"], messages["to_col"])
+    return Slot(slot, (rows, 1), "float16", depth=2), Send(slot, *cores, np.zeros(len(messages)), np.full(len(messages), rows))
 
 
 class Pipelines:
@@ -38,8 +36,9 @@ class Pipelines:
         fleet = Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
         self.layout = Layout(8, 8, arrangement, fleet, fleet)
         sources, targets = laid(self.layout)
-        self.activations = [sent for place in (sources[0], targets[0]) for sent in _activations(fleet, place, self.fabric)]
-        self.kv, self.moved = sends("kv", _caches(sources[0], targets[0], self.layout, self.fabric, TOKENS), TOKENS * POSITION)
+        self.activations = np.concatenate([activations(fleet, places, self.fabric)[0] for places in (sources, targets)])
+        (cached,) = caches(sources[0], targets[:1], self.layout, self.fabric, TOKENS)
+        self.kv, self.moved = sends("kv", cached, TOKENS * POSITION)
         self.x, self.passed = sends("x", self.activations, TOKENS * ACTIVATIONS / tp)
 
     def price(self, rate: float) -> float:
@@ -69,7 +68,7 @@ def test_a_cache_takes_as_long_as_its_busiest_link(routing: str, arrangement: st
 def test_caches_beside_pipelines_that_compute_and_send_in_turn(routing: str, tp: int, pp: int, share: float) -> None:
     """Each core computes for so long that its messages hold a link for a share of the time; caches go all the while."""
     chip, turns = Pipelines(routing, "pp_first", tp, pp), 24
-    rows, sending = chip.x.shape[0], TOKENS * max(message.seconds for message in chip.activations)
+    rows, sending = chip.x.shape[0], TOKENS * chip.activations["seconds"].max()
     # as deep a product as takes that long
     wanted = sending * (1 / share - 1)
     depth = int(64 * wanted / chip.engines.product(rows, 64, 1, 2))

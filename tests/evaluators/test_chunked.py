@@ -13,7 +13,7 @@ from dse.evaluators.kernels.vector import walked
 from dse.evaluators.kernels.vector.chunked import chunks
 from dse.evaluators.kernels.vector.recurrent import RULES, Recurrence
 from dse.evaluators.machine.channels import ColumnMemory, channels
-from dse.evaluators.program.counts import COUNTS
+from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.readers.events import play as timed
 from dse.evaluators.readers.numeric import play
 from dse.space.elementwise import Array

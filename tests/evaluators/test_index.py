@@ -12,7 +12,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.vector import streamed, walked
 from dse.evaluators.kernels.vector.index import Index, scores, selection
 from dse.evaluators.machine.channels import ColumnMemory, channels
-from dse.evaluators.program.counts import COUNTS
+from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.program.rounds import Cores, Load, Round
 from dse.evaluators.readers import jobs
 from dse.evaluators.readers.closed_indexed import indexed, scored

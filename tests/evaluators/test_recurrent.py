@@ -9,7 +9,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.vector.recurrent import RULES, update
 from dse.evaluators.kernels.vector.streamed import Block, cost, place, result, steps
 from dse.evaluators.machine.channels import ColumnMemory, channels
-from dse.evaluators.program.counts import COUNTS
+from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.program.rounds import Program, Store
 from dse.evaluators.readers.events import play as timed
 from dse.evaluators.readers.numeric import play

@@ -24,7 +24,7 @@ from dse.evaluators.kernels.vector.streamed import (
     steps,
 )
 from dse.evaluators.machine.channels import ColumnMemory, channels
-from dse.evaluators.program.counts import COUNTS
+from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.readers.events import play as timed
 from dse.evaluators.readers.numeric import play
 from dse.space.elementwise import Array

@@ -14,7 +14,7 @@ from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, cost, memo
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.layouts.whole_chip import kept_as
 from dse.evaluators.machine.channels import ColumnMemory, channels
-from dse.evaluators.program.counts import COUNTS
+from dse.evaluators.program.activity import COUNTS
 from dse.evaluators.program.rounds import Loop, Multicast, Program, Round, Vector
 from dse.evaluators.readers import closed_summa
 from dse.evaluators.readers.events import play as timed

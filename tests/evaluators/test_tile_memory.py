@@ -11,7 +11,7 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.residency import resident
 from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import access as of_a_memory
 from dse.evaluators.silicon.energy import dynamic
 from dse.evaluators.silicon.supply import nominal

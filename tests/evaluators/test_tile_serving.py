@@ -71,7 +71,7 @@ def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, 
     # mean iterations, priced by themselves, take together what the table has said of each one
     load, priced, of_pool = found.workload.cases[0], pipelines.READERS["closed"], served.state.instances["pool"]
     for number, of in enumerate(fleet):
-        each = [(mean.times, pipelines._mean_iteration(load, of, priced, mean)) for mean in means(served, number)]  # type: ignore[arg-type]
+        each = [(mean.times, pipelines.mean_iteration(load, of, priced, mean)) for mean in means(served, number)]  # type: ignore[arg-type]
         busy = float(served.state.instances["busy"][of_pool == number].sum())
         assert sum(times * float(at.seconds) for times, at in each) == pytest.approx(busy, rel=0.1)
     for name in ("utilisation", "hbm_utilisation", "noc_utilisation"):

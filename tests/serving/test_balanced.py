@@ -18,6 +18,7 @@ from dse.space.design import Design, Designs
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.software import SERVED_DEVICES, SERVED_WHOLE_CHIP, software_of
+from dse.space.workload import Workload
 
 
 @cache
@@ -36,18 +37,18 @@ def drawn(software: str, seed: int, most: int) -> Design:
     return picked(of, np.arange(len(rows))[:most])
 
 
-def answered(design: Design, count: int) -> Outcomes:
+def answered(design: Design, count: int, workload: Workload | None = None) -> Outcomes:
     """At fidelity=steady."""
-    return evaluate(Designs(count, ((np.arange(count), design),)), asked().workload, fidelity="steady")
+    return evaluate(Designs(count, ((np.arange(count), design),)), workload or asked().workload, fidelity="steady")
 
 
-def one_by_one(design: Design, count: int) -> None:
+def one_by_one(design: Design, count: int, workload: Workload | None = None) -> None:
     """Fails where a row of a design is not what it is by itself."""
-    together = answered(design, count)
+    together = answered(design, count, workload)
     kept = np.isfinite(together.columns["power"])
     assert (together.columns["peak_power"][kept] >= together.columns["power"][kept]).all()
     for row in range(count):
-        alone = answered(picked(design, np.array([row])), 1)
+        alone = answered(picked(design, np.array([row])), 1, workload)
         assert alone.limit[0] == together.limit[row]
         for name, column in together.columns.items():
             value = alone.columns[name][0] if name in alone.columns else np.nan
@@ -74,6 +75,17 @@ def test_whole_chips_together_are_what_they_are_one_by_one(seed: int) -> None:
     """Slices are searched for many chips at once."""
     design = drawn(SERVED_WHOLE_CHIP, seed, 4)
     one_by_one(design, size_of(design))
+
+
+@settings(max_examples=2, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(("qwen3_4b", "deepseek_v2_lite")))
+def test_pipelines_together_are_what_they_are_one_by_one(seed: int, model: str) -> None:
+    """Cores that do both phases and such as do one, whole layers and parts of them, of random chips."""
+    config = compose(["study=npu_serving", f"model={model}", "workload.requests=40"])
+    space = question(config, folder_of(config))
+    sample = space.space.stack(space.space.sample(np.random.default_rng(seed).random((300, len(space.space.knobs)))))
+    design = picked(max(sample.groups, key=lambda part: len(part[0]))[1], np.arange(4))
+    one_by_one(design, 4, space.workload)
 
 
 def test_rows_that_are_served_alike_come_together() -> None:

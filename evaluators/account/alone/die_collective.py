@@ -15,7 +15,7 @@ from dse.evaluators.machine.d2d import placed, rectangle
 from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.machine.machine import of_links
 from dse.evaluators.passes.call import Kernel
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.attribution import spent as attributed
 from dse.evaluators.readers.crossings import Job, between, levelled, together

@@ -15,7 +15,7 @@ from dse.evaluators.account.breakdown import Row
 from dse.evaluators.machine import crossing
 from dse.evaluators.machine.crossing import busiest, hops_between
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.design import Design
 from dse.space.elementwise import Array, column

@@ -63,7 +63,7 @@ def of_pools(means: Sequence[Sequence[Mean]], pools: Sequence[Pool], requests: i
 
 
 def of_means(
-    means: Sequence[Sequence[Mean]], shares: Sequence[Sequence[float]], instances: Sequence[Any], requests: int
+    means: Sequence[Sequence[Mean]], shares: Sequence[Sequence[Any]], instances: Sequence[Any], requests: int
 ) -> list[Fullest]:
     """Of each pool in the steady state, its mean iterations on all instances, or of all requests where these are fewer.
 

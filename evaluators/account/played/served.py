@@ -70,6 +70,11 @@ class Mean(NamedTuple):
         """The axes of a price."""
         return self[2:]
 
+    def of(self, row: int) -> "Mean":
+        """Of one design, as numbers."""
+        columns = (np.ravel(value) for value in self[1:])
+        return Mean(self.prompts, *(float(column[row % len(column)]) for column in columns))
+
 
 def means(served: Served, pool: int) -> list[Mean]:
     """Of a pool, as far as there are such iterations."""
@@ -91,6 +96,7 @@ def judged(
     limits: Callable[[Design, Load], list[Limit]],
     metrics: Callable[[Design, Load], dict[str, Any]],
     parts: Callable[[Design], Iterable[Part]] | None = None,
+    chosen: Callable[[Design, Array], Design] | None = None,
 ) -> list[Judged]:
     """Metrics and limits, load by load and part by part; leaves of shape (designs,).
 
@@ -100,6 +106,7 @@ def judged(
         design, workload: what is asked.
         limits, metrics: of a part, numbers or of shape (rows,); metrics only of those rows that keep all limits.
         parts: of a design; None for each row by itself.
+        chosen: some rows of a part; None for `picked`.
     """
     loads, some = cast(tuple[Load, ...], workload.cases), list((parts or _singles)(design))
     size = sum(len(rows) for rows, _ in some)
@@ -108,7 +115,10 @@ def judged(
     for limit in (*(limit for of in bounds for limit in of), *silicon.limits(design.chip)):
         fits &= np.asarray(limit.need <= limit.have)
     left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
-    played = [(kept, part if len(kept) == len(rows) else picked(part, np.flatnonzero(fits[rows]))) for rows, kept, part in left]
+    played = [
+        (kept, part if len(kept) == len(rows) else (chosen or picked)(part, np.flatnonzero(fits[rows])))
+        for rows, kept, part in left
+    ]
     found = []
     for row, load in enumerate(loads):
         pieces: dict[str, list[tuple[Array, Any]]] = {}

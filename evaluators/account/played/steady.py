@@ -156,11 +156,11 @@ def _verdict(load: Any, found: Any, requests: Requests) -> Any:
     return np.select(known, [over, short, over, backlogged], stable) * 1.0
 
 
-def far(means: Sequence[Sequence[Mean]]) -> float:
-    """Share of all positions read that is not in SRAM."""
+def far(means: Sequence[Sequence[Mean]]) -> Any:
+    """Share of all positions read that is not in SRAM; numbers, or of shape (designs,)."""
     read = [(mean.times * mean.decodes * mean.context, mean.spilled) for some in means for mean in some]
-    whole = sum(positions for positions, _ in read)
-    return sum(positions * share for positions, share in read) / whole if whole else 0.0
+    whole: Any = sum(positions for positions, _ in read)
+    return sum(positions * share for positions, share in read) / np.maximum(whole, 1e-300)
 
 
 def explained(means: list[list[Mean]], areas: dict[str, Any], operators: Callable[[int, Mean], Sequence[Row]]) -> Breakdown:

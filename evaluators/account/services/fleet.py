@@ -1,12 +1,11 @@
 """Pipelines of groups of tiles that serve requests: how many there are, what their cores hold, and what an iteration takes.
 
 An iteration is one micro-batch's pass through all stages, prompts and decodes together: products over all tokens, attention of
-each kind by itself.
+each kind by itself. Leaves are of one design, or of several with the same words, of shape (designs,).
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,14 +13,15 @@ import numpy as np
 from dse.evaluators.account.partitions import Phase, Tried, quickest, with_partition
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.played import served
+from dse.evaluators.account.services import several
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.layouts.partitioned import Chosen, brings, merged, offered
 from dse.evaluators.layouts.pipelines import blocks, room
-from dse.evaluators.layouts.residency import Resident, Share, resident
-from dse.evaluators.layouts.stages import Line, Stages, line_of, parts_of_layers, whole_layers
+from dse.evaluators.layouts.residency import Resident, Share, cached_here, resident
+from dse.evaluators.layouts.stages import Line, Stages, line_of, lines_of, parts_of_layers, stacked, whole_layers
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block
@@ -31,7 +31,7 @@ from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import Policy, policy
 from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
-from dse.space.elementwise import Array, maximum, where
+from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.layers import Reach, by_reach
 from dse.space.mapping import AUTO, BYTES, DIVISIONS, Mapping, PoolPlan, Precision
 from dse.space.model import Model
@@ -45,13 +45,13 @@ class Pipelines(NamedTuple):
         name: of the phase; decode also for both.
         chip: as if all cores were of this kind.
         plan: of the phase.
-        rule: how an iteration is formed.
+        rules: how an iteration is formed, of each design.
         groups: of cores, that there is room for.
         dp: pipelines.
         batch: requests of one, over all its micro-batches.
         held: on the fullest core.
         room: what a request has on it, of all its layers.
-        stages: of each pipeline.
+        each: stages of a pipeline, of each design.
         precision: formats.
         words: partitions of operators, where the plan leaves them open.
         holds: the plan, with the partition as which what a core holds is counted.
@@ -60,51 +60,124 @@ class Pipelines(NamedTuple):
     name: str
     chip: Chip
     plan: PoolPlan
-    rule: Policy
-    groups: int
-    dp: int
-    batch: int
+    rules: tuple[Policy, ...]
+    groups: Any
+    dp: Any
+    batch: Any
     held: Resident
     room: Room
-    stages: Stages
+    each: tuple[Stages, ...]
     precision: Precision
     words: Chosen | None
     holds: PoolPlan
 
     @property
-    def near(self) -> float:
-        """Of a core's local memory, what caches have. [B]"""
-        return float(self.held.kv_here * self.held.kv)
+    def rule(self) -> Policy:
+        """How an iteration of one design is formed."""
+        (found,) = self.rules
+        return found
 
     @property
-    def free(self) -> float:
+    def stages(self) -> Stages:
+        """Of a pipeline; `stacked` of several designs."""
+        return self.each[0] if len(self.each) == 1 else stacked(self.each)
+
+    @property
+    def near(self) -> Any:
+        """Of a core's local memory, what caches have. [B]"""
+        return number(self.held.kv_here * self.held.kv)
+
+    @property
+    def free(self) -> Any:
         """Of a core's share of HBM, what weights leave. [B]"""
-        return float(memory_of_core(self.chip)) - float((1 - self.held.weights_here) * self.held.weights)
+        return number(memory_of_core(self.chip)) - number((1 - self.held.weights_here) * self.held.weights)
 
 
-@lru_cache(maxsize=1)  # limits and metrics of a design ask one after the other
+_KNOWN: list[tuple[Design, Load, tuple[Pipelines, ...]]] = []
+"""Fleets of the last designs and loads, by themselves: limits and metrics of a design ask one after the other."""
+
+FLEETS = 8
+"""That are kept."""
+
+
 def fleet_of(design: Design, load: Load) -> tuple[Pipelines, ...]:
     """Pipelines that prefill, where there are such, and that decode."""
-    chip, mapping = design.chip, design.mapping
-    apart, others = (int(cores) for cores in cores_of(design))
+    known = next((fleet for one, its, fleet in _KNOWN if one is design and its is load), None)
+    return known or _keep(design, load, _fleet(design, load))
+
+
+def chosen(design: Design, rows: Array) -> Design:
+    """Some of a design's rows, with the fleets that are known of these."""
+    found = served.picked(design, rows)
+    for one, load, fleet in list(_KNOWN):
+        if one is design and len(rows) > 1:
+            chips = (found.chip, decoding(found.chip))[: len(fleet)]
+            _keep(found, load, tuple(_picked(of, chip, found.mapping, rows) for of, chip in zip(fleet, chips, strict=True)))
+    return found
+
+
+def _keep(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> tuple[Pipelines, ...]:
+    _KNOWN.append((design, load, fleet))
+    del _KNOWN[:-FLEETS]
+    return fleet
+
+
+def _picked(of: Pipelines, chip: Chip, mapping: Mapping, rows: Array) -> Pipelines:
+    """Some rows of several designs, with a chip and a mapping of these rows."""
+
+    def some(value: Any) -> Any:
+        return value[rows] if np.size(value) > 1 else value
+
+    room = Room(some(of.room.growing), some(of.room.fixed), tuple((most, some(nbytes)) for most, nbytes in of.room.windows))
+    plan, places = getattr(mapping, of.name), rows.tolist()
+    return of._replace(
+        chip=chip, plan=plan, rules=tuple(of.rules[row] for row in places), groups=some(of.groups), dp=some(of.dp),
+        batch=some(of.batch), held=Resident(*map(some, of.held)), room=room, each=tuple(of.each[row] for row in places),
+        holds=plan,
+    )  # fmt: skip
+
+
+def _fleet(design: Design, load: Load) -> tuple[Pipelines, ...]:
+    chip, mapping, size = design.chip, design.mapping, max(several(design), 1)
+    apart, others = cores_of(design)
     # a request has a buffer for all of it before its first chunk
-    both = policy(mapping.serving.policy, by_chunk=False, **_changes(mapping, int(mapping.decode.chunk)))
-    if not apart:
+    both = _each_rule(mapping.decode.chunk, size, lambda chunk: _both(mapping, chunk))
+    if not np.any(apart):
         return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
-    chunk = int(mapping.prefill.chunk)
-    alone = policy("chunked", tokens=chunk, by_chunk=False) if chunk else policy("prefill_first")
+    alone = _each_rule(mapping.prefill.chunk, size, _alone)
     return (
         _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
         _pipelines("decode", decoding(chip), mapping.decode, both, others, mapping, load, 0.0),
     )
 
 
-def _prompts(rule: Policy, load: Load) -> float:
+def _both(mapping: Mapping, chunk: int) -> Policy:
+    """How pipelines that decode form an iteration."""
+    return policy(mapping.serving.policy, by_chunk=False, **_changes(mapping, chunk))
+
+
+def _alone(chunk: int) -> Policy:
+    """How those that only prefill do."""
+    return policy("chunked", tokens=chunk, by_chunk=False) if chunk else policy("prefill_first")
+
+
+def _each_rule(chunks: Any, size: int, rule: Callable[[int], Policy]) -> tuple[Policy, ...]:
+    """Of each of some designs, by the longest chunk of a prompt."""
+    each = np.broadcast_to(chunks, size).astype(int).tolist()
+    known = {chunk: rule(chunk) for chunk in set(each)}
+    return tuple(known[chunk] for chunk in each)
+
+
+def _prompts(rules: tuple[Policy, ...], load: Load) -> Any:
     """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
     whole = float(load.requests.prompt.max())
-    if rule.unit:
-        return float(rule.tokens // rule.unit * rule.chunk)
-    return min(whole, float(rule.tokens)) if rule.chunked else whole
+
+    def of(rule: Policy) -> float:
+        if rule.unit:
+            return float(rule.tokens // rule.unit * rule.chunk)
+        return min(whole, float(rule.tokens)) if rule.chunked else whole
+
+    return of(rules[0]) if len(rules) == 1 else np.array([of(rule) for rule in rules])
 
 
 def _changes(mapping: Mapping, chunk: int) -> dict[str, int]:
@@ -113,32 +186,32 @@ def _changes(mapping: Mapping, chunk: int) -> dict[str, int]:
 
 
 def _pipelines(
-    name: str, chip: Chip, plan: PoolPlan, rule: Policy, cores: int, mapping: Mapping, load: Load, prompts: float
+    name: str, chip: Chip, plan: PoolPlan, rules: tuple[Policy, ...], cores: Any, mapping: Mapping, load: Load, prompts: Any
 ) -> Pipelines:
-    groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
-    dp = int(plan.dp) or max(1, groups // int(plan.pp))
-    batch, longest = int(plan.microbatch * plan.pp), served.longest(load)
-    tokens = prompts + (float(plan.microbatch) if name == "decode" else 0.0)
+    groups = count(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
+    dp = count(where(plan.dp > 0, plan.dp, maximum(1, groups // count(plan.pp))))
+    batch, longest = count(plan.microbatch * plan.pp), served.longest(load)
+    tokens = prompts + (plan.microbatch * 1.0 if name == "decode" else 0.0)
     parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
     alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), shared(chip)
 
     def with_share(share: Share | None, plan: PoolPlan, everywhere: Any) -> tuple[Resident, Room]:
-        def held(cached: Any, sequences: float) -> Resident:
+        def held(cached: Any, sequences: Any) -> Resident:
             return resident(
                 parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=sequences, share=share,
                 near=near and near.size, everywhere=everywhere,
             )  # fmt: skip
 
-        whole = held(by_reach(load.model, lambda reach: float(batch * reach.kept(longest))), float(batch))
+        whole = held(by_reach(load.model, lambda reach: 1.0 * batch * reach.kept(longest)), 1.0 * batch)
         return whole, room_of(load.model, lambda cached, sequences: held(cached, sequences).kv)
 
-    stages, first = whole_layers(line_of(load.model, parts, mapping.precision), int(plan.pp)), plan
+    each, first = _whole(load, plan, mapping.precision, len(rules)), plan
     if plan.partition == AUTO:  # which what a core holds decides on
         first = with_partition(plan, "k")
 
     def held_by(plan: PoolPlan, everywhere: Any = 0.0) -> Pipelines:
         holds = with_share(None, plan, everywhere)
-        return Pipelines(name, chip, plan, rule, groups, dp, batch, *holds, stages, mapping.precision, None, plan)
+        return Pipelines(name, chip, plan, rules, groups, dp, batch, *holds, each, mapping.precision, None, plan)
 
     whole, everywhere = held_by(first), 0.0
     if plan.partition == AUTO:
@@ -146,10 +219,25 @@ def _pipelines(
     if plan.stages == "layers":
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
-    line, value = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
-    stages = parts_of_layers(line, int(plan.pp), value)
-    held, taken = with_share(stages.share, whole.holds, everywhere)
-    return whole._replace(held=held, room=taken, stages=stages)
+    typical = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
+    stages = np.broadcast_to(plan.pp, len(rules)).astype(int).tolist()
+    each = tuple(parts_of_layers(line, many, value) for (line, value), many in zip(typical, stages, strict=True))
+    whole = whole._replace(each=each)
+    held, taken = with_share(whole.stages.share, whole.holds, everywhere)
+    return whole._replace(held=held, room=taken)
+
+
+def _whole(load: Load, plan: PoolPlan, precision: Precision, size: int) -> tuple[Stages, ...]:
+    """Stages of whole layers, of each of some designs."""
+    line = line_of(load.model, _one_token(load, "prefill"), precision)
+    each = np.broadcast_to(plan.pp, size).astype(int).tolist()
+    known = {stages: whole_layers(line, stages) for stages in set(each)}
+    return tuple(known[stages] for stages in each)
+
+
+def _one_token(load: Load, phase: str) -> tuple[Part, ...]:
+    """Parts of a step whose weights, and values a token, count."""
+    return transformer(load.model, Step(phase, 1.0, 1.0, 1.0, 1.0))
 
 
 def _with_words(
@@ -197,10 +285,10 @@ def laid_out(of: Pipelines, load: Load, at: Step, attending: tuple[Step, ...]) -
     return merged(transformer(model, at), by_word, words, plan, float(BYTES[of.precision.activations]))
 
 
-def least(of: Pipelines, load: Load, mapping: Mapping) -> float:
+def least(of: Pipelines, load: Load, mapping: Mapping) -> Any:
     """Of a core's share of HBM, what the longest request takes by itself. [B]"""
-    whole = float(of.room.of(served.longest(load)))
-    return whole if mapping.serving.overflow == "ring" else max(0.0, whole - of.near)
+    whole = number(of.room.of(served.longest(load)))
+    return whole if mapping.serving.overflow == "ring" else maximum(0.0, whole - of.near)
 
 
 def _asked(of: Pipelines, load: Load, prompts: float) -> tuple[Step, tuple[Step, ...], Array]:
@@ -248,50 +336,80 @@ def _steps(
     return at, (prompts, generating)
 
 
-def paces(load: Load, of: Pipelines, reader: Reader) -> tuple[tuple[float, ...], float]:
-    """Of an iteration's time, by stage; and how many tokens all pipelines can do, at the pace of the slowest stage. [1/s]"""
-    seconds = of.stages.seconds(*_typical(load, of, reader))
-    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else float(of.plan.microbatch)
-    return tuple((seconds / seconds.sum()).tolist()), of.dp * tokens / float(seconds.max())
+def paces(load: Load, of: Pipelines, reader: Reader) -> tuple[list[tuple[float, ...]], Any]:
+    """Of an iteration's time, by stage, of each design; and how many tokens all pipelines can do. [1/s]
+
+    They go at the pace of the slowest stage.
+    """
+    typical = zip(of.each, _typical(load, of, reader), strict=True)
+    seconds = [stages.seconds(line, value) for stages, (line, value) in typical]
+    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else of.plan.microbatch
+    slowest = np.array([some.max() for some in seconds])
+    found = of.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
+    return [tuple((some / some.sum()).tolist()) for some in seconds], found
 
 
-def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, float]:
-    """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it."""
+def _typical(load: Load, of: Pipelines, reader: Reader) -> list[tuple[Line, float]]:
+    """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it.
+
+    Of each design.
+    """
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    size = len(of.each)
     if of.name == "prefill":
-        phase, tokens, counts = "prefill", prompt, (prompt, prompt / 2, 0.0, 0.0)
+        tokens: Any = prompt
+        at = iteration(load, of, reader, "prefill", prompt, prompt / 2, 0.0, 0.0, 0.0)
     else:
-        phase, tokens = "decode", float(of.plan.microbatch)
-        counts = (0.0, 0.0, tokens, prompt + output / 2)
-    at = iteration(load, of, reader, phase, *counts, 0.0)
-    seconds: dict[tuple[str, str], float] = {}
+        tokens = of.plan.microbatch * 1.0
+        at = iteration(load, of, reader, "decode", 0.0, 0.0, tokens, prompt + output / 2, 0.0)
+    seconds: dict[tuple[str, str], Any] = {}
     for of_part in at.timed:
         for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
             name = call.needs[0] if brings(call) else call.name
-            seconds[call.part, name] = seconds.get((call.part, name), 0.0) + float(taken)
-    parts = transformer(load.model, Step(phase, tokens, 1.0 if phase == "prefill" else tokens, tokens, tokens))
-    return line_of(load.model, parts, of.precision, seconds), float(
-        at.hop.mean
-    ) / of.stages.carried if of.stages.carried else 0.0
+            seconds[call.part, name] = seconds.get((call.part, name), 0.0) + np.ravel(taken)
+    lines = lines_of(load.model, _one_token(load, of.name), of.precision, seconds, size)
+    hop, carried = np.broadcast_to(np.ravel(at.hop.mean), size), np.broadcast_to(of.stages.carried, size)
+    values = np.divide(hop, carried, out=np.zeros(size), where=carried != 0)
+    return list(zip(lines, values.tolist(), strict=True))
 
 
-def cores_of(design: Design) -> tuple[float, float]:
+def room_of_request(design: Design, load: Load, plan: PoolPlan) -> Room:
+    """What a request has on a core, in all layers."""
+    said = design.mapping.precision
+
+    def nbytes(cached: Any, sequences: float) -> Any:
+        return cached_here(load.model, plan, cached, sequences, said)
+
+    return room_of(load.model, nbytes)
+
+
+def cores_of(design: Design) -> tuple[Any, Any]:
     """Cores that only prefill, and those that decode."""
-    asked, count = design.mapping.serving, all_cores(design)
-    apart = min(float(asked.prefill_cores), count)
-    return apart, min(float(asked.decode_cores) or count, count - apart)
+    asked, cores = design.mapping.serving, all_cores(design)
+    apart = minimum(asked.prefill_cores * 1.0, cores)
+    return apart, minimum(where(asked.decode_cores > 0, asked.decode_cores, cores) * 1.0, cores - apart)
 
 
-def decode_cores(design: Design) -> float:
+def decode_cores(design: Design) -> Any:
     """Cores that only decode."""
     apart, others = cores_of(design)
-    return others if apart else 0.0
+    return where(apart > 0, others, 0.0)
 
 
-def all_cores(design: Design) -> float:
+def all_cores(design: Design) -> Any:
     """Cores of the chip."""
     mesh = design.chip.mesh
-    return float(mesh.rows * mesh.cols)
+    return mesh.rows * mesh.cols * 1.0
+
+
+def number(value: Any) -> Any:
+    """Of one design as a float."""
+    return value if np.size(value) > 1 else float(np.squeeze(value))
+
+
+def count(value: Any) -> Any:
+    """Whole things, rounded down; of one design as an integer."""
+    return np.floor(value) if isinstance(value, np.ndarray) else int(value)
 
 
 class Work(NamedTuple):

@@ -44,7 +44,7 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.dies import Split, split_of
 from dse.evaluators.layouts.turns import Iteration
 from dse.evaluators.machine.d2d import level, placed
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.die_exchange import hand_over
 from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import Policy, most_prompts, policies

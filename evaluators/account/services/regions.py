@@ -36,7 +36,7 @@ from dse.evaluators.layouts.formats import index_of
 from dse.evaluators.layouts.held import Held
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.regions import region
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip

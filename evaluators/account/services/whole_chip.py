@@ -33,7 +33,7 @@ from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.whole_chip import On, attending_calls, blocks
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Block, Call
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import reader_of
 from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.closed_attention import Job

@@ -4,7 +4,7 @@ import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.link import Links, seconds
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
 from dse.space.elementwise import Array, Number
 

@@ -15,7 +15,7 @@ from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles, Vector
 from dse.space.elementwise import Array, ceil_div, maximum, where
 

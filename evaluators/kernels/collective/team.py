@@ -18,7 +18,7 @@ import numpy as np
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
 from dse.space.elementwise import Array, ceil_div, maximum, where
 from dse.space.errors import DesignError, nearest

@@ -11,7 +11,7 @@ from dse.evaluators.kernels.gemm import summa
 from dse.evaluators.kernels.gemm.shift import words_of
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, joined
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multiply, Program, Round, Send, Slot, Tiles
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 

@@ -11,7 +11,7 @@ from dse.evaluators.kernels.gemm.summa import place, products, result, slots
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multiply, Program, Round, Send
 from dse.space.elementwise import ceil_div, maximum
 

@@ -16,7 +16,7 @@ from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot, Tiles
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
 

@@ -14,7 +14,7 @@ from dse.evaluators.kernels.gemm.shift import words_of
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multicast, Multiply, Program, Round, Slot, Tiles
 from dse.space.elementwise import Array, ceil_div, maximum, where
 

@@ -17,7 +17,7 @@ from dse.evaluators.kernels.gemv import partial
 from dse.evaluators.kernels.gemv.partial import result
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles
 from dse.space.elementwise import Array, ceil_div, where
 

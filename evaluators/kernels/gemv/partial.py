@@ -12,7 +12,7 @@ import numpy as np
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multicast, Multiply, Program, Reduce, Round, Slot, Tiles
 from dse.space.elementwise import Array, ceil_div, maximum, where
 

@@ -12,7 +12,7 @@ from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.shift import words_of
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multicast, Program, Round, Slot
 from dse.space.elementwise import ceil_div
 

@@ -13,7 +13,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import gemv
 from dse.evaluators.kernels.vector.elementwise import instruction, tile
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import BINS, BITS, Program, Round, Slot, Vector
 from dse.space.elementwise import ceil_div, maximum
 

@@ -6,7 +6,7 @@ from typing import Any
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import FUNCTIONS, Program, Round, Slot, Vector
 from dse.space.elementwise import ceil_div
 

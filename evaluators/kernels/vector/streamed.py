@@ -16,7 +16,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import ColumnMemory
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import (
     EXPANSIONS,
     FUNCTIONS,

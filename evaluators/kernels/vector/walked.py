@@ -18,7 +18,8 @@ from dse.evaluators.kernels.vector.streamed import Call, sequences, stream
 from dse.evaluators.machine.channels import ColumnMemory
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.program.counts import Activity, matrices, products
+from dse.evaluators.program.activity import Activity
+from dse.evaluators.program.counts import matrices, products
 from dse.evaluators.program.rounds import FUNCTIONS, Cores, Load, Loop, Multiply, Program, Round, Slot, Step, Store, Vector
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 

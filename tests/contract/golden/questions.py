@@ -71,6 +71,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 fidelity=events",
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=1 $TINY mapping.prefill.rows=6 "
         "mapping.decode.rows=4 fidelity=events",
+        "chip=wse2 model=deepseek_v4_flash workload.batch=[1] workload.prompt=1024 workload.output=64",
+        "chip=wse2 model=deepseek_v4_flash workload.sequence=[256] mapping.resident_layers=1 fidelity=events@6",
         "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=closed@6",
         "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=events@6",
         "chip=wse2 mapping=ladder model=mixtral_8x7b workload.batch=[1] workload.sequence=[256] "
@@ -302,6 +304,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=a100 mapping=serving model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 "
         "mapping.serving.prefill_instances=1",
         "chip=wse2 model=qwen3_1b7 $SERVED",
+        "chip=wse2 model=qwen3_1b7 $SERVED mapping.precision.kv=mxfp4",
         "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv=concat mapping.serving.policy=chunked "
         "mapping.serving.tokens=200",
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
@@ -329,11 +332,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2 $EXPERTS",
         "chip=b200 model=qwen3_30b_a3b $SERVED $EXPERTS",
         "chip=npu_dse model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked "
-        "mapping.serving.reuse=pool",
+        "mapping.serving.reuse=pool workload.sessions={turns:2,think:1s}",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
         "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.batch=4 mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
+        "workload.output=4 mapping.serving.batch=4 mapping.serving.instances=2 mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
         "chip=npu64 model=qwen3_1b7 $SERVED mapping.serving.routing=cache_aware",
         "chip=npu64 mapping=npu_serving_prefetch model=qwen3_1b7 $SERVED mapping.both.tp=16",
         "chip=npu64 $FEW fidelity=events",

@@ -1,0 +1,39 @@
+"""What is counted of a program: multiply-adds, elements, bytes and the links they cross."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a program does, whoever plays it; leaves are floats or arrays over designs.
+
+    Attributes:
+        macs: multiply-adds, padding included.
+        sent_bytes: that leave a core, once for each message.
+        hop_bytes: bytes times the links they cross on the mesh.
+        elements: that vector instructions compute.
+        memory_bytes: that come from memory channels or go there.
+        cache_bytes: that come from the cache in front of them or go there.
+        linked_bytes: bytes times the links between dies that they cross.
+        boxed_bytes: bytes times the links of the network between boxes of dies that they cross.
+    """
+
+    macs: Any = 0.0
+    sent_bytes: Any = 0.0
+    hop_bytes: Any = 0.0
+    elements: Any = 0.0
+    memory_bytes: Any = 0.0
+    cache_bytes: Any = 0.0
+    linked_bytes: Any = 0.0
+    boxed_bytes: Any = 0.0
+
+    def __add__(self, other: "Activity") -> "Activity":
+        return Activity(*(getattr(self, name) + getattr(other, name) for name in COUNTS))
+
+    def __mul__(self, times: Any) -> "Activity":
+        return Activity(*(getattr(self, name) * times for name in COUNTS))
+
+
+COUNTS = tuple(spec.name for spec in fields(Activity))
+"""What an activity counts."""
