@@ -189,9 +189,7 @@ class MainMemory:
     """HBM of a mesh of tiles; `banks` is the memory that its transactions are priced on, where a reader goes that far."""
 
     capacity: Number = quantity("B", "capacity of all channels; of each core's, where channels are at cores", positive=True)
-    channels: Number = whole(
-        "channels that are served independently; where they are at cores, as many as cores", unread={"place": ("core",)}
-    )
+    channels: Number = whole("channels that are served independently; where they are at cores, as many as cores")
     channel_bandwidth: Number = quantity("B/s", "of one channel", positive=True)
     achieved: Number = quantity(
         "1", "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave", high=1.0, positive=True

@@ -190,11 +190,11 @@ def _one_by_one(words: Mapping[str, Sequence[str]], sizes: Sequence[Mapping[str,
     for address, some in words.items():
         yield from ({address: word} for word in some)
     for part in sizes:
+        kernel = next(iter(part)).rpartition(".")[0]
         groups = {address: some for address, some in part.items() if address.rpartition(".")[2] in ("rows", "cols", "split_k")}
-        for values in product(*groups.values()) if groups else ():
-            sizes_ = {address.rpartition(".")[2]: value for address, value in zip(groups, values, strict=True)}
-            if sizes_.get("split_k", 1) == 1 or sizes_.get("rows", 1) == 1:  # groups of more rows divide no depth
-                yield dict(zip(groups, values, strict=True))
+        every = (dict(zip(groups, values, strict=True)) for values in product(*groups.values()) if groups)
+        # groups of more rows divide no depth
+        yield from (one for one in every if 1 in (one.get(f"{kernel}.split_k", 1), one.get(f"{kernel}.rows", 1)))
 
 
 def _elapsed(own: Sequence[Row], phase: str, best: Mapping[tuple[str, str, str, int], float]) -> float:

@@ -86,8 +86,8 @@ def refuse_unasked(
     }
     if not any(of.values()):
         return
-    said = dict(_inside(written(config, folder, "mapping"), MAPPING)) | dict(_typed(config.get("overrides", ())))
-    said |= dict(typed(config.get("overrides", ())))
+    words = config.get("overrides", ())
+    said = dict(_inside(written(config, folder, "mapping"), MAPPING)) | dict(_typed(words)) | dict(typed(words))
     told = [address for address, value in said.items() if value not in (None, 0, 0.0)]
     moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
     for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in told)):
@@ -109,7 +109,7 @@ def unasked(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> d
         _of_plans(base, asked_for)
         | _of_stack(base, asked_for, moved)
         | unread_of_load(base, asked_for)
-        | (unread_of_chip(base, asked_for, moved))
+        | unread_of_chip(base, asked_for, moved)
     )
 
 

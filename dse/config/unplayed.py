@@ -23,19 +23,18 @@ PACKETS = ("period", "packets")
 """Of packets that meet others."""
 
 
-def refuse_unplayed(question: Question, config: Mapping[str, Any], knobs: Sequence[Knob] = (), verified: str = "") -> None:
+def refuse_unplayed(question: Question, config: Mapping[str, Any], knobs: Sequence[Knob] = ()) -> None:
     """Raises for what is said, or moved by a knob, and only read where something is played.
 
     Args:
         question: with the cases.
         config: with the overrides that were typed, and the fidelity.
-        knobs: of a search.
-        verified: the fidelity at which designs are looked at once more; "" where they are not.
+        knobs: of a search that looks at no design once more by another fidelity.
 
     Raises:
         DesignError: the first of them, by its address, and the fidelities that read it.
     """
-    if {config["fidelity"], verified or "closed"} - {*FORMULAS}:
+    if config["fidelity"] not in FORMULAS:
         return
     case, words = question.workload.cases[0], config.get("overrides", ())
     if isinstance(case, Traffic):

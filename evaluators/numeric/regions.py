@@ -29,7 +29,7 @@ ROWS, COLS = "rows", "columns"
 """Over what of the region a width lies."""
 
 
-def computed(parts: Sequence[Block], layer: Layer, mesh: Mesh, *, vectors: bool) -> Array:
+def computed(parts: Sequence[Block], layer: Layer, mesh: Mesh, *, vectors: bool, full: bool = False) -> Array:
     """The residual stream behind the layer, shape (tokens, hidden).
 
     Args:
@@ -37,12 +37,13 @@ def computed(parts: Sequence[Block], layer: Layer, mesh: Mesh, *, vectors: bool)
         layer: of numbers; one prompt, or a token of each sequence.
         mesh: of the region.
         vectors: whether these are tokens of decode.
+        full: whether keys and values are cached for each head of queries.
     """
     x = layer.x
     for block in parts:
         part = layer.part(block.calls[0].part)
         if part is not None:
-            region = _Region(layer, part, block.calls, x, mesh, vectors=vectors)
+            region = _Region(layer, part, block.calls, x, mesh, vectors=vectors, full=full)
             for call in block.calls:
                 region.run(call)
             x = region.x
@@ -52,12 +53,15 @@ def computed(parts: Sequence[Block], layer: Layer, mesh: Mesh, *, vectors: bool)
 class _Region(Worker):
     """Values of a part, and over what they lie."""
 
-    def __init__(self, layer: Layer, part: Part, calls: tuple[Call, ...], x: Array, mesh: Mesh, *, vectors: bool) -> None:
+    def __init__(
+        self, layer: Layer, part: Part, calls: tuple[Call, ...], x: Array, mesh: Mesh, *, vectors: bool, full: bool
+    ) -> None:
         super().__init__(layer, part, calls, 0, None, x)  # type: ignore[arg-type]
         self.mesh, self.vectors = mesh, vectors
         self.lie: dict[str, str] = {}
         self.cache: list[tuple[Array, Array, Array]] = []
         self.heads = layer.attention.heads.units
+        self.cached = self.heads if full else layer.attention.kv_heads.units
         self.wide: dict[str, int] = {}
 
     def run(self, call: Call) -> None:
@@ -215,7 +219,7 @@ class _Region(Worker):
         kernel = _kernel(call)
         method, of = kv(kernel.algorithm), self.layer.attention
         self._on_all(call)
-        count = whole(kernel.shape.k) // (of.qk_dim + of.v_dim)
+        count = whole(self.cached)
         new = np.concatenate([self._of_cache(self.taken(f"{name}_proj", COLS), count) for name in "kv"], axis=1)
         for sequence in range(self.layer.sequences):
             old = [some[sequence].repeat(count // some.shape[2], axis=1) for some in (self.layer.keys, self.layer.values)]

@@ -22,6 +22,9 @@ from dse.space.fields import replaced
 WAVES = 4
 """Turns that a job keeps at most: those after the first few are like one another."""
 
+CHUNKS = 16
+"""Chunks that products whose depth is divided keep in all of their turns at least."""
+
 Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job | closed_walked.Job | InTurn | Cached
 
 
@@ -53,7 +56,9 @@ def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]
     here = Mesh(rows, cols)
     part = of._replace(**{name: divisor(rows, rows * getattr(of, name) // whole.rows) for name in ("rows", "split")})
     before = summa_diagonal.cut(shape, of, whole, copies)
-    left = min(before.waves, WAVES) * (here.rows // (part.rows * part.split))
+    # where turns have few chunks, the way of the first block to its tile is as long as they are
+    turns = max(WAVES, ceil(CHUNKS / before.chunks)) if of.split > 1 else WAVES
+    left = min(before.waves, turns) * (here.rows // (part.rows * part.split))
     copies = min(copies, left)
     down = min(before.down, left // copies)
     across = min(before.across, left // (copies * down))

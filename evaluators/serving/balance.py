@@ -191,7 +191,7 @@ def together(of, load, prompts, chunks, step, chunk, decodes):
     return 1 / (some / round_ + (1 - some) / step)
 
 
-@part
+@released
 def nothing(mean, most):
     """Chance that a lane has no chunk in a round, of which it has so many in the mean and so many at most.
 
@@ -203,7 +203,7 @@ def nothing(mean, most):
     return math.exp(-mean) if most == math.inf else max(0.0, 1 - mean / most) ** most
 
 
-@part
+@released
 def deepest(mean, lanes, most):
     """Of variables as in `nothing`, one a lane, the largest in the mean.
 

@@ -18,14 +18,9 @@ HERE = Path(__file__).resolve().parent.parent
 FACTORS = 0.8, 1.25
 """What constants are multiplied by."""
 
-OTHERS = {
-    "chip.tile.matrix.call": "230 cycle",
-    "chip.tile.vector.call": "190 cycle",
-    "chip.tile.dma": "32 cycle",
-    "chip.tile.sync": "32 cycle",
-}
-"""What is taken for constants that are 0: calls as tile32 has them, and a store or a handshake of as many cycles as words of a
-kilobyte take."""
+OTHERS = {"chip.tile.matrix.call": "230 cycle", "chip.tile.dma": "32 cycle"}
+"""What is taken for constants that are 0: a call as tile32 has it, and a store of as many cycles as words of a kilobyte take.
+Pipelines read no others: their cores start no vector instruction by software, and wait for no barrier."""
 
 TIMES = ("chip.tile.", "chip.noc.", "chip.hbm.", "chip.decode.")
 """Parts of the chip that times depend on."""

@@ -156,7 +156,8 @@ def in_region(of: Drawn, rows: int, cols: int, **words: str) -> Walk:
     formats = mapping.precision
     packed = tuple(name for name in ("weights", "kv") if FORMATS[getattr(formats, name)].expand)
     layer = of.layer._replace(packed=packed)
-    return Walk(blocks, layer, lambda some, layer: regions.computed(some, layer, mesh, vectors=vectors))
+    full = mapping.kv_heads == "full"
+    return Walk(blocks, layer, lambda some, layer: regions.computed(some, layer, mesh, vectors=vectors, full=full))
 
 
 def _settled(block: Block, on: Machine) -> Block:

@@ -24,7 +24,7 @@ QUESTIONS = (
     ("chip=npu_dse", "workload=gemm", "workload.shapes=[64x96x80]"),
 )
 REFUSED = {
-    ("chip=npu64", "model=qwen3_1b7", *SMALL): ("chip.tile.sync='9 cycle'", "chip.decode.rows=4", "chip.hbm.channels=8"),
+    ("chip=npu64", "model=qwen3_1b7", *SMALL): ("chip.tile.sync='9 cycle'", "chip.decode.rows=4"),
     ("chip=tile32", "workload=gemm"): ("chip.tile.control='9 cycle'", "chip.tile.matrix.reload=hidden"),
     ("chip=tile32", "workload=attention"): ("chip.tile.sync='9 cycle'", "+space.chip.tile.sync='tag(cycle, choice(1,2))'"),
     ("chip=npu_dse", "workload=gemm"): ("chip.hbm.gap='1 ns'", "chip.hbm.waste=0.5"),

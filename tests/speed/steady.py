@@ -2,6 +2,7 @@
 
 `python -m tests.speed.steady [DESIGNS] [SEED]`; designs whose load is below 0.95 count.
 `python -m tests.speed.steady dies [DESIGNS]` says how fast designs of dies with a cache are screened.
+`python -m tests.speed.steady pipelines [DESIGNS]` says it of those of studies/npu_serving.
 `python -m tests.speed.steady machines [DESIGNS]` says it of those of studies/mesh_llm, chip by chip, as its screen has them
 together (3 ms: 200,000 in 5 minutes on 2 cores).
 """
@@ -80,6 +81,16 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     return lines
 
 
+def of_pipelines(count: int) -> tuple[str, str, str]:
+    """A line of a table: designs of studies/npu_serving."""
+    config = compose(["study=npu_serving"])
+    asked = question(config, folder_of(config))
+    designs = asked.space.stack(asked.space.sample(np.random.default_rng(5).random((count, len(asked.space.knobs)))))
+    start = time.process_time()
+    evaluate(designs, asked.workload, fidelity="steady")
+    return f"{count:,} designs of pipelines: steady", f"{count / (time.process_time() - start):,.0f} designs/s CPU", "10,000"
+
+
 def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: the first designs of the screen of studies/mesh_llm, by chip and altogether."""
     asked = study_of("mesh_llm")
@@ -97,6 +108,11 @@ def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
+    if "pipelines" in sys.argv[1:]:
+        most = int(next((word for word in sys.argv[1:] if word.isdigit()), "4096"))
+        for some in (256, most):  # the first ones compile loops
+            print(*of_pipelines(some), sep=" | ", flush=True)
+        raise SystemExit
     if "machines" in sys.argv[1:]:
         for line in of_machines(int(next((word for word in sys.argv[1:] if word.isdigit()), "1024"))):
             print(*line, sep=" | ", flush=True)

@@ -336,7 +336,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
         "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.batch=4 mapping.serving.instances=2 mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
+        "workload.output=4 mapping.serving.batch=4 mapping.serving.instances=2 "
+        "mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
         "chip=npu64 model=qwen3_1b7 $SERVED mapping.serving.routing=cache_aware",
         "chip=npu64 mapping=npu_serving_prefetch model=qwen3_1b7 $SERVED mapping.both.tp=16",
         "chip=npu64 $FEW fidelity=events",
