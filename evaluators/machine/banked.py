@@ -38,14 +38,15 @@ class Banks(NamedTuple):
         channels, asked, timing, queues, ways: as `dram` has them; `asked` has places of requests, which are used again.
         behind: pseudo-channels of a memory channel.
         clock: of the memory, in cycles of routers.
-        latency: cycles from data to its first word at the channel's router, beside what banks take.
+        latency: of reads, cycles from data to its first word at the channel's router, beside what banks take; of writes, from
+            the controller to the answer at that router; shape (2,).
         first: number of the first memory channel among what tasks are on.
         size, access: bytes of a stretch of a pseudo-channel, and of a request.
         order, extents: fields of an address, low to high, places of `FIELDS`; how many values each has.
         masks: of the row's bits that go into the bank, the group and the channel.
         address, piece: of each task's block: its first byte, and bytes that lie side by side, 0 for all of them.
         write: whether it is written.
-        left, until: of each task, requests that are not issued, and when the last data come. [clock]
+        left, until: of each task, requests that have no data, or that the controller has not taken; when the last has. [clock]
         task: of each request.
         free, room: places of requests of each memory channel, and how many are free.
         now: until when channels have been played, and requests that are on the way; shape (2,). [clock]
@@ -58,7 +59,7 @@ class Banks(NamedTuple):
     ways: Ways
     behind: int
     clock: float
-    latency: float
+    latency: Array
     first: int
     size: int
     access: int
@@ -77,9 +78,9 @@ class Banks(NamedTuple):
 
 
 def at_start(
-    of: Behind | None, channels: int, tasks: int, first: int, cycle: float, latency: float, blocks: tuple[Array, Array, Array]
+    of: Behind, channels: int, tasks: int, first: int, cycle: float, latency: float, blocks: tuple[Array, Array, Array]
 ) -> Banks:
-    """Banks with all rows closed; none at all without `of`.
+    """Banks with all rows closed.
 
     Args:
         of: what is behind each memory channel.
@@ -90,21 +91,17 @@ def at_start(
         latency: from a request at an idle channel to its first word. [s]
         blocks: address, piece and whether it is written, of each task.
     """
-    if of is None:
-        memory, timing, queues, count, channels, tasks = None, Timing(*(1,) * 19, False), Queues(), 1, 0, 0
-        size, access, clock, more, fields, extents, masks = 1, 1, 1.0, 0.0, np.arange(4), np.ones(4), (0, 0, 0)
-        blocks = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
-    else:
-        memory, count = of.of, of.pseudo
-        timing, queues, size, access = hbm.timing(memory), hbm.queues(memory), int(memory.granularity), int(memory.access)
-        clock = of.bandwidth * int(memory.timing.burst) / (count * access) * cycle
-        more = max(latency - float(hbm.first(memory)[0]), 0.0) / cycle
-        fields = np.array([FIELDS.index(name) for name in reversed(ORDERS[memory.order])])
-        extents = np.array([int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows)])
-        hashed = HASHES.index(memory.hashed)
-        masks = ((extents[2] - 1) * (hashed > 0), (extents[1] - 1) * (hashed > 0), (count - 1) * (hashed == 2))
+    memory, count = of.of, of.pseudo
+    timing, queues, size, access = hbm.timing(memory), hbm.queues(memory), int(memory.granularity), int(memory.access)
+    clock = of.bandwidth * int(memory.timing.burst) / (count * access) * cycle
+    path = hbm.path(memory) / float(memory.clock)  # which no channel of `dram` plays
+    ahead = np.array([max(latency - float(hbm.first(memory)[0]) + path, 0.0), path]) / cycle
+    fields = [FIELDS.index(name) for name in reversed(ORDERS[memory.order])]
+    extents = np.array([int(n) for n in (memory.row / memory.access, memory.groups, memory.banks, memory.rows)])
+    hashed = HASHES.index(memory.hashed)
+    masks = ((extents[2] - 1) * (hashed > 0), (extents[1] - 1) * (hashed > 0), (count - 1) * (hashed == 2))
     room = max(ROOM, 4 * -(-BURST // access))
-    places, groups, banks = channels * room, *((1, 1) if memory is None else (int(memory.groups), int(memory.banks)))
+    places = channels * room
     who = np.zeros(1, REQUESTER)
 
     def whole(*shape: int, kind: Any = np.int64) -> Array:
@@ -114,11 +111,11 @@ def at_start(
         whole(places, kind=np.int32), whole(places, 3, kind=np.int32), whole(places, kind=np.bool_), whole(places),
         whole(places), whole(places), whole(places), whole(places), whole(places), whole(places, kind=np.bool_), whole(places),
         whole(places), whole(places, kind=np.int32), whole(places, kind=np.int32), who, whole(1, 2, 1), whole(1, 2, 1),
-        whole(1), whole(max(places, 1), kind=np.int32), whole(1), 0,
+        whole(1), whole(places, kind=np.int32), whole(1), 0,
     )  # fmt: skip
-    state = at_rest(channels * count, groups, banks, queues, timing)
+    state = at_rest(channels * count, int(memory.groups), int(memory.banks), queues, timing)
     return Banks(
-        state, asked, timing, queues, nowhere(), count, clock, more, first, size, access, np.array(fields, np.int64),
+        state, asked, timing, queues, nowhere(), count, clock, ahead, first, size, access, np.array(fields, np.int64),
         np.array(extents, np.int64), np.array(masks, np.int64), *blocks, whole(tasks, kind=np.int32), whole(tasks),
         whole(places, kind=np.int32), np.arange(places, dtype=np.int32).reshape(channels, room),
         np.full(channels, room, np.int64), np.array([-1, 0], np.int64),
@@ -197,28 +194,29 @@ def asked_for(banks, on, task, nbytes, time):
 
 @part
 def advance(banks, floor, tasks, cycle):
-    """Plays all channels until a cycle of routers; blocks that have all of their data are done, and others find room."""
+    """Plays all channels until a cycle of routers; blocks that are served are done, and others find room.
+
+    A block that is read is when it has all of its data. One that is written is when the controller has taken all of it, which
+    the core is told; its channel is at work until its data are in their bank.
+    """
     end, moved = np.int64(np.floor(cycle * banks.clock + ROUNDED)), False
     asked = banks.asked
     for i in range(len(banks.channels.state)):
         c, on = banks.channels.state[i], i // banks.behind
         while c.awake <= end:
-            clock = c.awake
+            clock, coming, left = c.awake, c.coming, c.left
             c.awake = step(banks.channels, i, asked, banks.timing, banks.queues, banks.ways, clock)
+            if c.left < left and asked.write[coming]:
+                _served(banks, floor, tasks, coming, clock)
             for k in range(asked.count[0]):
                 r = asked.issued[k]
-                task = np.int64(banks.task[r])
                 banks.free[on, banks.room[on]] = r
                 banks.room[on] += 1
                 banks.now[1] -= 1
-                banks.left[task] -= 1
-                banks.until[task] = max(banks.until[task], asked.finished[r])
                 moved = True
-                if banks.left[task] == 0:
-                    done = banks.until[task] / banks.clock
-                    if not banks.write[task]:  # its last word leaves with its last data
-                        done += banks.latency - tasks.after[task]
-                    push(floor, max(done, clock / banks.clock), task << 2)
+                floor.free[banks.first + on] = max(floor.free[banks.first + on], c.data_end / banks.clock)
+                if not asked.write[r]:
+                    _served(banks, floor, tasks, r, clock)
             asked.count[0] = 0
     banks.now[0] = max(banks.now[0], end)
     if moved:
@@ -226,6 +224,19 @@ def advance(banks, floor, tasks, cycle):
             queue = floor.queue[banks.first + on]
             while queue[0] >= 0 and asked_for(banks, on, queue[0], np.int64(tasks.busy[queue[0]]), cycle):
                 queue[0] = tasks.queued[queue[0]]
+
+
+@part
+def _served(banks, floor, tasks, r, clock):
+    """A request of a block is served, and its task done where that was the last one."""
+    task = np.int64(banks.task[r])
+    banks.left[task] -= 1
+    banks.until[task] = max(banks.until[task], banks.asked.finished[r])
+    if banks.left[task] == 0:
+        done = banks.until[task] / banks.clock + banks.latency[np.int64(banks.write[task])]
+        if not banks.write[task]:  # its last word leaves with its last data
+            done -= tasks.after[task]
+        push(floor, max(done, clock / banks.clock), task << 2)
 
 
 @piece

@@ -62,6 +62,7 @@ class Behind(NamedTuple):
         memory: what they are banks of.
         pseudo: pseudo-channels of a memory channel.
         bandwidth: of a memory channel. [B/s]
+        paced: says how the channels serve blocks that are not played burst by burst; None for as they are given.
         rows: says, by stream, the name of its tensor, and the row with which the block of each core begins each time that it
             is loaded, shape (times, cores of a step); streams that are not there have a place for each core.
     """
@@ -69,6 +70,7 @@ class Behind(NamedTuple):
     memory: Memory
     pseudo: int
     bandwidth: float
+    paced: Callable[[], Channels] | None = None
     rows: Callable[[], dict[str, tuple[str, Array]]] = dict
 
     @property

@@ -15,19 +15,25 @@ def chip_memory(chip: Chip) -> dict[str, Any]:
 
     No banks where nobody says what they are, or where a cache has a part of what blocks are made of.
     """
-    hbm, count, banks = chip.hbm, int(channels_used(chip)), None
-    if hbm.banks is not None and hbm.channel_bandwidth * hbm.channels <= SAME * peak(hbm.banks):
-        banks = behind_channel(hbm.banks, float(hbm.channel_bandwidth * max(hbm.channels / count, 1.0)))
-    return {"memory": chip_channels(chip), "banks": banks}
+    hbm, count = chip.hbm, int(channels_used(chip))
+    if hbm.banks is None or hbm.channel_bandwidth * hbm.channels > SAME * peak(hbm.banks):
+        return {"memory": chip_channels(chip), "banks": None}
+    banks = behind_channel(hbm.banks, float(hbm.channel_bandwidth * max(hbm.channels / count, 1.0)))
+    return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: chip_channels(chip))}
 
 
 def chip_channels(chip: Chip) -> Channels:
     """Channels of a chip with their places, for who plays links; what long blocks lose is what tables of their banks say."""
-    from dse.evaluators.machine import bank_state  # which compiles, as nobody needs whose memory has no banks
+    hbm = chip.hbm
+    if hbm.banks is None:
+        return _channels(chip, hbm.achieved)
+    from dse.evaluators.machine import bank_state  # which compiles
 
+    return _channels(chip, 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG))
+
+
+def _channels(chip: Chip, share: Any) -> Channels:
+    """Channels of a chip of which long blocks have a share of the bandwidth."""
     hbm, count = chip.hbm, int(channels_used(chip))
-    share = hbm.achieved
-    if hbm.banks is not None:
-        share = 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
     sides, bandwidth = (int(chip.mesh.rows), int(chip.mesh.cols)), hbm.channel_bandwidth * max(hbm.channels / count, 1.0)
     return channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))

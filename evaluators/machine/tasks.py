@@ -264,7 +264,7 @@ def _ready(net, floor, tasks, packets, banks):
                 push(floor, time + tasks.after[task], task << 2)
             else:
                 _finish(floor, tasks, task, time)
-        elif kind == BLOCK and len(banks.room) > 0:
+        elif banks is not None and kind == BLOCK:
             if floor.queue[on, 0] >= 0 or not asked_for(banks, on - banks.first, task, np.int64(tasks.busy[task]), time):
                 _wait(floor, tasks, task, on)
         elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
@@ -370,7 +370,9 @@ def _hand_over(net, floor, packets, at, now):
 @piece
 def _following(floor, banks):
     """When something happens beside flits, less than 0 for never."""
-    then = soonest(banks)
+    then = -1.0
+    if banks is not None:
+        then = soonest(banks)
     if floor.counts[HEAP] > 0 and (then < 0 or floor.when[0] < then):
         return floor.when[0]
     return then
@@ -378,12 +380,16 @@ def _following(floor, banks):
 
 @loop
 def perform(net, floor, tasks, packets, banks):
-    """Does all tasks; whether it came to its end, or has nothing left that could happen."""
+    """Does all tasks; whether it came to its end, or has nothing left that could happen.
+
+    Without banks nothing of them is compiled, as their type says.
+    """
     now = np.int64(0)
     _ready(net, floor, tasks, packets, banks)
     while True:
         _happen(net, floor, tasks, packets, banks, now)
-        advance(banks, floor, tasks, now)
+        if banks is not None:
+            advance(banks, floor, tasks, now)
         quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]
         if quiet and floor.counts[STILL] > net.slots:
             following = _following(floor, banks)

@@ -180,12 +180,12 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
     )  # fmt: skip
 
 
-def _banks(graph: Graph) -> Banks:
+def _banks(graph: Graph) -> Banks | None:
     """Banks behind memory channels, and where blocks lie in them; none where channels have a pace."""
     memory, first = graph.on.memory, graph.cores * graph.engines
-    blocks = (np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_))
     if memory is None or graph.on.banks is None:
-        return at_start(None, 0, 0, first, graph.cycle, 0.0, blocks)
+        return None
+    blocks = (np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_))
     for tasks, burst, write in graph.blocks:
         for column, value in zip(blocks, (burst.address, burst.piece, write), strict=True):
             column[tasks] = value

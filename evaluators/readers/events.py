@@ -63,7 +63,7 @@ def play(
         fabric: what it costs.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
-        banks: what is behind each of these, for who plays bursts; here blocks have the channels' pace.
+        banks: what is behind each of these, which is asked for the pace that blocks have there.
         jump: whether repetition may be jumped; the answer is the same, later.
         faults: none; it is for readers that play routers.
 
@@ -72,6 +72,8 @@ def play(
     """
     if faults:
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
+    if banks is not None and banks.paced is not None:
+        memory = banks.paced()
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = State.of(program, on, in_bands=len(strands) > len(program.strands))

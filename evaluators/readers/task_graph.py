@@ -528,12 +528,16 @@ class Unrolling:
                 starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
                 graph.needs(starts, blocks)
                 done.append(ends)
-            else:
-                heads = graph.arrivals(count)
-                starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
-                graph.needs(starts, asked)
+                continue
+            heads = graph.arrivals(count) if self.on.banks is None else np.full(count, NONE)
+            starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
+            graph.needs(starts, asked)
+            if self.on.banks is None:
                 graph.needs(blocks, heads)
                 done.append(left)
+            else:  # a burst is written when all of it is there, and its engine is answered
+                graph.needs(blocks, ends)
+                done.append(graph.moments(count, blocks, after=(fabric.ramp + far * fabric.hop) / graph.cycle))
         last = done[0] if len(done) == 1 else graph.moments(count, *done)
         (self._was_written if loading else self._was_read)(step.slot, cores, last)
 
