@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.evaluators.machine import hbm
 from dse.evaluators.machine.channels import BURST, Behind
-from dse.evaluators.machine.compile_cache import part, piece
+from dse.evaluators.machine.compile_cache import piece
 from dse.evaluators.machine.crossing import Ways, nowhere
 from dse.evaluators.machine.dram import NEVER, Channels, Requests, at_rest, step
 from dse.evaluators.machine.dram_words import REQUESTER, Queues, Timing
@@ -131,7 +131,7 @@ def _requests(banks, task, nbytes):
     return (address + nbytes - 1) // banks.access - address // banks.access + 1
 
 
-@part
+@piece
 def _request(banks, on, task, at, clock):
     """A request for a burst at an address goes to its pseudo-channel."""
     block, row, group, bank = at // banks.size, 0, 0, 0
@@ -166,8 +166,8 @@ def _request(banks, on, task, at, clock):
     c.awake = min(c.awake, clock)
 
 
-@part
-def asked_for(banks, on, task, nbytes, time):
+@piece
+def _asked_for(banks, on, task, nbytes, time):
     """Asks for a block at a time, if its channel has room; whether it had.
 
     Pieces that lie anywhere are at places that their numbers say, mixed by a multiplication of Knuth's.
@@ -179,64 +179,58 @@ def asked_for(banks, on, task, nbytes, time):
     address, size = banks.address[task], banks.piece[task]
     banks.left[task] = count
     banks.now[1] += count
-    if size == 0:
-        for k in range(count):
-            _request(banks, on, task, (address // banks.access + k) * banks.access, clock)
-        return True
-    each = -(-size // banks.access)
+    each = max(-(-size // banks.access), 1)
     end = banks.extents[0] * banks.extents[1] * banks.extents[2] * banks.extents[3] * banks.access * banks.behind
-    for k in range(-(-nbytes // size)):
-        start = ((address // size + k) * 2654435761 & 4294967295) % (end // (each * banks.access)) * each * banks.access
-        for j in range(each):
-            _request(banks, on, task, start + j * banks.access, clock)
+    for k in range(count):
+        at = address // banks.access + k
+        if size > 0:
+            number = address // size + k // each
+            at = (number * 2654435761 & 4294967295) % (end // (each * banks.access)) * each + k % each
+        _request(banks, on, task, at * banks.access, clock)
     return True
 
 
-@part
+@piece
 def advance(banks, floor, tasks, cycle):
-    """Plays all channels until a cycle of routers; blocks that are served are done, and others find room.
+    """Asks for blocks that wait, where there is room, and plays all channels until a cycle of routers.
 
-    A block that is read is when it has all of its data. One that is written is when the controller has taken all of it, which
-    the core is told; its channel is at work until its data are in their bank.
+    A block that is read is done when it has all of its data. One that is written is when the controller has taken all of it,
+    which the core is told; its channel is at work until its data are in their bank.
     """
-    end, moved = np.int64(np.floor(cycle * banks.clock + ROUNDED)), False
+    end, moved = np.int64(np.floor(cycle * banks.clock + ROUNDED)), True
     asked = banks.asked
-    for i in range(len(banks.channels.state)):
-        c, on = banks.channels.state[i], i // banks.behind
-        while c.awake <= end:
-            clock, coming, left = c.awake, c.coming, c.left
-            c.awake = step(banks.channels, i, asked, banks.timing, banks.queues, banks.ways, clock)
-            if c.left < left and asked.write[coming]:
-                _served(banks, floor, tasks, coming, clock)
-            for k in range(asked.count[0]):
-                r = asked.issued[k]
-                banks.free[on, banks.room[on]] = r
-                banks.room[on] += 1
-                banks.now[1] -= 1
-                moved = True
-                floor.free[banks.first + on] = max(floor.free[banks.first + on], c.data_end / banks.clock)
-                if not asked.write[r]:
-                    _served(banks, floor, tasks, r, clock)
-            asked.count[0] = 0
-    banks.now[0] = max(banks.now[0], end)
-    if moved:
+    while moved:
         for on in range(len(banks.room)):
             queue = floor.queue[banks.first + on]
-            while queue[0] >= 0 and asked_for(banks, on, queue[0], np.int64(tasks.busy[queue[0]]), cycle):
+            while queue[0] >= 0 and _asked_for(banks, on, queue[0], np.int64(tasks.busy[queue[0]]), tasks.ready[queue[0]]):
                 queue[0] = tasks.queued[queue[0]]
-
-
-@part
-def _served(banks, floor, tasks, r, clock):
-    """A request of a block is served, and its task done where that was the last one."""
-    task = np.int64(banks.task[r])
-    banks.left[task] -= 1
-    banks.until[task] = max(banks.until[task], banks.asked.finished[r])
-    if banks.left[task] == 0:
-        done = banks.until[task] / banks.clock + banks.latency[np.int64(banks.write[task])]
-        if not banks.write[task]:  # its last word leaves with its last data
-            done -= tasks.after[task]
-        push(floor, max(done, clock / banks.clock), task << 2)
+        moved = False
+        for i in range(len(banks.channels.state)):
+            c, on = banks.channels.state[i], i // banks.behind
+            while c.awake <= end:
+                clock, coming, left = c.awake, c.coming, c.left
+                c.awake = step(banks.channels, i, asked, banks.timing, banks.queues, banks.ways, clock)
+                issued = asked.count[0]
+                for k in range(issued + (c.left < left and asked.write[coming])):
+                    r = np.int64(asked.issued[k] if k < issued else coming)
+                    if k < issued:
+                        moved = True
+                        banks.free[on, banks.room[on]] = r
+                        banks.room[on] += 1
+                        banks.now[1] -= 1
+                        floor.free[banks.first + on] = max(floor.free[banks.first + on], c.data_end / banks.clock)
+                        if asked.write[r]:
+                            continue
+                    task = np.int64(banks.task[r])
+                    banks.left[task] -= 1
+                    banks.until[task] = max(banks.until[task], asked.finished[r])
+                    if banks.left[task] == 0:
+                        done = banks.until[task] / banks.clock + banks.latency[np.int64(banks.write[task])]
+                        if not banks.write[task]:  # its last word leaves with its last data
+                            done -= tasks.after[task]
+                        push(floor, max(done, clock / banks.clock), task << 2)
+                asked.count[0] = 0
+        banks.now[0] = max(banks.now[0], end)
 
 
 @piece

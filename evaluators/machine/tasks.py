@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.banked import advance, asked_for, soonest
+from dse.evaluators.machine.banked import advance, soonest
 from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
 from dse.evaluators.machine.heap import HEAP, pop, push
 from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
@@ -234,7 +234,7 @@ def _before(packets, one, other):
 
 
 @part
-def _ready(net, floor, tasks, packets, banks):
+def _ready(net, floor, tasks, packets, banked):
     """Everything that has become ready begins, and what is done at once makes others ready."""
     while floor.counts[STACK]:
         floor.counts[STACK] -= 1
@@ -264,25 +264,16 @@ def _ready(net, floor, tasks, packets, banks):
                 push(floor, time + tasks.after[task], task << 2)
             else:
                 _finish(floor, tasks, task, time)
-        elif banks is not None and kind == BLOCK:
-            if floor.queue[on, 0] >= 0 or not asked_for(banks, on - banks.first, task, np.int64(tasks.busy[task]), time):
-                _wait(floor, tasks, task, on)
-        elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
-            floor.queue[on, 0] = floor.queue[on, 1] = task
-            _start(floor, tasks, task, time)
         else:
-            _wait(floor, tasks, task, on)
-
-
-@piece
-def _wait(floor, tasks, task, on):
-    """A task waits for its engine or channel, behind others."""
-    tasks.queued[task] = -1
-    if floor.queue[on, 0] < 0:
-        floor.queue[on, 0] = task
-    else:
-        tasks.queued[floor.queue[on, 1]] = task
-    floor.queue[on, 1] = task
+            first = floor.queue[on, 0] < 0
+            tasks.queued[task] = -1
+            if first:
+                floor.queue[on, 0] = task
+            else:
+                tasks.queued[floor.queue[on, 1]] = task
+            floor.queue[on, 1] = task
+            if first and floor.free[on] <= time and (not banked or kind != BLOCK):
+                _start(floor, tasks, task, time)
 
 
 @piece
@@ -302,7 +293,7 @@ def _finish(floor, tasks, task, time):
 
 
 @part
-def _happen(net, floor, tasks, packets, banks, now):
+def _happen(net, floor, tasks, packets, banked, now):
     """Everything that happens until a cycle."""
     time = float(now)
     while True:
@@ -332,7 +323,7 @@ def _happen(net, floor, tasks, packets, banks, now):
         else:
             _finish(floor, tasks, what >> 2, time)
         if floor.counts[STACK]:
-            _ready(net, floor, tasks, packets, banks)
+            _ready(net, floor, tasks, packets, banked)
 
 
 @piece
@@ -385,9 +376,10 @@ def perform(net, floor, tasks, packets, banks):
     Without banks nothing of them is compiled, as their type says.
     """
     now = np.int64(0)
-    _ready(net, floor, tasks, packets, banks)
+    banked = banks is not None
+    _ready(net, floor, tasks, packets, banked)
     while True:
-        _happen(net, floor, tasks, packets, banks, now)
+        _happen(net, floor, tasks, packets, banked, now)
         if banks is not None:
             advance(banks, floor, tasks, now)
         quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]

@@ -16,12 +16,13 @@ from dse.evaluators.machine import hbm
 from dse.evaluators.machine.banked import Banks, at_start
 from dse.evaluators.machine.channels import Behind, behind_channel, channels
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.program.rounds import Cores, Load, Loop, Program, Round, Slot, Store
+from dse.evaluators.program.rounds import Cores, Load, Loop, Program, Round, Slot, Store, Vector
 from dse.evaluators.readers import cycles, events
 from dse.evaluators.readers.addresses import Addresses
 from dse.evaluators.readers.timing import Machine
 from dse.space.design import stacked
 from dse.space.elementwise import Array
+from dse.space.fields import replaced
 from dse.space.memory import capacity, peak
 from dse.space.memory import channels as pseudo_channels
 from dse.studies.fidelity_gap.kernels import preset
@@ -41,7 +42,7 @@ def program(mesh: Mesh, nbytes: int, times: int, *, depth: int = 2, store: bool 
 
 
 def behind_one(rng: np.random.Generator, count: int) -> Behind:
-    of = drawn(rng)
+    of = replaced(drawn(rng), {"controller.path": float(rng.choice([0.0, 2e-8]))})
     return behind_channel(of, float(count * peak(of) / pseudo_channels(of)))
 
 
@@ -128,9 +129,31 @@ def test_a_burst_that_meets_nobody_differs_between_readers_by_what_its_banks_tak
     of = program(Mesh(1, 1), int(rng.integers(1, 4097)), 1)
     by_events, by_cycles = (play(of, ON, memory=at, banks=banks).seconds for play in (events.play, cycles.play))
     bursts, access = addresses(of, banks)[0], int(banks.memory.access)
-    alone = hbm.play(banks.of, bursts, access, False).seconds - float(hbm.first(banks.of)[0])
-    rounded = 2 * ON.cycle + 1 / float(banks.memory.clock)
+    path = float(banks.memory.controller.path)
+    alone = hbm.play(banks.of, bursts, access, False).seconds + path - float(hbm.first(banks.of)[0])
+    rounded = 2 * ON.cycle + 2 / float(banks.memory.clock)
     assert by_cycles - by_events == pytest.approx(alone - of.slots[0].shape[0] / banks.bandwidth, abs=rounded)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_store_ends_in_its_bank_and_its_slot_is_free_when_the_controller_answers(seed: int) -> None:
+    """One burst of a core, after its last word has come, as the memory takes it by itself; then a product of the slot again."""
+    rng = np.random.default_rng(seed)
+    banks, rows = behind_one(rng, int(rng.integers(1, 4))), int(rng.integers(1, 5))
+    banks = banks._replace(memory=replaced(banks.memory, {"refresh": "all"}))  # the first one is after all of this
+    at, free = (channels("south", 1, rows, 1, LATENCY * word, banks.bandwidth / word) for word in (1.0, 1e-9))
+    slots, access = (Slot("x", (int(rng.integers(1, 4097)),), "int8", 1),), int(banks.memory.access)
+    turn = Round((Vector("add", ("x", "x"), "x"), Store("x", "x", Cores(np.zeros(1), np.zeros(1)), np.zeros(1, int))))
+    once, twice = (Program(rows, 1, slots, ((Loop((turn,), times),),)) for times in (1, 2))
+    there = cycles.play(once, ON, memory=free).seconds
+    work, again = (float(cycles.play(of, ON, memory=at, banks=banks).ready["x"][0, 0]) for of in (once, twice))
+    bursts = np.arange(-(-slots[0].shape[0] // access)) * access
+    alone, rounded = hbm.play(banks.of, bursts, access, True), 2 * ON.cycle + 2 / float(banks.memory.clock)
+    answered = float(alone.end_response.max()) + ON.ramp + (rows - 1) * ON.hop
+    assert cycles.play(once, ON, memory=at, banks=banks).seconds == pytest.approx(
+        there + max(alone.seconds, answered), abs=rounded
+    )
+    assert again == pytest.approx(there + answered + work, abs=rounded)
 
 
 @given(st.data())
