@@ -3,6 +3,10 @@
 A block is asked for as bursts of one request each, in the order of their addresses, which go to the pseudo-channels behind the
 memory channel as `evaluators.machine.hbm.place` says; each of these is a channel of `evaluators.machine.dram`. What has been
 asked for waits for its controller in the order in which it came.
+
+A burst is written after its last word has come over the mesh. Writes are posted: the controller answers when its buffer has all
+of the burst, and the answer, which crosses the mesh without a link, frees the core's slot. The program ends when the data are
+in their banks, and when all answers have come.
 """
 
 # mypy: disable-error-code="no-untyped-def"

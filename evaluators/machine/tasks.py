@@ -21,7 +21,7 @@ class Tasks(NamedTuple):
         kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
         on: the engine or memory channel of a task, or its packet.
         busy: that it takes its engine, or bytes of a block.
-        after: from its start until what waits for it may start.
+        after: from its start until what waits for it may start; of a block, what its words stream, less than 0 of one stored.
         needs: tasks before it that are not done.
         ready: when they are.
         first, then: tasks after it, `then[first[i]:first[i + 1]]`.
@@ -147,7 +147,7 @@ def _start(floor, tasks, task, time):
     busy, after = tasks.busy[task], tasks.after[task]
     if tasks.kind[task] == BLOCK:
         busy *= floor.crowded if time > tasks.ready[task] else floor.byte
-        after = max(floor.latency, busy + floor.latency - after)
+        after = busy if after < 0 else max(floor.latency, busy + floor.latency - after)
     floor.free[on] = time + busy
     push(floor, time + after, task << 2)
     push(floor, time + busy, on << 2 | FREE)

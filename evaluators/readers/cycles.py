@@ -185,10 +185,10 @@ def _banks(graph: Graph) -> Banks | None:
     memory, first = graph.on.memory, graph.cores * graph.engines
     if memory is None or graph.on.banks is None:
         return None
-    blocks = (np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_))
-    for tasks, burst, write in graph.blocks:
-        for column, value in zip(blocks, (burst.address, burst.piece, write), strict=True):
-            column[tasks] = value
+    address, piece, write = np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_)
+    for tasks, burst, stored in graph.blocks:
+        address[tasks], piece[tasks], write[tasks] = burst.address, burst.piece, stored
+    blocks = (address, piece, write)
     return at_start(graph.on.banks, len(memory.row), graph.count, first, graph.cycle, memory.latency, blocks)
 
 

@@ -518,7 +518,7 @@ class Unrolling:
             asked = graph.moments(count, posts, after=float(number)) if number else posts
             words = np.full(count, float(-(-burst.nbytes // fabric.word_bytes)))
             # what a channel holds back so that the last word leaves with it
-            stream = words * fabric.word / graph.cycle
+            stream = words * fabric.word / graph.cycle if loading else NONE
             busy = burst.nbytes * (step.pace if isinstance(step, Load) and self.on.banks is None else 1.0)
             blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=busy, after=stream)
             graph.blocks.append((blocks, burst, not loading))

@@ -154,6 +154,8 @@ def test_a_store_ends_in_its_bank_and_its_slot_is_free_when_the_controller_answe
         there + max(alone.seconds, answered), abs=rounded
     )
     assert again == pytest.approx(there + answered + work, abs=rounded)
+    paced = [cycles.play(once, ON, memory=at._replace(latency=word)).seconds for word in (0.0, LATENCY)]
+    assert paced[0] == paced[1]  # of a read
 
 
 @given(st.data())
