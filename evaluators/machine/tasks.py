@@ -11,6 +11,7 @@ from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
 from dse.evaluators.machine.heap import HEAP, pop, push
 from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
 from dse.evaluators.machine.router import choose, inject, own, step, towards
+from dse.evaluators.machine.task_words import BLOCK, NOTE, PACKET
 from dse.space.elementwise import Array
 
 
@@ -39,10 +40,6 @@ class Tasks(NamedTuple):
     then: Array
     queued: Array
     done: Array
-
-
-NOTE, WORK, BLOCK, PACKET = range(4)
-"""Kinds of tasks: a time; work of an engine; a block that a memory channel serves; a packet that a router is given."""
 
 
 class Packets(NamedTuple):

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dse.evaluators.machine.banked import Banks, at_start
+from dse.evaluators.machine.banked import Banks
+from dse.evaluators.machine.banks_at_rest import at_start
 from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.detour import led
 from dse.evaluators.machine.engine import Engines

@@ -15,7 +15,7 @@ import numpy as np
 
 from dse.evaluators.machine.detour import StuckError, detours
 from dse.evaluators.machine.net import CORE, MEMORY
-from dse.evaluators.machine.tasks import BLOCK, NOTE, PACKET, WORK
+from dse.evaluators.machine.task_words import BLOCK, NOTE, PACKET, WORK
 from dse.evaluators.program.rounds import (
     Load,
     Multicast,

@@ -13,7 +13,8 @@ from dse.evaluators.kernels.attention.operands import place, rows
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine import hbm
-from dse.evaluators.machine.banked import Banks, at_start
+from dse.evaluators.machine.banked import Banks
+from dse.evaluators.machine.banks_at_rest import at_start
 from dse.evaluators.machine.channels import Behind, behind_channel, channels
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import Cores, Load, Loop, Program, Round, Slot, Store, Vector

@@ -63,7 +63,7 @@ OF_BANKS = {
     "machine.bank_state:pace",
     "machine.bursts:pace",
     "machine.played_channels:chip_channels",
-    "machine.banked:at_start",
+    "machine.banks_at_rest:at_start",
 }
 """Who asks banks: by tables that are played once a memory, or burst by burst, what was played being remembered."""
 
