@@ -195,7 +195,13 @@ class MainMemory:
         "1", "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave", high=1.0, positive=True
     )
     latency: Number = quantity("s", "from a request at the channel to its first word")
-    crowded: Number = quantity("1", "share of that of blocks that wait for one another", high=1.0, positive=True, default=1.0)
+    crowded: Number = quantity(
+        "1",
+        "share of that of blocks that wait for one another, where bursts are not played",
+        high=1.0,
+        positive=True,
+        default=1.0,
+    )
     place: str = word("where the channels are", PLACES)
     banks: Memory | None = None
 

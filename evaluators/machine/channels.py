@@ -3,6 +3,7 @@
 What a long block loses to banks goes by interleaving: by the formula of `laid`, or by played tables where links are played.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,16 @@ import numpy as np
 from dse.evaluators.machine.laid import Asked, pace
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
-from dse.space.memory import behind
+from dse.space.fields import replaced
+from dse.space.memory import Memory, behind, refuse
 from dse.space.remember import same
 
 LONG = Asked(1.0, 1048576.0)
 """A block of a tile, as its channel has it: tiles of operands lie one after the other, so that it goes on with the next one."""
+
+
+BURST = 4096
+"""Bytes of an AXI burst, which crosses no page of so many: what a tile's DMA engine asks for at once ([benz2024])."""
 
 
 class ColumnMemory(NamedTuple):
@@ -47,6 +53,41 @@ class Channels(NamedTuple):
     latency: float
     byte: float
     crowded: float
+
+
+class Behind(NamedTuple):
+    """Banks behind each memory channel of a mesh.
+
+    Attributes:
+        memory: what they are banks of.
+        pseudo: pseudo-channels of a memory channel.
+        bandwidth: of a memory channel. [B/s]
+        paced: says how the channels serve blocks that are not played burst by burst; None for as they are given.
+        rows: says, by stream, the name of its tensor, and the row with which the block of each core begins each time that it
+            is loaded, shape (times, cores of a step); streams that are not there have a place for each core.
+    """
+
+    memory: Memory
+    pseudo: int
+    bandwidth: float
+    paced: Callable[[], Channels] | None = None
+    rows: Callable[[], dict[str, tuple[str, Array]]] = dict
+
+    @property
+    def of(self) -> Memory:
+        """The pseudo-channels of one memory channel, as a memory of its own."""
+        return replaced(self.memory, {"stacks": 1, "channels": self.pseudo, "pseudo": 1})
+
+
+def behind_channel(of: Memory, bandwidth: float) -> Behind:
+    """Of a memory channel of some bandwidth [B/s]: as many whole pseudo-channels as that is next to.
+
+    Raises:
+        DesignError: the memory makes no sense.
+    """
+    found = Behind(of, max(round(float(behind(of, bandwidth))), 1), bandwidth)
+    refuse(found.of, "chip.hbm.banks")
+    return found
 
 
 def channels(place: str, count: int, rows: int, cols: int, latency: float, bandwidth: float, crowded: float = 1.0) -> Channels:

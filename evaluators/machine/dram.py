@@ -29,12 +29,16 @@ from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
 from dse.evaluators.machine.crossing import FROM, TO, Ways, nowhere
 from dse.evaluators.machine.dram_words import (
     ACTIVATES,
+    BANK,
+    BANK_GROUP,
     CAUSES,
+    CHANNEL,
     GROUP,
     LOAD,
     NOC,
     QUEUE,
     REFRESH,
+    REQUESTER,
     ROW,
     TURN,
     WINDOW,
@@ -80,43 +84,6 @@ class Served(NamedTuple):
     idle: Array
 
 
-CHANNEL = np.dtype([(name, np.int64) for name in (
-    "awake",  # next clock in which it can do something
-    "left", "coming", "latest",  # requests not accepted; of those offered the first, or -1, and the last
-    "turn",  # bank that had its turn
-    "reads", "writes", "activates", "hits",
-    "held_reads", "held_writes", "queued", "draining",
-    "refresh", "refreshing",  # next one; one is due
-    "round", "kept",  # sets of banks: not refreshed in this round, and to be refreshed now, which gets no other commands
-    "asleep",  # no command can be issued before
-    "can_read", "can_write", "can_activate", "oldest",  # in any bank group; `oldest` of the window of four activates
-    "opening", "closing", "reading", "writing",  # sets of banks that want an activate, a precharge, a read, a write
-    "room", "reads_for", "writes_for",  # sets of banks: whose queue has room, and that have requests held
-    "wrote", "data_end",  # of the last column command
-)])  # fmt: skip
-"""State of a channel."""
-
-BANK = np.dtype([(name, np.int64) for name in (
-    "group", "row", "hits", "waiting", "writes",  # open row or -1, hits in it; requests queued, those that are writes
-    "first_read", "first_write",  # places in the queue of the first that can go to the open row, or -1
-    "can_read", "can_write", "can_activate", "can_precharge",
-    "refreshed",  # end of its last refresh
-    "why",  # what held the activate of the open row
-    "held_read", "last_read", "held_write", "last_write",  # first and last request held, or -1
-)])  # fmt: skip
-"""State of a bank."""
-
-BANK_GROUP = np.dtype([(name, np.int64) for name in ("can_read", "can_write", "can_activate")])
-"""State of a bank group."""
-
-REQUESTER = np.dtype([(name, np.int64) for name in (
-    "next", "end", "window",  # requests, in order; the most outstanding, 0 for any
-    "outstanding", "reads", "read_tail", "writes", "write_tail",  # places in the rings of ends of reads and of writes
-    "freed",  # what the last one that ended had waited for links
-)])  # fmt: skip
-"""State of a requester."""
-
-
 class Channels(NamedTuple):
     """State of channels, the leading axis: records, ends of the last four windows, banks' queues (requests and their rows)."""
 
@@ -145,6 +112,7 @@ class Requests(NamedTuple):
         ends, links: when outstanding reads and writes end and what they wait for links, a ring each; shape (requesters, 2,
             largest window).
         awake: next clock in which each requester can do something, as far as that is known; shape (requesters,).
+        issued: requests in the order in which banks got them, and how many, shape (1,).
         path: as for `serve`.
     """
 
@@ -166,6 +134,8 @@ class Requests(NamedTuple):
     ends: Any
     links: Any
     awake: Any
+    issued: Any
+    count: Any
     path: int
 
 
@@ -217,16 +187,17 @@ def serve(
         to, np.ascontiguousarray(place, dtype=np.int32), np.ascontiguousarray(write, dtype=np.bool_),
         np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, crossed, waited, np.zeros(count, np.bool_),
         held, queued, np.zeros(count, np.int32), by, who,
-        np.zeros(rings, np.int64), np.zeros(rings, np.int64), np.zeros(len(window), np.int64), path,
+        np.zeros(rings, np.int64), np.zeros(rings, np.int64), np.zeros(len(window), np.int64), np.zeros(count, np.int32),
+        np.zeros(1, np.int64), path,
     )  # fmt: skip
-    every = _at_rest(channels, groups, banks, queues, timing)
+    every = at_rest(channels, groups, banks, queues, timing)
     every.state["left"] = np.bincount(to, minlength=channels)
     clocks = _play(every, asked, timing, queues, ways or nowhere(), limit)
     reads, writes, activates, hits = (int(every.state[name].sum()) for name in ("reads", "writes", "activates", "hits"))
     return Served(offered, accepted, finished, crossed, waited, reads, writes, activates, hits, int(clocks), every.idle)
 
 
-def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Timing) -> Channels:
+def at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Timing) -> Channels:
     """Channels with all rows closed."""
     state, each = np.zeros(channels, CHANNEL), np.zeros((channels, groups * banks), BANK)
     state["refresh"] = timing.refi
@@ -256,7 +227,7 @@ def _play(channels, asked, t, queues, ways, limit):
             c = channels.state[i]
             if c.awake <= clock:
                 before = c.reads + c.writes
-                c.awake = _step(channels, i, asked, t, queues, ways, clock)
+                c.awake = step(channels, i, asked, t, queues, ways, clock)
                 done += c.reads + c.writes - before
                 if c.left + c.held_reads + c.held_writes + c.queued == 0:
                     c.awake = NEVER
@@ -365,7 +336,7 @@ def _end(asked, ways, r, clock):
 
 
 @piece
-def _step(channels, i, asked, t, queues, ways, clock):
+def step(channels, i, asked, t, queues, ways, clock):
     """What a channel does in a clock; returns the next clock in which it can do something if nothing is offered before."""
     c = channels.state[i]
     moved = _accept(channels, i, asked, queues, ways, clock)
@@ -651,6 +622,8 @@ def _column(channels, i, asked, t, ways, clock, bank):
         pick = b.first_write
     r = channels.queue[i, bank, pick]
     _charge(channels, i, asked, t, clock, bank, r)
+    asked.issued[asked.count[0]] = r
+    asked.count[0] += 1
     b.waiting -= 1
     for place in range(pick, b.waiting):
         channels.queue[i, bank, place] = channels.queue[i, bank, place + 1]

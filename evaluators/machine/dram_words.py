@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 CAUSES = ("load", "window", "noc", "queue", "row", "activates", "group", "turn", "refresh")
 """What the data bus waits for: requests that were not there yet (their time had not come, or the requester had too many
 outstanding, or had them because their data waited for links), the controller's queues, a row to be closed and opened, another
@@ -58,3 +60,40 @@ class Queues(NamedTuple):
 
     waiting: int = 32
     bank: int = 8
+
+
+CHANNEL = np.dtype([(name, np.int64) for name in (
+    "awake",  # next clock in which it can do something
+    "left", "coming", "latest",  # requests not accepted; of those offered the first, or -1, and the last
+    "turn",  # bank that had its turn
+    "reads", "writes", "activates", "hits",
+    "held_reads", "held_writes", "queued", "draining",
+    "refresh", "refreshing",  # next one; one is due
+    "round", "kept",  # sets of banks: not refreshed in this round, and to be refreshed now, which gets no other commands
+    "asleep",  # no command can be issued before
+    "can_read", "can_write", "can_activate", "oldest",  # in any bank group; `oldest` of the window of four activates
+    "opening", "closing", "reading", "writing",  # sets of banks that want an activate, a precharge, a read, a write
+    "room", "reads_for", "writes_for",  # sets of banks: whose queue has room, and that have requests held
+    "wrote", "data_end",  # of the last column command
+)])  # fmt: skip
+"""State of a channel."""
+
+BANK = np.dtype([(name, np.int64) for name in (
+    "group", "row", "hits", "waiting", "writes",  # open row or -1, hits in it; requests queued, those that are writes
+    "first_read", "first_write",  # places in the queue of the first that can go to the open row, or -1
+    "can_read", "can_write", "can_activate", "can_precharge",
+    "refreshed",  # end of its last refresh
+    "why",  # what held the activate of the open row
+    "held_read", "last_read", "held_write", "last_write",  # first and last request held, or -1
+)])  # fmt: skip
+"""State of a bank."""
+
+BANK_GROUP = np.dtype([(name, np.int64) for name in ("can_read", "can_write", "can_activate")])
+"""State of a bank group."""
+
+REQUESTER = np.dtype([(name, np.int64) for name in (
+    "next", "end", "window",  # requests, in order; the most outstanding, 0 for any
+    "outstanding", "reads", "read_tail", "writes", "write_tail",  # places in the rings of ends of reads and of writes
+    "freed",  # what the last one that ended had waited for links
+)])  # fmt: skip
+"""State of a requester."""

@@ -1,17 +1,39 @@
-"""Channels of main memory on a mesh for readers that play links: what they lose to banks is what played tables say."""
+"""Channels of main memory on a mesh for readers that play links: their pace by played tables, and the banks behind them."""
 
-from dse.evaluators.machine.channels import LONG, Channels, channels, channels_used
+from typing import Any
+
+from dse.evaluators.machine.channels import LONG, Channels, behind_channel, channels, channels_used
 from dse.space.chip import Chip
-from dse.space.memory import behind
+from dse.space.memory import behind, peak
+
+SAME = 1.02
+"""Of what a memory's banks move, bandwidth up to which they are a chip's: more is that of a cache in front of them."""
+
+
+def chip_memory(chip: Chip) -> dict[str, Any]:
+    """Channels of a chip and the banks behind them, as readers take them.
+
+    No banks where nobody says what they are, or where a cache has a part of what blocks are made of.
+    """
+    hbm, count = chip.hbm, int(channels_used(chip))
+    if hbm.banks is None or hbm.channel_bandwidth * hbm.channels > SAME * peak(hbm.banks):
+        return {"memory": chip_channels(chip), "banks": None}
+    banks = behind_channel(hbm.banks, float(hbm.channel_bandwidth * max(hbm.channels / count, 1.0)))
+    return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: chip_channels(chip))}
 
 
 def chip_channels(chip: Chip) -> Channels:
     """Channels of a chip with their places, for who plays links; what long blocks lose is what tables of their banks say."""
-    from dse.evaluators.machine import bank_state  # which compiles, as nobody needs whose memory has no banks
+    hbm = chip.hbm
+    if hbm.banks is None:
+        return _channels(chip, hbm.achieved)
+    from dse.evaluators.machine import bank_state  # which compiles
 
+    return _channels(chip, 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG))
+
+
+def _channels(chip: Chip, share: Any) -> Channels:
+    """Channels of a chip of which long blocks have a share of the bandwidth."""
     hbm, count = chip.hbm, int(channels_used(chip))
-    share = hbm.achieved
-    if hbm.banks is not None:
-        share = 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
     sides, bandwidth = (int(chip.mesh.rows), int(chip.mesh.cols)), hbm.channel_bandwidth * max(hbm.channels / count, 1.0)
     return channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))

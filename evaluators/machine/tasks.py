@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dse.evaluators.machine.banked import advance, soonest
 from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
 from dse.evaluators.machine.heap import HEAP, pop, push
 from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
 from dse.evaluators.machine.router import choose, inject, own, step, towards
+from dse.evaluators.machine.task_words import BLOCK, NOTE, PACKET
 from dse.space.elementwise import Array
 
 
@@ -20,7 +22,7 @@ class Tasks(NamedTuple):
         kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
         on: the engine or memory channel of a task, or its packet.
         busy: that it takes its engine, or bytes of a block.
-        after: from its start until what waits for it may start.
+        after: from its start until what waits for it may start; of a block, what its words stream, less than 0 of one stored.
         needs: tasks before it that are not done.
         ready: when they are.
         first, then: tasks after it, `then[first[i]:first[i + 1]]`.
@@ -38,10 +40,6 @@ class Tasks(NamedTuple):
     then: Array
     queued: Array
     done: Array
-
-
-NOTE, WORK, BLOCK, PACKET = range(4)
-"""Kinds of tasks: a time; work of an engine; a block that a memory channel serves; a packet that a router is given."""
 
 
 class Packets(NamedTuple):
@@ -146,7 +144,7 @@ def _start(floor, tasks, task, time):
     busy, after = tasks.busy[task], tasks.after[task]
     if tasks.kind[task] == BLOCK:
         busy *= floor.crowded if time > tasks.ready[task] else floor.byte
-        after = max(floor.latency, busy + floor.latency - after)
+        after = busy if after < 0 else max(floor.latency, busy + floor.latency - after)
     floor.free[on] = time + busy
     push(floor, time + after, task << 2)
     push(floor, time + busy, on << 2 | FREE)
@@ -233,7 +231,7 @@ def _before(packets, one, other):
 
 
 @part
-def _ready(net, floor, tasks, packets):
+def _ready(net, floor, tasks, packets, banked):
     """Everything that has become ready begins, and what is done at once makes others ready."""
     while floor.counts[STACK]:
         floor.counts[STACK] -= 1
@@ -263,13 +261,16 @@ def _ready(net, floor, tasks, packets):
                 push(floor, time + tasks.after[task], task << 2)
             else:
                 _finish(floor, tasks, task, time)
-        elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
-            floor.queue[on, 0] = floor.queue[on, 1] = task
-            _start(floor, tasks, task, time)
         else:
+            first = floor.queue[on, 0] < 0
             tasks.queued[task] = -1
-            tasks.queued[floor.queue[on, 1]] = task
+            if first:
+                floor.queue[on, 0] = task
+            else:
+                tasks.queued[floor.queue[on, 1]] = task
             floor.queue[on, 1] = task
+            if first and floor.free[on] <= time and (not banked or kind != BLOCK):
+                _start(floor, tasks, task, time)
 
 
 @piece
@@ -289,7 +290,7 @@ def _finish(floor, tasks, task, time):
 
 
 @part
-def _happen(net, floor, tasks, packets, now):
+def _happen(net, floor, tasks, packets, banked, now):
     """Everything that happens until a cycle."""
     time = float(now)
     while True:
@@ -319,7 +320,7 @@ def _happen(net, floor, tasks, packets, now):
         else:
             _finish(floor, tasks, what >> 2, time)
         if floor.counts[STACK]:
-            _ready(net, floor, tasks, packets)
+            _ready(net, floor, tasks, packets, banked)
 
 
 @piece
@@ -354,18 +355,36 @@ def _hand_over(net, floor, packets, at, now):
     return floor.waiting[at, 0] < 0
 
 
+@piece
+def _following(floor, banks):
+    """When something happens beside flits, less than 0 for never."""
+    then = -1.0
+    if banks is not None:
+        then = soonest(banks)
+    if floor.counts[HEAP] > 0 and (then < 0 or floor.when[0] < then):
+        return floor.when[0]
+    return then
+
+
 @loop
-def perform(net, floor, tasks, packets):
-    """Does all tasks; whether it came to its end, or has nothing left that could happen."""
+def perform(net, floor, tasks, packets, banks):
+    """Does all tasks; whether it came to its end, or has nothing left that could happen.
+
+    Without banks nothing of them is compiled, as their type says.
+    """
     now = np.int64(0)
-    _ready(net, floor, tasks, packets)
+    banked = banks is not None
+    _ready(net, floor, tasks, packets, banked)
     while True:
-        _happen(net, floor, tasks, packets, now)
+        _happen(net, floor, tasks, packets, banked, now)
+        if banks is not None:
+            advance(banks, floor, tasks, now)
         quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]
         if quiet and floor.counts[STILL] > net.slots:
-            if floor.counts[HEAP] == 0:
+            following = _following(floor, banks)
+            if following < 0:
                 return floor.counts[DONE] == len(tasks.kind)
-            now = np.int64(np.ceil(floor.when[0]))
+            now = max(now, np.int64(np.ceil(following)))
             continue
         k, left, moved = 0, 0, net.sums[CROSSED] + net.sums[SENT]
         while k < floor.counts[SENDING]:
@@ -394,7 +413,8 @@ def perform(net, floor, tasks, packets):
                 push(floor, now + 1.0, packets.head[packet] << 2 | COME)
         floor.counts[STILL] = 0 if net.sums[CROSSED] + net.sums[SENT] > moved or net.sums[HERE] else floor.counts[STILL] + 1
         if floor.counts[STILL] > PATIENCE and not quiet:
-            if floor.counts[HEAP] == 0:
+            following = _following(floor, banks)
+            if following < 0:
                 return False
-            now = max(now, np.int64(np.ceil(floor.when[0])) - 1)
+            now = max(now, np.int64(np.ceil(following)) - 1)
         now += 1

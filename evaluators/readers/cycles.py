@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.banked import Banks
+from dse.evaluators.machine.banks_at_rest import at_start
+from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.detour import led
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
@@ -37,6 +39,7 @@ def play(
     *,
     engines: Engines | None = None,
     memory: Channels | None = None,
+    banks: Behind | None = None,
     faults: Faults = NO_FAULTS,
 ) -> Timing:
     """The time of a program on routers.
@@ -46,6 +49,7 @@ def play(
         fabric: what it costs; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
+        banks: what is behind each of these; with it blocks are played burst by burst, without it they have the channels' pace.
         faults: what of its mesh is broken. Messages go round broken links.
 
     Raises:
@@ -53,12 +57,12 @@ def play(
             between core and router that is shorter than its router; more or deeper virtual channels than routers are played
             with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
     """
-    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
     graph, ends = tasks_of(program, on, float(fabric.cycle))
     net = _network(graph)
     tasks, packets = _tasks(graph), _packets(graph)
     floor = _floor(graph, net, tasks, packets)
-    if not perform(net, floor, tasks, packets):
+    if not perform(net, floor, tasks, packets, _banks(graph)):
         raise DesignError(f"fidelity: deadlock: {deadlock(net, program.cols)}; give chip.noc.vcs more channels")
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
@@ -175,6 +179,18 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
         stack, locks, nobody(asking), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle),
         float(fabric.hop / graph.cycle), counts,
     )  # fmt: skip
+
+
+def _banks(graph: Graph) -> Banks | None:
+    """Banks behind memory channels, and where blocks lie in them; none where channels have a pace."""
+    memory, first = graph.on.memory, graph.cores * graph.engines
+    if memory is None or graph.on.banks is None:
+        return None
+    address, piece, write = np.zeros(graph.count, np.int64), np.zeros(graph.count, np.int64), np.zeros(graph.count, np.bool_)
+    for tasks, burst, stored in graph.blocks:
+        address[tasks], piece[tasks], write[tasks] = burst.address, burst.piece, stored
+    blocks = (address, piece, write)
+    return at_start(graph.on.banks, len(memory.row), graph.count, first, graph.cycle, memory.latency, blocks)
 
 
 def deadlock(net: Net, cols: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.machine import meeting, noc, waits
-from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import activity
@@ -51,6 +51,7 @@ def play(
     *,
     engines: Engines | None = None,
     memory: Channels | None = None,
+    banks: Behind | None = None,
     jump: bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Timing:
@@ -61,6 +62,7 @@ def play(
         fabric: what it costs.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
+        banks: what is behind each of these, which is asked for the pace that blocks have there.
         jump: whether repetition may be jumped; the answer is the same, later.
         faults: none; it is for readers that play routers.
 
@@ -69,6 +71,8 @@ def play(
     """
     if faults:
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
+    if banks is not None and banks.paced is not None:
+        memory = banks.paced()
     on = Machine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = State.of(program, on, in_bands=len(strands) > len(program.strands))
@@ -97,8 +101,7 @@ def play(
             alive = [strand for strand in alive if not strand.done]
     deliver(state, on)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
-    activity_ = activity(program) + crossed(program, on)
-    return Timing(done, activity_, *worked(program, on), state.played, dict(state.ready))
+    return Timing(done, activity(program) + crossed(program, on), *worked(program, on), state.played, dict(state.ready))
 
 
 SOONEST = attrgetter("soonest")

@@ -1,16 +1,17 @@
 """The readers of attention on a mesh of tiles that play programs, events and cycles: the same ones are played once."""
 
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from dse.evaluators.kernels.attention import merge
 from dse.evaluators.kernels.attention.cost import PARTS
 from dse.evaluators.kernels.attention.dataflow import steps
+from dse.evaluators.kernels.attention.operands import rows
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import channels_used
-from dse.evaluators.machine.played_channels import chip_channels
+from dse.evaluators.machine.played_channels import chip_memory
 from dse.evaluators.program.rounds import DTYPES, Load, Multiply, Send, Step, Store, Vector
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_attention import Job, machine
@@ -49,8 +50,11 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
         programs = [without(program, lambda step: _part(step) in gone) for program in programs]
-    on: dict[str, Any] = {"engines": engines, "memory": chip_channels(chip), "faults": faults(chip)}
-    return one_after_another([play(program, fabric, **on) for program in programs])
+    on: dict[str, Any] = {"engines": engines, "faults": faults(chip), **chip_memory(chip)}
+    first, *others = programs
+    kept = on["banks"] and on["banks"]._replace(rows=partial(rows, job.of, shape, tiling, mesh))
+    timings = [play(first, fabric, **on | {"banks": kept}), *(play(program, fabric, **on) for program in others)]
+    return one_after_another(timings)
 
 
 def pace(chip: Chip, piece: float) -> float:

@@ -7,7 +7,7 @@ from dse.evaluators.kernels.vector.streamed import Block, steps
 from dse.evaluators.machine.channels import channels_used
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.machine.played_channels import chip_channels
+from dse.evaluators.machine.played_channels import chip_memory
 from dse.evaluators.program.rounds import DTYPES, Load, Store
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_streamed import PARTS, Job
@@ -24,7 +24,7 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     program = steps(job.recipe, int(job.rows), block, mesh, DTYPES[job.itemsize], channels=int(channels_used(chip)))
     if left < len(PARTS):
         program = without(program, lambda step: isinstance(step, Load | Store))
-    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
+    return play(program, tile_fabric(chip), engines=engines(chip), **chip_memory(chip), faults=faults(chip))
 
 
 EVENTS, CYCLES = (Player(PARTS, _played, play) for play in (players.events, players.cycles))

@@ -7,7 +7,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.channels import channels_used
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.machine.played_channels import chip_channels
+from dse.evaluators.machine.played_channels import chip_memory
 from dse.evaluators.program.rounds import DTYPES, Multiply, Step, Vector
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_summa import PARTS, Job, expands
@@ -37,7 +37,7 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     mesh, dtype = Mesh(int(chip.mesh.rows), int(chip.mesh.cols)), DTYPES[job.itemsize]
     program = steps(shape, part, mesh, dtype, channels=int(channels_used(chip)), copies=int(job.copies), weights=job.weights)
     program = without(program, lambda step: _part(step) in gone)
-    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
+    return play(program, tile_fabric(chip), engines=engines(chip), **chip_memory(chip), faults=faults(chip))
 
 
 def _part(step: Step) -> str:

@@ -8,7 +8,7 @@ from dse.evaluators.kernels.vector.walked import steps
 from dse.evaluators.machine.channels import channels_used
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.machine.played_channels import chip_channels
+from dse.evaluators.machine.played_channels import chip_memory
 from dse.evaluators.program.rounds import Load, Store, Vector
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_walked import PARTS, Job, counts
@@ -28,7 +28,7 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     if left < len(PARTS):
         gone = (Load, Store) if left == len(PARTS) - 1 else (Load, Store, Vector)
         program = without(program, lambda step: isinstance(step, gone))
-    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
+    return play(program, tile_fabric(chip), engines=engines(chip), **chip_memory(chip), faults=faults(chip))
 
 
 EVENTS, CYCLES = (Player(PARTS, _played, play) for play in (players.events, players.cycles))

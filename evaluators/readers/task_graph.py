@@ -7,7 +7,7 @@ the routers' clock.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,8 +15,7 @@ import numpy as np
 
 from dse.evaluators.machine.detour import StuckError, detours
 from dse.evaluators.machine.net import CORE, MEMORY
-from dse.evaluators.machine.tasks import BLOCK, NOTE, PACKET, WORK
-from dse.evaluators.program.counts import tile_bytes
+from dse.evaluators.machine.task_words import BLOCK, NOTE, PACKET, WORK
 from dse.evaluators.program.rounds import (
     Load,
     Multicast,
@@ -32,6 +31,8 @@ from dse.evaluators.program.rounds import (
     rounds_of,
     writes,
 )
+from dse.evaluators.readers.addresses import Addresses, Burst
+from dse.evaluators.readers.columns import Column
 from dse.evaluators.readers.timing import Machine, channels_of, engine_seconds, flat, words_of
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -47,30 +48,11 @@ MATRIX, OTHER, MESSAGES = range(3)
 """Engines of a core: for products, for vectors, and for messages; one of them where a core's engine does everything."""
 
 
-@dataclass
-class Column:
-    """Values of many tasks, in pieces."""
-
-    kind: Any
-    pieces: list[tuple[Any, int]] = field(default_factory=list)
-
-    def add(self, values: Any, count: int) -> None:
-        """More values, or one for each of `count`; whoever gives an array leaves it as it is."""
-        self.pieces.append((values, count))
-
-    def whole(self) -> Array:
-        """All of them."""
-        found, end = np.empty(sum(count for _, count in self.pieces), self.kind), 0
-        for values, count in self.pieces:
-            found[end : end + count] = values
-            end += count
-        return found
-
-
 class Graph:
     """Tasks, packets and trees, as they are added."""
 
     def __init__(self, program: Program, on: Machine, cycle: float, plain: bool = False) -> None:
+        self.blocks: list[tuple[Array, Burst, bool]] = []
         self.shape, self.on, self.cycle = (program.rows, program.cols), on, cycle
         self.cores = program.rows * program.cols
         self.engines = 3 if on.engines is not None else 1
@@ -266,7 +248,7 @@ class Unrolling:
         self.ready = {slot.name: np.full(self.cores, NONE) for slot in program.slots}
         self.read = {slot.name: np.full((slot.depth, self.cores), NONE) for slot in program.slots}
         self.tails = {strand: np.full((3, self.cores), NONE) for strand in range(len(program.strands))}
-        self.stores: list[Array] = []
+        self.addresses = Addresses(program, graph.on)
 
     def play(self, turn: Round, strand: int) -> None:
         """Adds a round of a strand."""
@@ -520,8 +502,6 @@ class Unrolling:
         graph, fabric, memory, shape = self.graph, self.on.fabric, channels_of(self.on), step.cores.shape
         row, col, channel = (flat(axis, shape).astype(int) for axis in (step.cores.row, step.cores.col, step.channel))
         cores, count = row * graph.shape[1] + col, len(row)
-        nbytes = tile_bytes(self.on.slots[step.slot])
-        words = np.full(count, float(-(-nbytes // fabric.word_bytes)))
         home = np.asarray(memory.row)[channel] * graph.shape[1] + np.asarray(memory.col)[channel]
         far = graph.far(home, cores)
         loading = isinstance(step, Load)
@@ -533,22 +513,33 @@ class Unrolling:
         if isinstance(step, Load) and step.rows:
             graph.needs(posts, ready[step.rows][cores])
             self._was_read(step.rows, cores, posts)
-        # what a channel holds back so that the last word leaves with it
-        stream = words * fabric.word / graph.cycle
-        pace = step.pace if isinstance(step, Load) else 1.0
-        blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=nbytes * pace, after=stream)
-        if loading:
-            graph.needs(blocks, posts)
+        done = []  # of bursts, which the engine asks for one after the other, a cycle each
+        for number, burst in enumerate(self.addresses.bursts(step)):
+            asked = graph.moments(count, posts, after=float(number)) if number else posts
+            words = np.full(count, float(-(-burst.nbytes // fabric.word_bytes)))
+            # what a channel holds back so that the last word leaves with it
+            stream = words * fabric.word / graph.cycle if loading else NONE
+            busy = burst.nbytes * (step.pace if isinstance(step, Load) and self.on.banks is None else 1.0)
+            blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=busy, after=stream)
+            graph.blocks.append((blocks, burst, not loading))
             ends = graph.arrivals(count)
-            starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
-            graph.needs(starts, blocks)
-            self._was_written(step.slot, cores, ends)
-        else:
-            heads, ends = graph.arrivals(count), graph.arrivals(count)
+            if loading:
+                graph.needs(blocks, asked)
+                starts, _ = graph.send(home, words, fabric.word, port=MEMORY, target=cores << 3 | CORE, tails=ends)
+                graph.needs(starts, blocks)
+                done.append(ends)
+                continue
+            heads = graph.arrivals(count) if self.on.banks is None else np.full(count, NONE)
             starts, left = graph.send(cores, words, fabric.word, target=home << 3 | MEMORY, tails=ends, heads=heads)
-            graph.needs(starts, posts)
-            graph.needs(blocks, heads)
-            self._was_read(step.slot, cores, left)
+            graph.needs(starts, asked)
+            if self.on.banks is None:
+                graph.needs(blocks, heads)
+                done.append(left)
+            else:  # a burst is written when all of it is there, and its engine is answered
+                graph.needs(blocks, ends)
+                done.append(graph.moments(count, blocks, after=(fabric.ramp + far * fabric.hop) / graph.cycle))
+        last = done[0] if len(done) == 1 else graph.moments(count, *done)
+        (self._was_written if loading else self._was_read)(step.slot, cores, last)
 
     def _synchronise(self, wait: str) -> None:
         """Everything so far is done on a core, on its row and column, or everywhere, before anything else begins there."""

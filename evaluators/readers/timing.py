@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
@@ -80,6 +80,7 @@ class Machine:
     memory: Channels | None
     slots: dict[str, Slot]
     faults: Faults = NO_FAULTS
+    banks: Behind | None = None
 
 
 def engine_seconds(step: Multiply | Vector, on: Machine) -> float:
@@ -102,7 +103,7 @@ def engine_seconds(step: Multiply | Vector, on: Machine) -> float:
 def worked(program: Program, on: Machine) -> tuple[float, float]:
     """Time that every engine works on all steps: for products, or for everything, and for vectors."""
     spent = {Multiply: 0.0, Vector: 0.0}
-    for step, times in _steps(program):
+    for step, times in every_step(program):
         if isinstance(step, Multiply | Vector):
             spent[type(step)] += times * engine_seconds(step, on)
     if on.engines is None:
@@ -113,7 +114,7 @@ def worked(program: Program, on: Machine) -> tuple[float, float]:
 def crossed(program: Program, on: Machine) -> Activity:
     """Links that bytes cross between memory and cores, which do not go over the edges of a torus."""
     hops, mesh = 0.0, replace(program, topology="mesh")
-    for step, times in _steps(program):
+    for step, times in every_step(program):
         if isinstance(step, Load | Store):
             channel = np.broadcast_to(step.channel, step.cores.shape)
             at = Cores(channels_of(on).row[channel], channels_of(on).col[channel])
@@ -121,7 +122,7 @@ def crossed(program: Program, on: Machine) -> Activity:
     return Activity(hop_bytes=hops)
 
 
-def _steps(program: Program) -> Iterator[tuple[Step, int]]:
+def every_step(program: Program) -> Iterator[tuple[Step, int]]:
     """Every step as it is written, and how often it is played."""
     for strand in program.strands:
         for part in strand:

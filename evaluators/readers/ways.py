@@ -79,7 +79,7 @@ TILE_BANKS = Way(
     "what long blocks lose to banks of a channel",
     "machine.channels:column_memory",
     "machine.played_channels:chip_channels",
-    "machine.played_channels:chip_channels",
+    "machine.banks_at_rest:at_start",
 )
 TILE_JOBS = "readers.closed_summa:price|readers.closed_attention:price|readers.closed_streamed:price"
 ON_GROUPS = Way("products on groups of cores with their messages", "readers.closed:product", EVENTS, CYCLES)

@@ -8,6 +8,7 @@ from dse.evaluators.machine import hbm
 from dse.space.design import stacked
 from dse.space.fields import replaced
 from dse.space.memory import behind
+from dse.studies.hbm_in_models.tiles import PACES, by_calls, by_layers
 from dse.studies.write import table
 
 MODELS = ("qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite")
@@ -31,7 +32,7 @@ BLOCK, WINDOW = 1 << 17, 256
 
 
 def finding() -> str:
-    """Both tables."""
+    """All tables."""
     rows = []
     for model in MODELS:
         for batch in BATCHES:
@@ -45,7 +46,13 @@ def finding() -> str:
     head = ["model", "batch", "interleaving"]
     head += [f"{name} [ms]" for name in ("rate", "closed", "events", "cycles")]
     head += [f"error of {name}" for name in ("the rate", "closed", "events")]
-    return f"{table(head, rows)}\n\n{table(['bank order', *(f'{count} tiles' for count in STREAMS)], _meeting())}"
+    gaps = ["calls", "interleaving", "one pace over bursts", "tables over bursts", "bursts over the chip's interleaving"]
+    return "\n\n".join((
+        table(head, rows),
+        table(["bank order", *(f"{count} tiles" for count in STREAMS)], _meeting()),
+        table(gaps, by_calls()),
+        table(["layer", *(what for what, *_ in PACES)], by_layers()),
+    ))  # fmt: skip
 
 
 def _tpot(*overrides: str, fidelity: str) -> float:

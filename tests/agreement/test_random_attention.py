@@ -44,6 +44,7 @@ def test_events_have_no_idle_channels_while_groups_ask(name: str, bandwidth: int
     words = ["chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8", f"chip.hbm.channel_bandwidth={bandwidth} GB/s"]
     words += ["workload.batch=8", "workload.heads=16", "workload.kv_heads=1", "workload.queries=1", "workload.keys=[512]"]
     words += ["workload.latent=true", "workload.qk=576", "workload.v=512", "mapping.queries=8", "mapping.keys=16"]
+    words += ["chip.hbm.banks=null"]  # by bursts, eight tiles in step lose 4 to 12 % to one another's rows
     words += [f"mapping.dataflow={name}", *(["mapping.rows=2", "mapping.cols=8"] if name == "flat_hw" else [])]
     routers = latency("cycles", *words)
     assert latency("events", *words) == pytest.approx(routers, rel=0.03)

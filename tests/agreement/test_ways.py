@@ -59,7 +59,12 @@ ONE = {
 ON_A_PART = {("regions", "cycles"), ("whole chip", "cycles")}
 """What a reader plays on a part of the mesh only."""
 
-OF_BANKS = {"machine.bank_state:pace", "machine.bursts:pace", "machine.played_channels:chip_channels"}
+OF_BANKS = {
+    "machine.bank_state:pace",
+    "machine.bursts:pace",
+    "machine.played_channels:chip_channels",
+    "machine.banks_at_rest:at_start",
+}
 """Who asks banks: by tables that are played once a memory, or burst by burst, what was played being remembered."""
 
 EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].by(word)]

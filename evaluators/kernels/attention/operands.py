@@ -62,6 +62,22 @@ def place(
     return {key: np.stack(blocks) for key, blocks in found.items()}
 
 
+def rows(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> dict[str, tuple[str, Array]]:
+    """Tensors of keys and values by stream, and the row that each block begins with, shape (blocks, groups x members).
+
+    Rows of all keys and values follow one another, problem after problem, as a cache has them; what is selected of them is at
+    places of its own.
+    """
+    if shape.selected:
+        return {}
+    queries = np.broadcast_to(np.zeros((), np.int8), (shape.batch, shape.heads, shape.queries, shape.qk))
+    every = np.arange(shape.problems * shape.keys).reshape(shape.batch, shape.kv_heads, shape.keys, 1)
+    found = place(queries, every, every, of, shape, tiling, mesh)
+    tensor = {"k": "keys", "v": "keys" if shape.latent else "values"}
+    named = ((key, key.split("/")[0].split(".")[-1]) for key in found)
+    return {key: (tensor[slot], found[key][..., 0, 0].reshape(len(found[key]), -1)) for key, slot in named if slot in tensor}
+
+
 def _place_pair(
     found: dict[str, list[Array]],
     of: tuple[Array, ...],

@@ -1,0 +1,4 @@
+"""Words of tasks, for who makes them and who does them."""
+
+NOTE, WORK, BLOCK, PACKET = range(4)
+"""Kinds of tasks: a time; work of an engine; a block that a memory channel serves; a packet that a router is given."""

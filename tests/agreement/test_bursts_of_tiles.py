@@ -1,0 +1,198 @@
+"""Blocks of tiles burst by burst beside routers: their places, their times, and what interleaving costs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention.operands import place, rows
+from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.machine import hbm
+from dse.evaluators.machine.banked import Banks
+from dse.evaluators.machine.banks_at_rest import at_start
+from dse.evaluators.machine.channels import Behind, behind_channel, channels
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.program.rounds import Cores, Load, Loop, Program, Round, Slot, Store, Vector
+from dse.evaluators.readers import cycles, events
+from dse.evaluators.readers.addresses import Addresses
+from dse.evaluators.readers.timing import Machine
+from dse.space.design import stacked
+from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from dse.space.memory import capacity, peak
+from dse.space.memory import channels as pseudo_channels
+from dse.studies.fidelity_gap.kernels import preset
+from tests.evaluators.test_laid import drawn
+from tests.samples import asked
+
+ON = tile_fabric(preset("tile32"))
+
+LATENCY = 2e-7
+
+
+def program(mesh: Mesh, nbytes: int, times: int, *, depth: int = 2, store: bool = False) -> Program:
+    """Every core loads blocks, or stores them, from or to the channel of its column."""
+    row, col = np.indices((mesh.rows, mesh.cols)).reshape(2, -1)
+    step = (Store if store else Load)("x", "x", Cores(row, col), col)
+    return Program(mesh.rows, mesh.cols, (Slot("x", (nbytes,), "int8", depth),), ((Loop((Round((step,)),), times),),))
+
+
+def behind_one(rng: np.random.Generator, count: int) -> Behind:
+    of = replaced(drawn(rng), {"controller.path": float(rng.choice([0.0, 2e-8]))})
+    return behind_channel(of, float(count * peak(of) / pseudo_channels(of)))
+
+
+def played(monkeypatch: pytest.MonkeyPatch, of: Program, banks: Behind) -> tuple[float, Banks]:
+    """By cycles, and the banks as they are left."""
+    found: list[Banks] = []
+    start = at_start
+
+    def kept(*given: Any) -> Banks:
+        found.append(start(*given))
+        return found[-1]
+
+    monkeypatch.setattr(cycles, "at_start", kept)
+    at = channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
+    return cycles.play(of, ON, memory=at, banks=banks).seconds, found[0]
+
+
+def addresses(of: Program, banks: Behind) -> list[Array]:
+    """First bytes of all requests, channel by channel."""
+    at = channels("south", of.cols, of.rows, of.cols, LATENCY, banks.bandwidth)
+    on = Machine(ON, None, at, {slot.name: slot for slot in of.slots}, banks=banks)
+    lie, access, found = Addresses(of, on), int(banks.memory.access), [np.zeros(0, np.int64)] * of.cols
+    (loop,) = of.strands[0]
+    assert isinstance(loop, Loop)
+    step = loop.body[0].steps[0]
+    assert isinstance(step, Load | Store)
+    for _ in range(loop.times):
+        for burst in lie.bursts(step):
+            for core, first in enumerate(burst.address.tolist()):
+                bursts = np.arange(first // access, (first + burst.nbytes - 1) // access + 1) * access
+                found[core % of.cols] = np.append(found[core % of.cols], bursts)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_burst_goes_where_its_address_lies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled as the memory says it of addresses anywhere, of loads and of stores."""
+    rng = np.random.default_rng(seed)
+    banks, stored = behind_one(rng, int(rng.integers(1, 4))), bool(seed % 2)
+    row = rng.integers(0, int(capacity(banks.of)) - 4096, (1, 2))
+    banks = banks._replace(rows=lambda: {"to x" if stored else "x": ("rows of a byte", row)})
+    of = program(Mesh(1, 2), int(rng.integers(1, 4097)), 1, store=stored)
+    _, left = played(monkeypatch, of, banks)
+    for bursts, used in zip(addresses(of, banks), left.asked.place.reshape(2, -1, 3), strict=True):
+        _, at = hbm.place(banks.of, bursts)
+        assert used[::-1][: len(bursts)].tolist() == at.tolist()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_cores_load_or_store_is_theirs_and_all_of_it_is_moved(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    banks, stored, times = behind_one(rng, int(rng.integers(1, 4))), bool(seed % 2), int(rng.integers(1, 5))
+    of = program(Mesh(2, 2), int(rng.integers(1, 200)) * 64, times, store=stored)
+    _, left = played(monkeypatch, of, banks)
+    state = left.channels.state.reshape(2, -1)
+    for bursts, here in zip(addresses(of, banks), state, strict=True):
+        assert len(bursts) * int(banks.memory.access) == 2 * times * of.slots[0].shape[0]
+        assert len(np.unique(bursts)) == len(bursts)
+        number, _ = hbm.place(banks.of, bursts)
+        assert here["writes" if stored else "reads"].tolist() == np.bincount(number, minlength=banks.pseudo).tolist()
+        assert not here["reads" if stored else "writes"].any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_stream_takes_what_the_memory_takes_by_itself(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile that asks for blocks ahead against the same addresses offered to the memory at once."""
+    rng = np.random.default_rng(seed)
+    banks = behind_one(rng, 1)
+    of = program(Mesh(1, 1), 1 << 14, 40, depth=8)
+    seconds, left = played(monkeypatch, of, banks)
+    alone = hbm.play(banks.of, addresses(of, banks)[0], int(banks.memory.access), False)
+    assert seconds == pytest.approx(alone.seconds + LATENCY, rel=0.04)
+    assert int(left.channels.state["activates"].sum()) == pytest.approx(
+        (1 - alone.row_hits) * len(addresses(of, banks)[0]), rel=0.05, abs=4
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_burst_that_meets_nobody_differs_between_readers_by_what_its_banks_take(seed: int) -> None:
+    """Against a rate: the memory by itself takes rows, bank groups and turns beside it, as offered the same requests."""
+    rng = np.random.default_rng(seed)
+    banks = behind_one(rng, int(rng.integers(1, 4)))
+    at = channels("south", 1, 1, 1, LATENCY, banks.bandwidth)
+    of = program(Mesh(1, 1), int(rng.integers(1, 4097)), 1)
+    by_events, by_cycles = (play(of, ON, memory=at, banks=banks).seconds for play in (events.play, cycles.play))
+    bursts, access = addresses(of, banks)[0], int(banks.memory.access)
+    path = float(banks.memory.controller.path)
+    alone = hbm.play(banks.of, bursts, access, False).seconds + path - float(hbm.first(banks.of)[0])
+    rounded = 2 * ON.cycle + 2 / float(banks.memory.clock)
+    assert by_cycles - by_events == pytest.approx(alone - of.slots[0].shape[0] / banks.bandwidth, abs=rounded)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_store_ends_in_its_bank_and_its_slot_is_free_when_the_controller_answers(seed: int) -> None:
+    """One burst of a core, after its last word has come, as the memory takes it by itself; then a product of the slot again."""
+    rng = np.random.default_rng(seed)
+    banks, rows = behind_one(rng, int(rng.integers(1, 4))), int(rng.integers(1, 5))
+    banks = banks._replace(memory=replaced(banks.memory, {"refresh": "all"}))  # the first one is after all of this
+    at, free = (channels("south", 1, rows, 1, LATENCY * word, banks.bandwidth / word) for word in (1.0, 1e-9))
+    slots, access = (Slot("x", (int(rng.integers(1, 4097)),), "int8", 1),), int(banks.memory.access)
+    turn = Round((Vector("add", ("x", "x"), "x"), Store("x", "x", Cores(np.zeros(1), np.zeros(1)), np.zeros(1, int))))
+    once, twice = (Program(rows, 1, slots, ((Loop((turn,), times),),)) for times in (1, 2))
+    there = cycles.play(once, ON, memory=free).seconds
+    work, again = (float(cycles.play(of, ON, memory=at, banks=banks).ready["x"][0, 0]) for of in (once, twice))
+    bursts = np.arange(-(-slots[0].shape[0] // access)) * access
+    alone, rounded = hbm.play(banks.of, bursts, access, True), 2 * ON.cycle + 2 / float(banks.memory.clock)
+    answered = float(alone.end_response.max()) + ON.ramp + (rows - 1) * ON.hop
+    assert cycles.play(once, ON, memory=at, banks=banks).seconds == pytest.approx(
+        there + max(alone.seconds, answered), abs=rounded
+    )
+    assert again == pytest.approx(there + answered + work, abs=rounded)
+    paced = [cycles.play(once, ON, memory=at._replace(latency=word)).seconds for word in (0.0, LATENCY)]
+    assert paced[0] == paced[1]  # of a read
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_rows_are_those_that_tiles_get_as_data(data: Any) -> None:
+    """Where blocks begin against the blocks of keys and values that the numeric reader gives to each tile."""
+
+    def one(*values: int) -> int:
+        return int(data.draw(st.sampled_from(values)))
+
+    of = ATTENTION[data.draw(st.sampled_from(sorted(ATTENTION)))]
+    side = one(1, 2) if of.grouped else 1
+    shape = Heads(one(1, 2), one(2, 4), one(1, 2), one(4, 8), one(8, 12, 16), 4, 4)
+    tiling, mesh = Tiling(side, side, one(2, 4), one(2, 4)), Mesh(2, 4)
+    rng = np.random.default_rng(one(*range(9)))
+    k, v = (rng.random((shape.batch, shape.kv_heads, shape.keys, 4)) + 1 for _ in range(2))
+    found = place(np.zeros((shape.batch, shape.heads, shape.queries, 4)), k, v, of, shape, tiling, mesh)
+    tensors = {"keys": k.reshape(-1, 4), "values": v.reshape(-1, 4)}
+    begins = rows(of, shape, tiling, mesh)
+    assert {name for name, _ in begins.values()} == {"keys", "values"}
+    for stream, (tensor, row) in begins.items():
+        blocks = found[stream].reshape(*row.shape, *found[stream].shape[-2:])
+        real = blocks[..., 0, 0] > 0
+        assert (blocks[..., 0, :][real] == tensors[tensor][row[real]]).all()
+
+
+@pytest.mark.parametrize(("dim", "least"), [(64, 1.3), (128, 1.01)])
+def test_interleaving_costs_what_blocks_and_tiles_make_of_it(dim: int, least: float) -> None:
+    """Keys of 32 tiles a channel: blocks that lie in one bank group each wait for it."""
+    found = []
+    for order in ("row_bank_column_group", "row_group_bank_column"):
+        of = asked(
+            "chip=tile32", "chip.mesh.cols=1", "chip.hbm.channels=1", f"chip.hbm.banks.order={order}", "workload=attention",
+            "workload.batch=2", "workload.heads=2", "workload.keys=[512]", f"workload.qk={dim}", "mapping.dataflow=flash2",
+            "mapping.queries=128", "mapping.keys=128",
+        )  # fmt: skip
+        outcome = evaluate(stacked([of.base]), of.workload, fidelity="cycles")
+        found.append(float(outcome.columns["latency"][0]))
+    assert found[1] > least * found[0]
