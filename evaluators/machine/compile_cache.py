@@ -216,6 +216,5 @@ class _Cache(caching.FunctionCache):
         self._turn.release(force=True)
 
     def _load(self, *args: Any) -> Any:
-        # machine code needs none of what numba refreshes before it compiles, which takes longer than to load a function
         with contextlib.suppress(OSError):
-            return self._load_overload(*args)  # type: ignore[no-untyped-call]
+            return super().load_overload(*args)  # type: ignore[no-untyped-call]
