@@ -151,11 +151,11 @@ def _tried(phase: Phase) -> Iterator[Tried]:
             yield (one := _planned(phase, frame, _words(phase, frame, seconds)))
             seconds = _seconds(phase, one.held, frame.words) if copies else seconds
         if copies and np.any(np.isinf(one.seconds)):
-            yield from _rationed(phase, frame, priced[frame.counted])
+            yield from _rationed(phase, frame, priced[frame.counted], np.isinf(one.seconds))
 
 
-def _rationed(phase: Phase, frame: Frame, seconds: Seconds) -> Iterator[Tried]:
-    """Plans with the copies that have room, of cases and designs where some have none."""
+def _rationed(phase: Phase, frame: Frame, seconds: Seconds, full: Array) -> Iterator[Tried]:
+    """Plans with the copies that have room, of cases and designs where some have none, but all would without copies."""
     weights, gather = _weights(phase), _gather(phase)
 
     def fits(everywhere: Any) -> Any:
@@ -165,14 +165,13 @@ def _rationed(phase: Phase, frame: Frame, seconds: Seconds) -> Iterator[Tried]:
         of = _words(phase, frame, seconds, gather)
         return of, _cost(of, seconds, gather)
 
+    where = full & fits(0.0)
+    if not np.any(where):
+        return
     for _ in range(2):
-        all_ = _words(phase, frame, seconds, gather)
-        where = np.asarray(fits(0.0) & ~np.asarray(fits(_everywhere(weights, all_))))
-        where = np.broadcast_to(where, np.broadcast_shapes(where.shape, *(np.shape(word) for word in all_.words.values())))
-        if not np.any(where):
-            return
         some = rationed(solved, seconds, gather, weights, fits, where)
-        one = _planned(phase, frame, Chosen(*map(partial(_set, where=where), all_, some)))
+        rest = _words(phase, frame, seconds, gather)
+        one = _planned(phase, frame, Chosen(*map(partial(_set, where=where), rest, some)))
         yield one._replace(seconds=np.where(where, one.seconds, np.inf))
         seconds = _seconds(phase, one.held, frame.words)
 
