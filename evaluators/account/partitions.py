@@ -4,16 +4,19 @@ Plans are tried that differ in how attention is divided and in which partitions 
 with that, words by least time follow from what each operator takes by each partition and what bringing it to all cores takes
 (`layouts.partition_costs`). That is exact but for what words change of what cores hold, with which they are worked out once
 more, and of what is prefetched. One partition for all is among the plans, so that none is quicker; of plans that fit, each case
-and design has the one that takes least by the closed form. Where both phases are left open, caches stay as prefill divides
+and design has the one that takes least by the closed form. Where copies of all weights that want them have no room, those are
+copied that save most for their bytes (`account.copies`). Where both phases are left open, caches stay as prefill divides
 them; weights of a phase are where its words want them, as where two phases have a word each.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from dse.evaluators.account.copies import COPIED, Seconds, rationed
 from dse.evaluators.account.passes import ENDS, Staged
 from dse.evaluators.account.stretches import reduced, spread
 from dse.evaluators.choices.assigned import least
@@ -139,17 +142,52 @@ def _tried(phase: Phase) -> Iterator[Tried]:
     for word in sorted(words, key=lambda word: word != "k"):
         of = alone(phase.parts, word, phase.plan)
         yield _with(phase, of, _blocks(phase, of), phase.held(word, 0.0), word)
-    priced: dict[str, dict[Name, dict[int, Any]]] = {}
+    priced: dict[str, Seconds] = {}
     for frame in frames(words):
         if frame.counted not in priced:
             priced[frame.counted] = _seconds(phase, phase.held(frame.counted, 0.0), words)
-        seconds = priced[frame.counted]
-        for _ in range(2 if "input_only" in frame.words else 1):
-            of = _words(phase, frame, seconds)
-            everywhere = _everywhere(phase, of)
-            held = phase.held(frame.counted, everywhere)
-            yield _with(phase, of, _blocks(phase, of), held, frame.counted, everywhere)
-            seconds = _seconds(phase, held, frame.words) if "input_only" in frame.words else seconds
+        seconds, copies = priced[frame.counted], "input_only" in frame.words
+        for _ in range(2 if copies else 1):
+            yield (one := _planned(phase, frame, _words(phase, frame, seconds)))
+            seconds = _seconds(phase, one.held, frame.words) if copies else seconds
+        if copies and np.any(np.isinf(one.seconds)):
+            yield from _rationed(phase, frame, priced[frame.counted], np.isinf(one.seconds))
+
+
+def _rationed(phase: Phase, frame: Frame, seconds: Seconds, full: Array) -> Iterator[Tried]:
+    """Plans with the copies that have room, of cases and designs where some have none, but all would without copies."""
+    weights, gather = _weights(phase), _gather(phase)
+
+    def fits(everywhere: Any) -> Any:
+        return phase.fits(frame.counted, phase.held(frame.counted, everywhere))
+
+    def solved(seconds: Seconds, gather: Seconds) -> tuple[Chosen, Any]:
+        of = _words(phase, frame, seconds, gather)
+        return of, _cost(of, seconds, gather)
+
+    where = full & fits(0.0)
+    if not np.any(where):
+        return
+    for _ in range(2):
+        some = rationed(solved, seconds, gather, weights, fits, where)
+        rest = _words(phase, frame, seconds, gather)
+        one = _planned(phase, frame, Chosen(*map(partial(_set, where=where), rest, some)))
+        yield one._replace(seconds=np.where(where, one.seconds, np.inf))
+        seconds = _seconds(phase, one.held, frame.words)
+
+
+def _set(values: Mapping[Name, Any], some: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
+    """Values with some of them where asked."""
+    found = {name: np.array(np.broadcast_to(value, where.shape)) for name, value in values.items()}
+    for name, value in found.items():
+        value[where] = some[name]
+    return found
+
+
+def _planned(phase: Phase, frame: Frame, of: Chosen) -> Tried:
+    everywhere = _everywhere(_weights(phase), of)
+    held = phase.held(frame.counted, everywhere)
+    return _with(phase, of, _blocks(phase, of), held, frame.counted, everywhere)
 
 
 def _with(phase: Phase, of: Chosen, blocks: tuple[Block, ...], held: Resident, counted: str, everywhere: Any = 0.0) -> Tried:
@@ -164,7 +202,7 @@ def _least(some: Sequence[Tried], *, heads: bool) -> tuple[Any, Any]:
     return seconds.min(axis=0), places[seconds.argmin(axis=0)]
 
 
-def _seconds(phase: Phase, held: Resident, words: Sequence[str]) -> dict[Name, dict[int, Any]]:
+def _seconds(phase: Phase, held: Resident, words: Sequence[str]) -> Seconds:
     """Of each operator by each partition, in all steps of each case."""
     found: dict[Name, dict[int, Any]] = {}
     for word in words:
@@ -176,35 +214,53 @@ def _seconds(phase: Phase, held: Resident, words: Sequence[str]) -> dict[Name, d
     return found
 
 
-def _words(phase: Phase, frame: Frame, seconds: dict[Name, dict[int, Any]]) -> Chosen:
+def _words(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds | None = None) -> Chosen:
     """The words of least time, of a frame."""
-    size = float(BYTES[phase.precision.activations])
-    gather = {
-        (part.name, of.name): [
-            _of_cases(
-                phase, part.times * phase.closed.exchange(gathering(part, of, phase.plan, size, which), phase.machine, 0.0)
-            )
-            for which in range(len(CUTS))
-        ]
-        for part in phase.parts
-        for of in part.operators
-    }
     by = rules(phase.plan, heads=frame.heads)
-    costs = factors(phase.parts, phase.order, frame.words, seconds, gather, by)
+    costs = factors(phase.parts, phase.order, frame.words, seconds, gather or _gather(phase), by)
     return chosen(phase.parts, frame.words, least(list(costs)), by)
 
 
-def _everywhere(phase: Phase, of: Chosen) -> Any:
-    """Of the weights of the fullest stage, those that each core has all of. [B]"""
-    total, model, pp = 0.0, phase.model, phase.plan.pp
+def _gather(phase: Phase) -> Seconds:
+    """Of what each operator leaves to all cores, by place in `CUTS`, in all steps of each case."""
+    size = float(BYTES[phase.precision.activations])
+    return {
+        (part.name, of.name): {
+            which: _of_cases(
+                phase, part.times * phase.closed.exchange(gathering(part, of, phase.plan, size, which), phase.machine, 0.0)
+            )
+            for which in range(len(CUTS))
+        }
+        for part in phase.parts
+        for of in part.operators
+    }
+
+
+def _cost(of: Chosen, seconds: Seconds, gather: Seconds) -> Any:
+    """Seconds of operators and of what goes to all cores."""
+    total = 0.0
+    for name, by in gather.items():
+        total = total + sum(np.where(of.words[name] == word, value, 0.0) for word, value in seconds[name].items())
+        total = total + of.gathered[name] * sum((of.cuts[name] == which) * value for which, value in by.items())
+    return total
+
+
+def _weights(phase: Phase) -> dict[Name, Any]:
+    """Weights of each product in the fullest stage, the largest of the model first. [B]"""
+    found, model, pp = {}, phase.model, phase.plan.pp
     layers = ceil_div(model.layers * 1.0, pp) / model.layers
     for part in phase.parts:
         share = 1 / pp if part.name in ENDS else layers * part.times
         for one in part.operators:
             if isinstance(one, MatMul):
-                weights = nbytes(replace(part, operators=(one,)), phase.precision)
-                total = total + (of.words[part.name, one.name] == DIVISIONS.index("input_only")) * (weights * share)
-    return total
+                size = nbytes(replace(part, operators=(one,)), phase.precision)
+                found[part.name, one.name] = size * part.times, size * share
+    return {name: share for name, (_, share) in sorted(found.items(), key=lambda item: -item[1][0])}
+
+
+def _everywhere(weights: Mapping[Name, Any], of: Chosen) -> Any:
+    """Of the weights of the fullest stage, those that each core has all of. [B]"""
+    return sum(((of.words[name] == COPIED) * value for name, value in weights.items()), 0.0)
 
 
 def _blocks(phase: Phase, of: Chosen) -> tuple[Block, ...]:

@@ -14,7 +14,7 @@ from dse.space.elementwise import Array
 
 def factors(
     parts: Sequence[Part], order: Sequence[str], allowed: Sequence[str], seconds: Mapping[Name, Mapping[int, Any]],
-    gather: Mapping[Name, Sequence[Any]], by: Rules,
+    gather: Mapping[Name, Mapping[int, Any]], by: Rules,
 ) -> Iterator[Factor]:  # fmt: skip
     """What operators cost, and what they cost each other by their layouts.
 
@@ -69,9 +69,9 @@ def _column(values: Sequence[Any]) -> Array:
     return np.stack(np.broadcast_arrays(*(np.asarray(value, float) for value in values)))
 
 
-def _leaving(some: Sequence[tuple[int, str, str]], gather: Sequence[Any], *, free: bool) -> Array:
+def _leaving(some: Sequence[tuple[int, str, str]], gather: Mapping[int, Any], *, free: bool) -> Array:
     """By how an operator is divided and what others find of it: nothing, the way to all, or what cannot be."""
-    nothing = np.zeros(np.broadcast_shapes(*(np.shape(value) for value in gather)))
+    nothing = np.zeros(np.broadcast_shapes(*(np.shape(value) for value in gather.values())))
     rows = []
     for _, _, leaves in some:
         row = dict.fromkeys(STATES, nothing + np.inf)

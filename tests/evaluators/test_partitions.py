@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dse.config.build import Question
 from dse.evaluators import METRICS, evaluate, explain
-from dse.evaluators.account.partitions import Phase, _seconds, _words, frames
+from dse.evaluators.account.copies import COPIED
+from dse.evaluators.account.partitions import Phase, _cost, _everywhere, _gather, _rationed, _seconds, _weights, _words, frames
 from dse.evaluators.account.pipelines import _laid, _left_open, _passed
 from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.choices.assigned import Factor, least
@@ -198,6 +199,69 @@ def entering(phase: Phase, of: Chosen, kind: str, before: Any) -> str:
     if bool(np.any(of.gathered[before.name, last])):
         return "all"
     return PRODUCTS[DIVISIONS[int(of.words[before.name, last])]][1]
+
+
+def tight(seed: int) -> tuple[Question, list[Design]]:
+    """A model of random shape on pipelines of random sides, with room for no copies to room for all."""
+    rng = np.random.default_rng(seed)
+    of = asked(
+        "chip=npu64", "model=qwen3_1b7", f"workload.batch=[{rng.choice([1, 16, 40])}]", "workload.output=4",
+        f"workload.prompt={rng.choice([200, 900])}", f"model.qwen3_1b7.hidden={rng.choice([1024, 2048, 2560])}",
+        f"model.qwen3_1b7.ffn_intermediate={rng.choice([2048, 6144, 9728])}",
+    )  # fmt: skip
+    sides = {
+        "tp": int(rng.choice([4, 8, 16])),
+        "pp": int(rng.choice([1, 2, 4])),
+        "placement": str(rng.choice(["ring", "mesh"])),
+    }
+    base = with_word(replaced(of.base, both(**sides)), AUTO)
+    held = phase_of(base, of, "prefill").held
+    bare, every = (float(np.squeeze(held(word, 0.0).hbm)) for word in ("mn", "input_only"))
+    rooms = np.sort(bare + rng.random(4) * (every - bare))
+    return of, [replaced(base, {"chip.hbm.capacity": float(room)}) for room in rooms]
+
+
+@given(st.integers(0, 9999))
+@settings(max_examples=5, deadline=None)
+def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
+    """Every set of products that may be copied, each with words of least time: of those that have room, the least."""
+    of, designs = tight(seed)
+    phase = phase_of(designs[2], of, ("prefill", "decode")[seed % 2])
+    frame = frames(tuple(phase.by_word))[2 + seed % 3]
+    seconds, weights, gather = _seconds(phase, phase.held(frame.counted, 0.0), frame.words), _weights(phase), _gather(phase)
+    sets = np.array(list(product((False, True), repeat=len(weights))))
+    among = {name: dict(by) for name, by in seconds.items()}
+    for name, there in zip(weights, sets.T, strict=True):
+        among[name][COPIED] = np.where(there[:, None, None], seconds[name][COPIED], np.inf)
+    words = _words(phase, frame, among, gather)
+    room = phase.fits(frame.counted, phase.held(frame.counted, _everywhere(weights, words)))
+    least_of = np.where(room, _cost(words, seconds, gather), np.inf).min()
+    if np.all(room) or not np.any(room):  # copies are for nothing, or what there is without them has no room
+        return
+    found = next(_rationed(phase, frame, seconds, np.ones((1, 1), bool)))
+    assert np.all(np.isfinite(found.seconds))
+    assert np.squeeze(_cost(found.of, seconds, gather)) == pytest.approx(least_of, rel=1e-12)
+
+
+@given(st.integers(0, 9999))
+@settings(max_examples=2, deadline=None)
+def test_more_memory_is_never_slower_and_a_batch_of_memories_is_its_singles(seed: int) -> None:
+    of, designs = tight(seed)
+    latency = evaluate(stacked(designs), of.workload).columns["latency"]
+    assert np.all(np.diff(latency) <= 1e-12 * latency[1:])
+    assert latency[1] == pytest.approx(evaluate(stacked(designs[1:2]), of.workload).columns["latency"][0], rel=1e-12)
+
+
+def test_where_copies_of_all_have_no_room_some_are_copied() -> None:
+    """Prefill with some copies takes two thirds of the time of any partition for all that has room, at most."""
+    words = ("chip=npu64", "model=qwen3_4b", "workload.prompt=1024", "workload.output=8", "workload.batch=[100]")
+    of = asked(*words, "mapping.both.tp=16", "mapping.both.pp=4")
+    by = {word: explain(with_word(of.base, word), of.workload.cases[0]) for word in ("k", "mn_k", AUTO)}
+    seconds = {word: sum(row.seconds for row in shown.rows) for word, shown in by.items()}
+    assert infeasible(with_word(of.base, "input_only"), of.workload) is not None
+    assert 1.5 * seconds[AUTO] < min(seconds["k"], seconds["mn_k"])
+    partitions = {row.shape.rpartition(" by ")[2] for row in by[AUTO].rows if row.phase == "prefill" and " by " in row.shape}
+    assert {"input_only"} < partitions
 
 
 @pytest.mark.parametrize("seed", range(40))
