@@ -17,21 +17,17 @@ from dse.evaluators.graph.experts import busiest, chosen_by, spread
 from dse.evaluators.graph.operators import (
     FEEDING,
     MIXING,
-    Attention,
-    Dim,
     Elementwise,
-    Index,
     MatMul,
     Operator,
     Part,
-    Recur,
     useful,
 )
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.attended import Attend, nobody
-from dse.evaluators.layouts.residency import width
+from dse.evaluators.layouts.die_parts import divided, left_by, names_of, number, routed_apart
 from dse.evaluators.layouts.turns import Turn, Turns
 from dse.evaluators.passes.call import Block
 from dse.evaluators.readers.crossings import Several
@@ -238,7 +234,7 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
     for key, flop in list(asked.items()) if of.shared and of.ep > 1 else ():
         if key[1] in SHARED:  # done where experts are
             asked[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
-    parts = {part.name: _divided(on.whole(model, part), of.tp) for part in graph}
+    parts = {part.name: divided(on.whole(model, part), of.tp) for part in graph}
     rows: Any = 0.0
     for name in parts if model.experts is not None and of.ep > 1 and not of.attention else ():
         if name.startswith(MOE):
@@ -287,7 +283,7 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
         units.append(Unit(DRAFT, steps, at.guesses, beyond(drafting(model)[1].name)))
     units.append(Unit(HEAD, head, 1))
     mine = [part for part in parts.values() if part.name not in across]
-    left = reduce(maximum, (_left(part) + 2.0 * part.rows * model.hidden for part in mine))
+    left = reduce(maximum, (left_by(part) + 2.0 * part.rows * model.hidden for part in mine))
     return Pass(
         turn.times,
         tuple(units),
@@ -336,7 +332,7 @@ def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, 
         for tokens in (1.0 * ceil_div(at.tokens, of.tp), 1.0 * ceil_div(every, ep))
     )
     routed = model.experts is not None and part.name.startswith(MOE)
-    before, _, after = _cut(near) if routed else (near.operators[:1], (), near.operators[1:])
+    before, _, after = routed_apart(near) if routed else (near.operators[:1], (), near.operators[1:])
     stay = tuple(one for one in after if routed and not one.name.startswith("shared_"))
     rows: Any = 0.0
     placed = list[Operator]()
@@ -348,7 +344,7 @@ def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, 
             most, read = busiest(model.experts, every, ep, of.redundant)
             rows, stored = 1.0 * ceil_div(most, 1), float(ceil_div(model.experts.count + of.redundant, ep))
             if isinstance(operator, MatMul):
-                operator = replace(operator, m=rows, copies=minimum(_number(read), rows), stored=stored)
+                operator = replace(operator, m=rows, copies=minimum(number(read), rows), stored=stored)
             elif isinstance(operator, Elementwise):
                 operator = replace(operator, rows=rows)
         placed.append(operator)
@@ -371,7 +367,7 @@ def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, 
     found += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
     found += [Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else []
     share = of.tp * every / at.tokens / ep  # of all that a group asks
-    return Apart(found, (block(far, share),), rows, _left(far) + 2.0 * far.rows * model.hidden)
+    return Apart(found, (block(far, share),), rows, left_by(far) + 2.0 * far.rows * model.hidden)
 
 
 def _across(turn: Turn, of: Split, copies: float, once: float, model: Model) -> tuple[float, Any]:
@@ -394,17 +390,6 @@ def _across(turn: Turn, of: Split, copies: float, once: float, model: Model) -> 
 def _each(of: Any, made: Callable[[Any], Any]) -> Any:
     """What is made of something, or of each of several."""
     return of.of_each(made) if isinstance(of, Several) else made(of)
-
-
-def _number(value: Any) -> Any:
-    """A plain number, where it is no array."""
-    return value if isinstance(value, np.ndarray) else float(value)
-
-
-def _left(part: Part) -> Any:
-    """Values that its operators leave, those of experts apart, which are received. [1]"""
-    products = [of for of in part.operators if isinstance(of, MatMul) and not of.name.startswith("experts_")]
-    return _number(sum(of.m * width(of.n) for of in products))
 
 
 def runs(model: Model) -> list[tuple[tuple[str, str], int]]:
@@ -439,16 +424,16 @@ def _routed(part: Part, block: Any, turn: Turn, on: On, of: Split) -> Steps:
     assert experts_ is not None
     each = tokens * routed_width(on.model) / of.tp
     nbytes, copies = tokens * on.model.hidden * on.itemsize, each * chosen_by(experts_, of.shared)
-    before, experts, after = _cut(part)
+    before, experts, after = routed_apart(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
     taken = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
     shares, back = (_each(turn.sent, partial(_shares, taken, of, back)) for back in (False, True))
-    found += [block(part.name, _names(before)), *([Crossing("tokens to all", "allgather", nbytes)] if of.near else [])]
-    found += [Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block(part.name, _names(experts))]
+    found += [block(part.name, names_of(before)), *([Crossing("tokens to all", "allgather", nbytes)] if of.near else [])]
+    found += [Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block(part.name, names_of(experts))]
     found.append(Crossing("combine", "all_to_all", copies * on.returned, back, True))
     whole = tokens * on.model.hidden * on.returned
     found += [Crossing("sums of experts", "reduce_scatter", whole)] if of.near else []
-    found += [block(part.name, _names(after))] if after else []
+    found += [block(part.name, names_of(after))] if after else []
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
 
 
@@ -469,10 +454,6 @@ def _shares(taken: Array | None, of: Split, back: bool, sent: tuple[float, ...])
     return _near(None if shares is None else shares.T, of).T if back else _near(shares, of)
 
 
-def _names(some: tuple[Operator, ...]) -> tuple[str, ...]:
-    return tuple(one.name for one in some)
-
-
 def _near(shares: Array | None, of: Split) -> Array:
     """What each die sends to each, shape (ep, ep): to its part of the group what all dies of its copy would have sent.
 
@@ -482,13 +463,6 @@ def _near(shares: Array | None, of: Split) -> Array:
     part = np.arange(of.ep) % of.tp
     of_copy = taken.reshape(of.copies, of.tp, of.ep).sum(axis=1).repeat(of.tp, axis=0)
     return np.asarray(of_copy * (part[:, None] == part[None, :]))
-
-
-def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-    """Operators before tokens go to their experts, of the experts, and after that."""
-    routed = tuple(of for of in part.operators if of.name.startswith("experts_"))
-    first = next(place for place, of in enumerate(part.operators) if of is routed[0])
-    return part.operators[:first], routed, tuple(of for of in part.operators[first:] if not of.name.startswith("experts_"))
 
 
 def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, Any]:
@@ -507,7 +481,7 @@ def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, Any]:
         if of.shared and operator.name in SHARED:
             continue
         if isinstance(operator, MatMul) and operator.name.startswith("experts_"):
-            operator = replace(operator, m=rows, copies=minimum(_number(read), rows), stored=stored)
+            operator = replace(operator, m=rows, copies=minimum(number(read), rows), stored=stored)
         elif isinstance(operator, Elementwise) and operator.name.startswith("experts_"):
             operator = replace(operator, rows=rows)
         placed.append(operator)
@@ -517,25 +491,3 @@ def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, Any]:
 
 SHARED = ("shared_gate", "shared_up", "shared_activation", "shared_down")
 """Operators of shared experts, which are those of experts where these are placed so."""
-
-
-def _divided(part: Part, tp: int) -> Part:
-    """A part on one of some dies that divide heads and columns, the last one's share padded to the others'."""
-    return part if tp == 1 else replace(part, operators=tuple(_local(of, tp) for of in part.operators))
-
-
-def _local(of: Operator, tp: int) -> Operator:
-    def less(dim: Dim) -> Dim:
-        return replace(dim, units=int(ceil_div(dim.units, tp))) if dim.split else dim
-
-    if isinstance(of, MatMul):
-        apart = int(ceil_div(of.apart, tp)) if of.n.split else of.apart
-        return replace(of, k=less(of.k), n=less(of.n), apart=apart)
-    if isinstance(of, Attention):
-        return replace(of, heads=less(of.heads), kv_heads=less(of.kv_heads))
-    if isinstance(of, Recur):
-        return replace(of, heads=less(of.heads))
-    if isinstance(of, Index):
-        return of
-    assert isinstance(of, Elementwise)
-    return replace(of, dim=less(of.dim))

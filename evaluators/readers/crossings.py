@@ -214,7 +214,7 @@ def closed(job: Job) -> Exchange:
 def _in_turn(job: Job, shares: Several) -> Exchange:
     """Of iterations with other shares, those that have the same ones together; the busiest link is that of the last."""
     nbytes = np.broadcast_to(job.nbytes, shares.which.shape)
-    taken = {name: np.zeros(nbytes.shape) for name in Exchange._fields if name not in ("link", "hops")}
+    taken: dict[str, Any] = {name: np.zeros(nbytes.shape) for name in Exchange._fields if name not in ("link", "hops")}
     for place in range(len(shares.each)):
         here = shares.which == place
         found = closed(job._replace(nbytes=nbytes[here], shares=shares.at(place)))
