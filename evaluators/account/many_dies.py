@@ -88,12 +88,14 @@ class Kind(NamedTuple):
         machine: that it is in a phase.
         sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
+        together: whether the closed form takes several iterations at once (`layouts.turns.together`).
     """
 
     own: Callable[[Design, Turns, Split, str], Alone]
     machine: Callable[[Design, str], Machine]
     sizes: Callable[[Mapping], Sizes]
     reached: Callable[[Mapping], Any]
+    together: bool = False
 
 
 class Done(NamedTuple):
@@ -327,11 +329,17 @@ def to_and_fro(micro: int, each: Sequence[Any]) -> Any:
 def _crossed(of: Crossing, part: str, where: Between, reader: Reader, known: dict[Any, tuple[Timed, Any]]) -> Timed:
     """An exchange, as a block of one call; those that are alike are priced once."""
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
-    alike = of.pattern, of.nbytes, id(of.shares), of.back and apart
-    if alike not in known:
+
+    def priced() -> Timed:
         job = where.job(of.pattern, of.nbytes, of.shares, back=of.back)
         call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=job)
-        known[alike] = timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)[0], of.shares
+        return timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)[0]
+
+    if isinstance(of.nbytes, np.ndarray):
+        return priced()
+    alike = of.pattern, of.nbytes, id(of.shares), of.back and apart
+    if alike not in known:
+        known[alike] = priced(), of.shares
     found, _ = known[alike]  # shares are kept, so that no others take their place
     call = found.block.calls[0]._replace(part=part, name=of.name)
     return found._replace(block=found.block._replace(name=of.name, calls=(call,)))

@@ -118,7 +118,7 @@ def _reached(mapping: Mapping) -> Any:
     return mapping.stack.network_achieved
 
 
-KIND = Kind(_of_design, _machine, _sizes, _reached)
+KIND = Kind(_of_design, _machine, _sizes, _reached, together=True)
 
 
 def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:

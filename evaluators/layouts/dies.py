@@ -7,7 +7,7 @@ has its share of its copy's tokens. A die works on one operator after the other,
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial, reduce
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -17,25 +17,22 @@ from dse.evaluators.graph.experts import busiest, chosen_by, spread
 from dse.evaluators.graph.operators import (
     FEEDING,
     MIXING,
-    Attention,
-    Dim,
     Elementwise,
-    Index,
     MatMul,
     Operator,
     Part,
-    Recur,
     useful,
 )
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.attended import Attend, nobody
-from dse.evaluators.layouts.residency import width
+from dse.evaluators.layouts.die_parts import divided, left_by, names_of, number, routed_apart
 from dse.evaluators.layouts.turns import Turn, Turns
 from dse.evaluators.passes.call import Block
+from dse.evaluators.readers.crossings import Several
 from dse.space.chip import Dies
-from dse.space.elementwise import Array, ceil_div
+from dse.space.elementwise import Array, ceil_div, maximum, minimum
 from dse.space.layers import MOE, layers
 from dse.space.mapping import SplitPlan
 from dse.space.model import Experts, Model
@@ -148,13 +145,13 @@ class Crossing(NamedTuple):
         name: for people.
         pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over to the next stage.
         nbytes: that leave a die in an exchange with all of its group; of a collective, the vector on each. [B]
-        shares: of an exchange, how much goes to each die; None for evenly.
+        shares: of an exchange, how much goes to each die; None for evenly; `Several` of these of several iterations.
         back: whether it brings back what an exchange before it asked for.
     """
 
     name: str
     pattern: str
-    nbytes: float
+    nbytes: Any
     shares: Any = None
     back: bool = False
 
@@ -192,10 +189,10 @@ class Pass(NamedTuple):
 
     times: float
     units: tuple[Unit, ...]
-    onward: float
-    held: float
-    received: float
-    beyond: float = 0.0
+    onward: Any
+    held: Any
+    received: Any
+    beyond: Any = 0.0
 
 
 Cover = Callable[[Part, Attend], Block]
@@ -237,8 +234,8 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
     for key, flop in list(asked.items()) if of.shared and of.ep > 1 else ():
         if key[1] in SHARED:  # done where experts are
             asked[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
-    parts = {part.name: _divided(on.whole(model, part), of.tp) for part in graph}
-    rows = 0.0
+    parts = {part.name: divided(on.whole(model, part), of.tp) for part in graph}
+    rows: Any = 0.0
     for name in parts if model.experts is not None and of.ep > 1 and not of.attention else ():
         if name.startswith(MOE):
             parts[name], rows = _experts(on, turn, of, name)
@@ -246,11 +243,12 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
     for part in graph if of.attention else ():
         if part.kind == FEEDING:
             across[part.name] = fed_apart(on, turn, of, part, asked)
-            rows = max(rows, across[part.name].rows)
+            rows = maximum(rows, across[part.name].rows)
 
     @cache  # layers of two kinds may have the same attention
-    def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
-        part = replace(parts[name], times=1, operators=operators or parts[name].operators)
+    def block(name: str, some: tuple[str, ...] = ()) -> Block:
+        mine = tuple(one for one in parts[name].operators if not some or one.name in some)
+        part = replace(parts[name], times=1, operators=mine)
         covered = on.cover(part, attend if part.kind == MIXING else nobody)
         calls = (call._replace(flop=sum(asked.get((name, one), 0.0) for one in call.operators)) for call in covered.calls)
         return covered._replace(calls=tuple(calls))  # useful work is that of the graph, whoever has most of it
@@ -285,14 +283,14 @@ def _pass(turn: Turn, of: Split, on: On) -> Pass:
         units.append(Unit(DRAFT, steps, at.guesses, beyond(drafting(model)[1].name)))
     units.append(Unit(HEAD, head, 1))
     mine = [part for part in parts.values() if part.name not in across]
-    left = max(_left(part) + 2.0 * part.rows * model.hidden for part in mine)
+    left = reduce(maximum, (left_by(part) + 2.0 * part.rows * model.hidden for part in mine))
     return Pass(
         turn.times,
         tuple(units),
         at.tokens * nbytes,
         left * on.itemsize,
         rows * (on.itemsize + on.returned) * routed_width(model),
-        max((of_part.held for of_part in across.values()), default=0.0) * on.itemsize,
+        reduce(maximum, (of_part.held for of_part in across.values()), 0.0) * on.itemsize,
     )
 
 
@@ -308,8 +306,8 @@ class Apart(NamedTuple):
 
     steps: Steps
     beyond: tuple[Block, ...]
-    rows: float
-    held: float
+    rows: Any
+    held: Any
 
 
 def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, str], Any]) -> Apart:
@@ -331,21 +329,22 @@ def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, 
     every = turn.tokens * of.copies
     near, there = (
         on.whole(model, next(one for one in transformer(model, replace(at, tokens=tokens)) if one.name == part.name))
-        for tokens in (float(ceil_div(at.tokens, of.tp)), float(ceil_div(every, ep)))
+        for tokens in (1.0 * ceil_div(at.tokens, of.tp), 1.0 * ceil_div(every, ep))
     )
     routed = model.experts is not None and part.name.startswith(MOE)
-    before, _, after = _cut(near) if routed else (near.operators[:1], (), near.operators[1:])
+    before, _, after = routed_apart(near) if routed else (near.operators[:1], (), near.operators[1:])
     stay = tuple(one for one in after if routed and not one.name.startswith("shared_"))
-    rows, placed = 0.0, list[Operator]()
+    rows: Any = 0.0
+    placed = list[Operator]()
     here = {one.name for one in (*before, *stay)}
     for operator in there.operators:
         if operator.name in here:
             continue
         if operator.name.startswith("experts_") and model.experts is not None:
             most, read = busiest(model.experts, every, ep, of.redundant)
-            rows, stored = float(ceil_div(most, 1)), float(ceil_div(model.experts.count + of.redundant, ep))
+            rows, stored = 1.0 * ceil_div(most, 1), float(ceil_div(model.experts.count + of.redundant, ep))
             if isinstance(operator, MatMul):
-                operator = replace(operator, m=rows, copies=min(float(read), rows), stored=stored)
+                operator = replace(operator, m=rows, copies=minimum(number(read), rows), stored=stored)
             elif isinstance(operator, Elementwise):
                 operator = replace(operator, rows=rows)
         placed.append(operator)
@@ -364,11 +363,11 @@ def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, 
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
     found.append(block(replace(near, times=1, operators=before), 1.0))
     found.append(Crossing("dispatch", "all_to_all", tokens * forth * on.itemsize, taken))
-    found.append(Crossing("combine", "all_to_all", tokens * forth * on.returned, taken.swapaxes(0, 1), True))
+    found.append(Crossing("combine", "all_to_all", tokens * forth * on.returned, _each(taken, np.transpose), True))
     found += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
     found += [Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else []
     share = of.tp * every / at.tokens / ep  # of all that a group asks
-    return Apart(found, (block(far, share),), rows, _left(far) + 2.0 * far.rows * model.hidden)
+    return Apart(found, (block(far, share),), rows, left_by(far) + 2.0 * far.rows * model.hidden)
 
 
 def _across(turn: Turn, of: Split, copies: float, once: float, model: Model) -> tuple[float, Any]:
@@ -378,16 +377,19 @@ def _across(turn: Turn, of: Split, copies: float, once: float, model: Model) -> 
     if copies and model.experts is not None:
         shares = spread(model.experts, turn.tokens * of.copies, of.ep, of.redundant)
     taken = (copies * (even if shares is None else shares) + once * even) / whole
-    sends = np.repeat(turn.sent, of.tp) if turn.sent else np.ones(of.attention)
-    found = np.zeros((of.group, of.group))
-    found[: of.attention, of.attention :] = sends[:, None] * taken[None, :]
-    return whole, found
+
+    def of_sent(sent: tuple[float, ...]) -> Array:
+        sends = np.repeat(sent, of.tp) if sent else np.ones(of.attention)
+        found = np.zeros((of.group, of.group))
+        found[: of.attention, of.attention :] = sends[:, None] * taken[None, :]
+        return found
+
+    return whole, _each(turn.sent, of_sent)
 
 
-def _left(part: Part) -> float:
-    """Values that its operators leave, those of experts apart, which are received. [1]"""
-    products = [of for of in part.operators if isinstance(of, MatMul) and not of.name.startswith("experts_")]
-    return float(sum(of.m * width(of.n) for of in products))
+def _each(of: Any, made: Callable[[Any], Any]) -> Any:
+    """What is made of something, or of each of several."""
+    return of.of_each(made) if isinstance(of, Several) else made(of)
 
 
 def runs(model: Model) -> list[tuple[tuple[str, str], int]]:
@@ -422,23 +424,34 @@ def _routed(part: Part, block: Any, turn: Turn, on: On, of: Split) -> Steps:
     assert experts_ is not None
     each = tokens * routed_width(on.model) / of.tp
     nbytes, copies = tokens * on.model.hidden * on.itemsize, each * chosen_by(experts_, of.shared)
-    before, experts, after = _cut(part)
+    before, experts, after = routed_apart(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
-    shares = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
-    back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
-    if turn.sent:  # of what the fullest copy sends, its dies alike
-        each, evenly = np.repeat(turn.sent, of.tp), np.full(of.ep, 1 / of.ep)
-        taken = evenly if shares is None else shares
-        shares, back = each[:, None] * taken[None, :], taken[:, None] * each[None, :]
-    if of.near:
-        shares, back = _near(shares, of), _near(None if back is None else back.T, of).T
-    found += [block(part.name, before), *([Crossing("tokens to all", "allgather", nbytes)] if of.near else [])]
-    found += [Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block(part.name, experts)]
+    taken = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
+    shares, back = (_each(turn.sent, partial(_shares, taken, of, back)) for back in (False, True))
+    found += [block(part.name, names_of(before)), *([Crossing("tokens to all", "allgather", nbytes)] if of.near else [])]
+    found += [Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block(part.name, names_of(experts))]
     found.append(Crossing("combine", "all_to_all", copies * on.returned, back, True))
     whole = tokens * on.model.hidden * on.returned
     found += [Crossing("sums of experts", "reduce_scatter", whole)] if of.near else []
-    found += [block(part.name, after)] if after else []
+    found += [block(part.name, names_of(after))] if after else []
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
+
+
+def _shares(taken: Array | None, of: Split, back: bool, sent: tuple[float, ...]) -> Array | None:
+    """What goes to each die of a group, or to each from each; back, what comes.
+
+    Args:
+        taken: by each die's experts; None where all take as much.
+        of, back: as they are.
+        sent: by each copy, of what the fullest one sends, its dies alike; () where all send as much.
+    """
+    shares = taken if taken is None or not back else np.repeat(taken[:, None], of.ep, axis=1)
+    if sent:
+        each, share = np.repeat(sent, of.tp), np.full(of.ep, 1 / of.ep) if taken is None else taken
+        shares = share[:, None] * each[None, :] if back else each[:, None] * share[None, :]
+    if not of.near:
+        return shares
+    return _near(None if shares is None else shares.T, of).T if back else _near(shares, of)
 
 
 def _near(shares: Array | None, of: Split) -> Array:
@@ -452,30 +465,23 @@ def _near(shares: Array | None, of: Split) -> Array:
     return np.asarray(of_copy * (part[:, None] == part[None, :]))
 
 
-def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-    """Operators before tokens go to their experts, of the experts, and after that."""
-    routed = tuple(of for of in part.operators if of.name.startswith("experts_"))
-    first = part.operators.index(routed[0])
-    return part.operators[:first], routed, tuple(of for of in part.operators[first:] if of not in routed)
-
-
-def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, float]:
+def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, Any]:
     """The sparse part of a die, and rows at its experts, of the die that has most of them.
 
     Each die has its share of its copy's tokens; what is not of experts is whole on it.
     """
     at, model, experts = turn.at, on.model, on.model.experts
     assert experts is not None
-    tokens = float(ceil_div(at.tokens, of.tp))
+    tokens = 1.0 * ceil_div(at.tokens, of.tp)
     part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == name)
     rows, read = busiest(experts, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
-    rows, stored = float(ceil_div(rows, 1)), float(ceil_div(physical(experts, of.redundant, of.shared), of.ep))
+    rows, stored = 1.0 * ceil_div(rows, 1), float(ceil_div(physical(experts, of.redundant, of.shared), of.ep))
     placed: list[Operator] = []
     for operator in part.operators:
         if of.shared and operator.name in SHARED:
             continue
         if isinstance(operator, MatMul) and operator.name.startswith("experts_"):
-            operator = replace(operator, m=rows, copies=min(float(read), rows), stored=stored)
+            operator = replace(operator, m=rows, copies=minimum(number(read), rows), stored=stored)
         elif isinstance(operator, Elementwise) and operator.name.startswith("experts_"):
             operator = replace(operator, rows=rows)
         placed.append(operator)
@@ -485,25 +491,3 @@ def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, float]:
 
 SHARED = ("shared_gate", "shared_up", "shared_activation", "shared_down")
 """Operators of shared experts, which are those of experts where these are placed so."""
-
-
-def _divided(part: Part, tp: int) -> Part:
-    """A part on one of some dies that divide heads and columns, the last one's share padded to the others'."""
-    return part if tp == 1 else replace(part, operators=tuple(_local(of, tp) for of in part.operators))
-
-
-def _local(of: Operator, tp: int) -> Operator:
-    def less(dim: Dim) -> Dim:
-        return replace(dim, units=int(ceil_div(dim.units, tp))) if dim.split else dim
-
-    if isinstance(of, MatMul):
-        apart = int(ceil_div(of.apart, tp)) if of.n.split else of.apart
-        return replace(of, k=less(of.k), n=less(of.n), apart=apart)
-    if isinstance(of, Attention):
-        return replace(of, heads=less(of.heads), kv_heads=less(of.kv_heads))
-    if isinstance(of, Recur):
-        return replace(of, heads=less(of.heads))
-    if isinstance(of, Index):
-        return of
-    assert isinstance(of, Elementwise)
-    return replace(of, dim=less(of.dim))

@@ -1,10 +1,15 @@
 """What a copy of attention is asked in turn: the requests of a batch that it has most of, or an iteration of a served load."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.layouts.attended import Attend, alike_prompts, chunks, decoding, newest, nobody
+from dse.evaluators.readers.crossings import Several
+from dse.space.elementwise import where
 from dse.space.layers import Reach, by_reach
 from dse.space.model import Model
 from dse.space.workload import Case
@@ -17,19 +22,20 @@ class Turn(NamedTuple):
         times: how often.
         at, attend: counts of it, and how its requests attend.
         mean: tokens of a copy, where copies have different numbers of them and this is the fullest; 0 where all have as many.
-        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many.
+        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many; `Several` of these of
+            several iterations.
     """
 
     times: float
     at: Step
     attend: Attend
-    mean: float = 0.0
-    sent: tuple[float, ...] = ()
+    mean: Any = 0.0
+    sent: tuple[float, ...] | Several = ()
 
     @property
-    def tokens(self) -> float:
+    def tokens(self) -> Any:
         """Of a copy, on average."""
-        return float(self.mean or self.at.tokens)
+        return where(self.mean > 0, self.mean, self.at.tokens)
 
 
 class Turns(Protocol):
@@ -80,6 +86,8 @@ class Batch(NamedTuple):
 class Iteration(NamedTuple):
     """Chunks of prompts, or tokens of decoding requests and those guessed after them, or both; of one copy of attention.
 
+    Counts are numbers, or of several iterations (`together`), arrays of shape (iterations, 1).
+
     Attributes:
         model: that is served.
         phase: prefill where there are prompts, else decode.
@@ -94,15 +102,20 @@ class Iteration(NamedTuple):
     model: Model
     phase: str
     plan: str
-    prompts: int
-    own: int
-    past: int
-    decodes: int
-    context: float
+    prompts: Any
+    own: Any
+    past: Any
+    decodes: Any
+    context: Any
     guesses: int = 0
     attends: bool = True
-    mean: float = 0.0
-    sent: tuple[float, ...] = ()
+    mean: Any = 0.0
+    sent: tuple[float, ...] | Several = ()
+
+    @property
+    def structure(self) -> tuple[Any, ...]:
+        """What iterations that are worked out together have in common."""
+        return self.phase, self.plan, self.prompts > 0, self.decodes > 0, self.guesses, self.attends
 
     def turns(self) -> list[Turn]:
         """One."""
@@ -111,10 +124,10 @@ class Iteration(NamedTuple):
     def step(self) -> Step:
         """Its counts."""
         model, rows = self.model, self.decodes * (1 + self.guesses)
-        tokens, wanted = float(self.prompts * self.own + rows), float(self.prompts + rows)
-        at = Step(self.phase, tokens, wanted, 0.0, 0.0, self.guesses, float(self.decodes + self.prompts * (self.past > 0)))
+        tokens, wanted = 1.0 * (self.prompts * self.own + rows), 1.0 * (self.prompts + rows)
+        at = Step(self.phase, tokens, wanted, 0.0, 0.0, self.guesses, 1.0 * (self.decodes + self.prompts * (self.past > 0)))
         if self.phase == "prefill":
-            at = replace(at, decodes=float(self.decodes))
+            at = replace(at, decodes=1.0 * self.decodes)
         if not self.attends:
             return at
 
@@ -125,23 +138,36 @@ class Iteration(NamedTuple):
             return self.decodes * reach.seen(self.context + self.guesses)
 
         def pairs(reach: Reach) -> Any:
-            return float(self.prompts * (reach.pairs(self.past + self.own) - reach.pairs(self.past)) + scored(reach))
+            return 1.0 * (self.prompts * (reach.pairs(self.past + self.own) - reach.pairs(self.past)) + scored(reach))
 
         def positions(reach: Reach) -> Any:
-            return float(self.prompts * (reach.seen(self.past) if self.past else 0.0) + decoded(reach))
+            return 1.0 * (self.prompts * where(self.past > 0, reach.seen(self.past), 0.0) + decoded(reach))
 
         at = replace(at, pairs=by_reach(model, pairs), positions=by_reach(model, positions))
         if self.phase == "decode":
             return at
-        beside = [by_reach(model, lambda reach, of=of: float(of(reach))) for of in (decoded, scored)]  # type: ignore[misc]
+        beside = [by_reach(model, lambda reach, of=of: 1.0 * of(reach)) for of in (decoded, scored)]  # type: ignore[misc]
         return replace(at, decoded=beside[0], scored=beside[1])
 
     def _attend(self) -> Attend:
         if not self.attends:
             return nobody
         some = []
-        if self.prompts:
+        if np.any(self.prompts):
             some.append(chunks(self.model, self.prompts, self.own, self.own + self.past))
-        if self.decodes:
+        if np.any(self.decodes):
             some.append(newest(self.model, self.decodes, self.context, self.guesses))
         return lambda reach: [one for attend in some for one in attend(reach)]
+
+
+def together(some: Sequence[Iteration]) -> Iteration:
+    """Iterations of one structure as one, whose counts are arrays of shape (iterations, 1); what none has stays a number."""
+
+    def column(name: str) -> Any:
+        values = [getattr(one, name) for one in some]
+        return np.array(values, float)[:, None] if any(values) else values[0]
+
+    sent: dict[Any, int] = {}
+    which = np.array([sent.setdefault(one.sent, len(sent)) for one in some])[:, None]
+    counts = {name: column(name) for name in ("prompts", "own", "past", "decodes", "context", "mean")}
+    return some[0]._replace(**counts, sent=some[0].sent if len(sent) == 1 else Several(tuple(sent), which))

@@ -1,8 +1,10 @@
 """What dies exchange, as jobs that readers price: of all groups at the same time, ended by a barrier."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.d2d import Level, level, placed
@@ -15,6 +17,28 @@ from dse.space.elementwise import Array
 from dse.space.libraries.dispatch import Dispatch
 
 
+class Several(NamedTuple):
+    """What differs between iterations otherwise than in numbers.
+
+    Attributes:
+        each: what there is.
+        which: of these each iteration has; shape (iterations, 1).
+        made: of one of them, what it stands for, worked out when it is asked for.
+    """
+
+    each: tuple[Any, ...]
+    which: Array
+    made: tuple[Callable[[Any], Any], ...] = ()
+
+    def of_each(self, made: Callable[[Any], Any]) -> "Several":
+        """What is made of it."""
+        return self._replace(made=(*self.made, made))
+
+    def at(self, place: int) -> Any:
+        """One of them."""
+        return reduce(lambda one, made: made(one), self.made, self.each[place])
+
+
 class Job(NamedTuple):
     """An exchange.
 
@@ -25,7 +49,8 @@ class Job(NamedTuple):
         to: of a hand-over, places of those that take it, shaped likewise.
         nbytes: as of `layouts.dies.Crossing`. [B]
         ranks: dies that work, whose mean the activity is of.
-        shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly.
+        shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly; `Several` of these of several
+            iterations.
         boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
         back: whether results come back.
         ended: from when all is sent until all know that, where a library says it; None for a barrier.
@@ -173,6 +198,8 @@ PARTS = ("d2d", "d2d latency", "barrier")
 
 def closed(job: Job) -> Exchange:
     """By the loads of links."""
+    if isinstance(job.shares, Several):
+        return _in_turn(job, job.shares)
     if job.pattern == "hand_over":
         return die_exchange.hand_over(job.on, job.at, job.to, job.nbytes)
     if job.boxed is not None:
@@ -182,6 +209,18 @@ def closed(job: Job) -> Exchange:
     if job.pattern == "all_to_all":
         return _ended(die_exchange.all_to_all(job.on, job.at, job.nbytes, job.shares), job.ended)
     return collective(job.pattern, job.on, job.at, job.nbytes, job.sums)
+
+
+def _in_turn(job: Job, shares: Several) -> Exchange:
+    """Of iterations with other shares, those that have the same ones together; the busiest link is that of the last."""
+    nbytes = np.broadcast_to(job.nbytes, shares.which.shape)
+    taken: dict[str, Any] = {name: np.zeros(nbytes.shape) for name in Exchange._fields if name not in ("link", "hops")}
+    for place in range(len(shares.each)):
+        here = shares.which == place
+        found = closed(job._replace(nbytes=nbytes[here], shares=shares.at(place)))
+        for name, values in taken.items():
+            values[here] = getattr(found, name)
+    return found._replace(**taken)
 
 
 def _ended(of: Exchange, ended: Any) -> Exchange:

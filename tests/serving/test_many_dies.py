@@ -1,5 +1,7 @@
 """Requests served on many dies: prices are those of batches, few requests cost what they are, caches cross the links."""
 
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import hypothesis.strategies as st
@@ -8,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators import evaluate, explain, fidelities
-from dse.evaluators.account.services import many_dies
+from dse.evaluators.account.services import die_iterations, many_dies
+from dse.evaluators.account.services.die_iterations import Asked, Pool
 from dse.evaluators.evaluation import infeasible
-from dse.space.design import stacked
+from dse.space.design import Design, stacked
 from tests.samples import asked, load_of, metrics
 
 TILES = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
@@ -58,6 +61,33 @@ def test_iterations_take_what_steps_of_batches_take(
     found = seconds(served, prompt=count * prompt, prompt_context=(prompt + 1) / 2)
     assert found == pytest.approx(in_one["ttft"], rel=1e-9)
     assert seconds(served, decodes=count, context=prompt + 1.5) == pytest.approx(in_one["tpot"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "of", "others"),
+    [
+        ("deepseek_v3", split(1, 1, 8), ("mapping.both.overlap=halves", "workload.speculation={tokens: 1, acceptance: 0.7}")),
+        ("deepseek_v2_lite", split(2, 2, 4), ("+model.deepseek_v2_lite.experts.load=even", "mapping.both.exchange=near")),
+        ("qwen3_30b_a3b", split(1, 1, 4), ("mapping.both.attention_dies=4", "mapping.both.exchange=direct")),
+        ("qwen3_30b_a3b", split(1, 1, 8), ("+model.qwen3_30b_a3b.experts.skew=0.8", "mapping.both.exchange=by_node")),
+        ("deepseek_v2_lite", split(1, 1, 8), ("+model.deepseek_v2_lite.experts.load=sampled",)),
+        ("gpt_oss_20b", split(4, 2, 1), ()),
+        ("qwen3_next_80b_a3b", split(2, 1, 4), ()),
+    ],
+)
+def test_a_table_by_arrays_is_that_of_iterations_one_by_one(model: str, of: tuple[str, ...], others: tuple[str, ...]) -> None:
+    design, load = load_of(*BOXES, f"model={model}", *of, *others, *SERVED, *FEW)
+    (pool,) = many_dies.pools_of(design, load)
+    draw = np.random.default_rng(len(model) + len(others))
+    tokens, decodes = draw.integers(0, 900, 12), draw.integers(0, 70, 12) * draw.integers(0, 2, 12)
+    counts = tokens, np.maximum(tokens / draw.integers(1, 9, 12), 1.0), decodes, draw.integers(1, 900, 12), np.zeros(12)
+    alone = die_iterations.tables(design, load, pool, partial(_one_by_one, design, pool))(*counts)
+    found = many_dies.pricing_of(design, load, pool, "closed")(*counts)
+    np.testing.assert_allclose(found, alone, rtol=1e-12)  # powers of arrays and of numbers may differ in their last bit
+
+
+def _one_by_one(design: Design, pool: Pool, many: Sequence[Sequence[Asked]]) -> list[float]:
+    return [many_dies._through_passes(design, pool, "closed", some).seconds for some in many]
 
 
 @pytest.mark.parametrize("chip", [TILES, BOXES])

@@ -1,7 +1,8 @@
 """What iterations of a model on many dies ask of a copy of attention, and what they take by tables of a part each."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -123,55 +124,68 @@ def iteration(
 
     most, total = dealt(0), prompts * own + decodes * rows
     uneven = most * slots != total
-    sent = tuple(dealt(copy) / most for copy in range(split.copies)) if uneven else ()
+    # copies up to the last one that has another prompt, or another decoding request, are alike
+    ends = sorted({0, min(prompts % slots, split.copies), min(decodes % slots, split.copies), split.copies})
+    alike_copies = ((dealt(first) / most,) * (end - first) for first, end in pairwise(ends))
+    sent = tuple(chain.from_iterable(alike_copies)) if uneven else ()
     return Iteration(
         load.model, phase, plan, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
         total / slots if uneven else 0.0, sent,
     )  # fmt: skip
 
 
-def tables(design: Design, load: Load, of: Pool, seconds: Callable[[Sequence[Asked]], float]) -> Callable[..., Array]:
+def tables(
+    design: Design, load: Load, of: Pool, seconds: Callable[[Sequence[Sequence[Asked]]], Sequence[float]]
+) -> Callable[..., Array]:
     """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens.
 
     Args:
         design, load, of: as they are.
-        seconds: of the passes of an iteration.
+        seconds: of the passes of each of some iterations.
     """
     rows, apart = 1 + load.guesses, two_forms(load.model)
 
-    @cache
-    def prompts(tokens: float, context: float) -> float:
-        return seconds(passes(design, load, of, (tokens, context, 0.0, 0.0, 0.0))) if tokens else 0.0
+    def prompts(tokens: float, context: float) -> list[Asked]:
+        return passes(design, load, of, (tokens, context, 0.0, 0.0, 0.0)) if tokens else []
 
-    @cache
-    def decodes(requests: float, context: float, attends: bool = True) -> float:
-        made_of = 0.0, 0.0, requests, context, 0.0
-        return seconds(passes(design, load, of, made_of, attends=attends)) if requests else 0.0
+    def decodes(requests: float, context: float, attends: bool = True) -> list[Asked]:
+        return passes(design, load, of, (0.0, 0.0, requests, context, 0.0), attends=attends) if requests else []
 
-    @cache
-    def more(tokens: float) -> float:
+    def unattended(requests: float) -> list[Asked]:
+        return decodes(requests, 1.0, False)
+
+    def more(tokens: float) -> list[Asked]:
         """Of so many tokens whose attention is said by itself, by the plan of prefill."""
         plan = "prefill" if of.both else of.phase
         split = split_on(design, of, plan)
         each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
-        return seconds([(Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split)])
+        return [(Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split)]
+
+    each = {asked: partial(_each, seconds, asked, {}) for asked in (prompts, decodes, unattended, more)}
 
     def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
         new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
-        chunks, tokens = _each(prompts, new, prompt_context), _each(decodes, own, read)
+        chunks, tokens = each[prompts](new, prompt_context), each[decodes](own, read)
         found = chunks + tokens
         if not apart and np.any(new) and np.any(own):
-            attention = tokens - _each(partial(decodes, context=1.0, attends=False), own)
-            beside = _each(more, new + rows * own) - _each(more, new) + attention
+            attention = tokens - each[unattended](own)
+            beside = each[more](new + rows * own) - each[more](new) + attention
             found = np.where((new > 0) & (own > 0), chunks + beside, found)
         return np.where((new > 0) | (own > 0), found, np.nan)
 
     return pricing
 
 
-def _each(seconds: Callable[..., float], *counts: Array) -> Array:
-    """Of counts that broadcast together, each combination of them once."""
+def _each(
+    seconds: Callable[[Sequence[Sequence[Asked]]], Sequence[float]],
+    asked: Callable[..., Sequence[Asked]],
+    known: dict[tuple[float, ...], float],
+    *counts: Array,
+) -> Array:
+    """Of counts that broadcast together, each combination of them once, all that are not known at a time."""
     together = np.broadcast_arrays(*counts)
     some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
-    found = np.array([seconds(*row) for row in some.tolist()])
-    return found[np.ravel(place)].reshape(together[0].shape)
+    rows = list(map(tuple, some.tolist()))
+    new = [row for row in rows if row not in known]
+    known.update(zip(new, seconds([asked(*row) for row in new]), strict=True))
+    return np.array([known[row] for row in rows])[np.ravel(place)].reshape(together[0].shape)

@@ -54,7 +54,7 @@ from dse.evaluators.account.stretches import stretches_of
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.dies import Split
-from dse.evaluators.layouts.turns import Iteration
+from dse.evaluators.layouts.turns import Iteration, together
 from dse.evaluators.machine.d2d import level, placed
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.die_exchange import hand_over
@@ -124,9 +124,10 @@ def asks(design: Design, load: Load, fidelity: str) -> None:
     """Says what a table of prices asks of dies for the steady state, likewise."""
     longest, axes = load.longest, steady.coarse(AXES[software_of(design.mapping)], load)
 
-    def noted(some: Sequence[Asked]) -> float:
-        _wanted(design, some)
-        return 1.0
+    def noted(many: Sequence[Sequence[Asked]]) -> Sequence[float]:
+        for some in many:
+            _wanted(design, some)
+        return [1.0] * len(many)
 
     for of in pools_of(design, load):
         points = np.meshgrid(*axes(most_prompts(of.rule, of.batch, longest), longest, of.batch, longest), indexing="ij")
@@ -348,13 +349,30 @@ def _through_passes(design: Design, of: Pool, fidelity: str, some: Sequence[Aske
     for asked, split in some:
         ((one,), _) = played(kind, design, asked, split, fidelity, of.rows)
         found.append((asked, one, split))
-    return Run(tuple(found), sum(_seconds(one, split) for _, one, split in found))
+    return Run(tuple(found), sum(float(_seconds(one, split)) for _, one, split in found))
 
 
-def _seconds(one: Played, split: Split) -> float:
-    """Through all stages."""
-    onward = (split.pp - 1) * split.halves * float(one.onward[0].seconds) if one.onward else 0.0
-    return onward + float(sum(unit.times * unit.seconds for unit in one.units))
+def _seconds(one: Played, split: Split) -> Any:
+    """Through all stages; of several iterations, shape (iterations, 1)."""
+    onward = (split.pp - 1) * split.halves * one.onward[0].seconds if one.onward else 0.0
+    return onward + sum(unit.times * unit.seconds for unit in one.units)
+
+
+def _priced(design: Design, of: Pool, fidelity: str, many: Sequence[Sequence[Asked]]) -> Sequence[float]:
+    """Seconds of the passes of each of some iterations: those of one structure together, where a formula has them."""
+    kind, groups = _kind(design).KIND, dict[Any, list[tuple[int, Iteration]]]()
+    if not kind.together or fidelity != "closed":
+        return [_through_passes(design, of, fidelity, some).seconds for some in many]
+    for place, some in enumerate(many):
+        for asked, split in some:
+            drawn = asked.model.experts is not None and asked.model.experts.load == "sampled"
+            groups.setdefault((asked.structure, place if drawn else -1, split), []).append((place, asked))
+    found = np.zeros(len(many))
+    for (*_, split), members in groups.items():
+        places, each = zip(*members, strict=True)
+        ((one,), _) = played(kind, design, each[0] if len(each) == 1 else together(each), split, fidelity, of.rows)
+        found[list(places)] += np.ravel(np.broadcast_to(_seconds(one, split), (len(each), 1)))
+    return found.tolist()
 
 
 def _done(run: Run) -> Activity:
@@ -395,7 +413,7 @@ def pricing_of(design: Design, load: Load, of: Pool, fidelity: str, key: str = "
     """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens; equal keys share what is known."""
     if key in PRICES:
         return PRICES[key]
-    pricing = tables(design, load, of, lambda some: _through_passes(design, of, fidelity, some).seconds)
+    pricing = tables(design, load, of, partial(_priced, design, of, fidelity))
     if key:
         if len(PRICES) >= MEMORY:
             PRICES.clear()

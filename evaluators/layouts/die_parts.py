@@ -1,0 +1,55 @@
+"""Parts of a step on one die: its share of heads and columns, what is of routed experts, and what operators leave."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.graph.operators import Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur
+from dse.evaluators.layouts.residency import width
+from dse.space.elementwise import ceil_div
+
+
+def divided(part: Part, tp: int) -> Part:
+    """A part on one of some dies that divide heads and columns, the last one's share padded to the others'."""
+    return part if tp == 1 else replace(part, operators=tuple(_local(of, tp) for of in part.operators))
+
+
+def _local(of: Operator, tp: int) -> Operator:
+    def less(dim: Dim) -> Dim:
+        return replace(dim, units=int(ceil_div(dim.units, tp))) if dim.split else dim
+
+    if isinstance(of, MatMul):
+        apart = int(ceil_div(of.apart, tp)) if of.n.split else of.apart
+        return replace(of, k=less(of.k), n=less(of.n), apart=apart)
+    if isinstance(of, Attention):
+        return replace(of, heads=less(of.heads), kv_heads=less(of.kv_heads))
+    if isinstance(of, Recur):
+        return replace(of, heads=less(of.heads))
+    if isinstance(of, Index):
+        return of
+    assert isinstance(of, Elementwise)
+    return replace(of, dim=less(of.dim))
+
+
+def left_by(part: Part) -> Any:
+    """Values that its operators leave, those of experts apart, which are received. [1]"""
+    products = [of for of in part.operators if isinstance(of, MatMul) and not of.name.startswith("experts_")]
+    return number(sum(of.m * width(of.n) for of in products))
+
+
+def routed_apart(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+    """Operators before tokens go to their experts, of the experts, and after that."""
+    routed = tuple(of for of in part.operators if of.name.startswith("experts_"))
+    first = next(place for place, of in enumerate(part.operators) if of is routed[0])
+    return part.operators[:first], routed, tuple(of for of in part.operators[first:] if not of.name.startswith("experts_"))
+
+
+def names_of(some: tuple[Operator, ...]) -> tuple[str, ...]:
+    """Of operators."""
+    return tuple(one.name for one in some)
+
+
+def number(value: Any) -> Any:
+    """A plain number, where it is no array."""
+    return value if isinstance(value, np.ndarray) else float(value)
