@@ -268,7 +268,7 @@ def _as_written(typed: list[str], *, trust: bool) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     found: Any = OmegaConf.to_container(composed(line(typed, trust=trust))[0], resolve=False)
-    return found
+    return dict(found)
 
 
 def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
