@@ -19,7 +19,7 @@ from dse import from_hf
 from dse.config import chips, spelling, strangers
 from dse.config.composed import composed
 from dse.config.fallen import fallen
-from dse.config.misspelt import explained
+from dse.config.misspelt import broken_tie, explained
 from dse.config.overrides import DEFAULT, FIELDS, Line, line, studies
 from dse.config.records import USUAL
 from dse.config.strangers import TRUST
@@ -243,7 +243,7 @@ def _under_hydra(typed: Line) -> list[dict[str, Any]]:
 def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
     """Errors of Hydra's, one line each."""
     from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
     from dse.config.sweeps import one_line
 
@@ -251,12 +251,24 @@ def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         said = line(typed, trust=trust).overrides
+        if isinstance(error, InterpolationResolutionError) and (tie := broken_tie(_as_written(typed, trust=trust))):
+            raise DesignError(tie) from None
         raise DesignError(explained(error, said, lambda: _chosen_groups(typed, trust=trust))) from None
     except DesignError:
         raise
+    except RecursionError:
+        raise DesignError("defaults: files start from each other, or one from itself; take out one of these lines") from None
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
         wrong = explained(error, line(typed, trust=trust).overrides, dict)
         raise DesignError(wrong if wrong != one_line(error) else f"configuration: {wrong}") from None
+
+
+def _as_written(typed: list[str], *, trust: bool) -> dict[str, Any]:
+    """The configuration of a line with its references as they are written."""
+    from omegaconf import OmegaConf
+
+    found: Any = OmegaConf.to_container(composed(line(typed, trust=trust))[0], resolve=False)
+    return dict(found)
 
 
 def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from dse.space.errors import nearest
 from dse.space.machines import BOXES, MACHINES, machine_named
 from dse.space.mapping import Mapping
 
+TIE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+"""A value that is another field's."""
+
 ROOTS: dict[str, type] = {"chip": Chip, "mapping": Mapping}
 """Records of the configuration whose parts may be left out."""
 
@@ -64,6 +67,39 @@ def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], d
     if "is not a container" in text or "Error merging override" in text:
         return _unlike(overrides, chosen()) or one_line(error)
     return one_line(error)
+
+
+def broken_tie(config: dict[str, Any]) -> str:
+    """Which value takes another that is not there, or in the end itself; "" where none does.
+
+    Args:
+        config: plain, with its references as they are written.
+    """
+
+    def at(address: str, passed: tuple[str, ...]) -> str:
+        node: Any = config
+        for part in address.split("."):
+            if isinstance(node, str):  # a group that is another one
+                return ""
+            if not isinstance(node, dict) or part not in node:
+                return f"{passed[-1]}: takes the value of {address}, which is not there; {nearest(part, _names(node))}"
+            node = node[part]
+        tie = TIE.fullmatch(node) if isinstance(node, str) else None
+        if tie is None:
+            return ""
+        if address in passed:
+            circle = passed[passed.index(address) :]
+            return f"{address}: takes its value from itself ({' from '.join((*circle, address))}); say one of them as a value"
+        return at(tie[1], (*passed, address))
+
+    return next(filter(None, (at(address, ()) for address in _texts(config))), "")
+
+
+def _texts(node: dict[str, Any], above: str = "") -> list[str]:
+    """Addresses of all values that are text."""
+    here = [f"{above}{name}" for name, below in node.items() if isinstance(below, str)]
+    groups = ((name, below) for name, below in node.items() if isinstance(below, dict))
+    return here + [address for name, below in groups for address in _texts(below, f"{above}{name}.")]
 
 
 def _no_name(overrides: Sequence[str]) -> str:

@@ -173,7 +173,13 @@ def _nodes(root: Any, path: Path) -> Iterator[tuple[str, Any]]:
             return
         key, node = stack.pop()
         if isinstance(node, yaml.MappingNode):
+            names: set[Any] = set()
             for name, value in node.value:
+                if isinstance(name.value, str) and name.value in names:
+                    raise DesignError(
+                        f"{path}, line {name.start_mark.line + 1}: {name.value} is said twice; take one of them out"
+                    )
+                names |= {name.value} if isinstance(name.value, str) else set()
                 stack += [(key, name), (f"{key}.{name.value}".lstrip(".")[-100:], value)]
         elif isinstance(node, yaml.SequenceNode):
             stack += [(key, value) for value in node.value]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from dse.commands.options import COMMANDS
 from dse.config.compose import compose
 from dse.main import main
 from dse.measured.validate import COLUMNS
+from dse.space.errors import DesignError
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")
 
@@ -300,6 +302,38 @@ def test_a_trace_covers_the_first_step_of_each_phase(
         for tid in (0, 1, 2):
             bars = sorted((e["ts"], e["dur"]) for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, tid))
             assert all(a + d <= b * (1 + 1e-9) for (a, d), (b, _) in pairwise(bars))
+
+
+WRONG_CHIPS = {
+    "circle": ("cores: ${chip.l2.banks}\nl2: {banks: '${chip.cores}'}", "from chip.l2.banks from chip.cores); say one of them"),
+    "itself": ("cores: ${chip.cores}", "chip.cores: takes its value from itself"),
+    "nowhere": (
+        "cores: ${chip.l2.sizes}",
+        "chip.cores: takes the value of chip.l2.sizes, which is not there; did you mean 'size'?",
+    ),
+    "elsewhere": (
+        "hbm: {capacity: '${chip.l3.size}'}",
+        "chip.hbm.capacity: takes the value of chip.l3.size, which is not there",
+    ),
+    "twice": ("cores: 4\ncores: 5", "mine.yaml, line 3: cores is said twice; take one of them out"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_CHIPS)
+def test_a_chip_whose_fields_are_tied_wrong_is_refused_by_address(wrong: str, tmp_path: Path) -> None:
+    text, says = WRONG_CHIPS[wrong]
+    (tmp_path / "chip").mkdir()
+    (tmp_path / "chip/mine.yaml").write_text(f"defaults: [npu_dse, _self_]\n{text}\n")
+    with pytest.raises(DesignError, match=re.escape(says)):
+        compose([f"--config-dir={tmp_path}", "chip=mine"])
+
+
+def test_a_chip_that_starts_from_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "chip").mkdir()
+    (tmp_path / "chip/mine.yaml").write_text("defaults: [other, _self_]\ncores: 4\n")
+    (tmp_path / "chip/other.yaml").write_text("defaults: [mine, _self_]\ncores: 5\n")
+    with pytest.raises(DesignError, match="files start from each other"):
+        compose([f"--config-dir={tmp_path}", "chip=mine"])
 
 
 def test_hydras_flags_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
