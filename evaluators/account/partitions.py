@@ -238,7 +238,7 @@ def _gather(phase: Phase) -> Seconds:
 
 def _cost(of: Chosen, seconds: Seconds, gather: Seconds) -> Any:
     """Seconds of operators and of what goes to all cores."""
-    total = 0.0
+    total: Any = 0.0
     for name, by in gather.items():
         total = total + sum(np.where(of.words[name] == word, value, 0.0) for word, value in seconds[name].items())
         total = total + of.gathered[name] * sum((of.cuts[name] == which) * value for which, value in by.items())
