@@ -50,6 +50,8 @@ class Wholes:
         def left(whole: Parts) -> int:
             return sum(name not in whole.needs and name not in whole.may for name in have)
 
+        if not have:
+            raise DesignError(f"{self.address}: has no parts; start from one that ships: defaults: [NAME, _self_] in its file")
         name, near = min(self.wholes.items(), key=lambda entry: (lacking(entry[1]) + left(entry[1]), lacking(entry[1])))
         for part, kind in near.needs.items():
             if part not in have:

@@ -52,6 +52,11 @@ def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], d
     several = next((word for word in overrides if word.startswith("chip=[")), "") if "Multiple values for" in text else ""
     if several:
         return f"chip: one chip, not {several.removeprefix('chip=')}; say dse compare {several}, or chips of a study"
+    where = re.search(r"In '([^']+)': .*Cannot merge DictConfig with ListConfig", text)
+    if where:
+        return (
+            f"{where[1]}: a list in the place of a constant or of a group of fields; several values of one are knobs of a space"
+        )
     if "Config group override must be" in text:
         return _no_name(overrides) or one_line(error)
     key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(

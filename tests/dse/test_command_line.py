@@ -315,6 +315,7 @@ WRONG_CHIPS = {
         "hbm: {capacity: '${chip.l3.size}'}",
         "chip.hbm.capacity: takes the value of chip.l3.size, which is not there",
     ),
+    "list": ("cores: [1, 2]", "chip/mine: a list in the place of a constant or of a group of fields"),
     "twice": ("cores: 4\ncores: 5", "mine.yaml, line 3: cores is said twice; take one of them out"),
 }
 
@@ -326,6 +327,16 @@ def test_a_chip_whose_fields_are_tied_wrong_is_refused_by_address(wrong: str, tm
     (tmp_path / "chip/mine.yaml").write_text(f"defaults: [npu_dse, _self_]\n{text}\n")
     with pytest.raises(DesignError, match=re.escape(says)):
         compose([f"--config-dir={tmp_path}", "chip=mine"])
+
+
+def test_a_chip_without_parts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "chip").mkdir()
+    (tmp_path / "chip/mine.yaml").write_text("# nothing yet\n")
+    code, _, err = typed(monkeypatch, capsys, "evaluate", f"--config-dir={tmp_path}", "chip=mine")
+    assert code
+    assert "chip: has no parts; start from one that ships" in err
 
 
 def test_a_chip_that_starts_from_itself_is_refused(tmp_path: Path) -> None:
