@@ -101,7 +101,7 @@ def on_mixed_cores(of: Drawn, seed: int, placement: str = "mesh", tp: int = 4, e
     parts = transformer(model, of.at)
     by, names = rules(plan, heads=heads), [(part.name, one.name) for part in parts for one in part.operators]
     seconds = {name: dict(enumerate(rng.random(len(DIVISIONS)))) for name in names}
-    gather = {name: list(rng.random(3)) for name in names}
+    gather = {name: dict(enumerate(rng.random(3))) for name in names}
     found = least(list(factors(parts, line(model, of.at), words, seconds, gather, by)))
     chosen_ = Chosen(*({name: int(value) for name, value in kind.items()} for kind in chosen(parts, words, found, by)))
     by_word = {word: by_pipelines.blocks(model, of.at, with_partition(plan, word), BF16, apart=True) for word in words}
