@@ -11,6 +11,7 @@ from dse.commands.why_text import front_record, front_text, why_record, why_text
 from dse.commands.whynot_text import why_not_record, why_not_text
 from dse.config.build import question
 from dse.config.compose import compose, folder_of, hydra_job
+from dse.config.said import unasked
 from dse.config.strangers import TRUST
 from dse.evaluators.account.metrics import METRICS
 from dse.report.cannot import distinct_designs, remarks
@@ -69,7 +70,8 @@ def of_config(config: Mapping[str, Any], name: str, *, seconds: float = SECONDS)
     if space.knobs:
         space = following(asked.base, space, config["overrides"])
     else:
-        space = around(asked.base, lambda address, word: _refused(config, address, word))
+        idle = unasked(asked.base, asked.workload)
+        space = around(asked.base, lambda address, word: _refused(config, address, word), idle)
     base = space.base
     goal = Goal(asked.workload, {}, bounds(config["constraints"]), config["fidelity"], defined=asked.defined)
     (here,) = points([base], goal)

@@ -19,9 +19,6 @@ PLAYED = (
 )
 """Leaves of banks behind tiles that formulas of blocks (`machine/laid.py`, `machine/scattered.py`) do not have."""
 
-FLITS = ("chip.noc.vcs", "chip.noc.depth")
-"""Of routers, which queue words one by one."""
-
 PACKETS = ("period", "packets")
 """Of packets that meet others."""
 
@@ -37,29 +34,23 @@ def refuse_unplayed(question: Question, config: Mapping[str, Any], knobs: Sequen
     Raises:
         DesignError: the first of them, by its address, and the fidelities that read it.
     """
-    fidelity, moved = config["fidelity"], [("space.", knob.address) for knob in knobs]
-    said = [*moved, *(("", address) for address, _ in typed(config.get("overrides", ())))]
-    for prefix, address in said if not fidelity.startswith("cycles") else ():
-        if address in FLITS:
-            raise DesignError(
-                f"{prefix}{address}: nothing reads it, for only fidelity=cycles plays flits; say it, or leave it out"
-            )
-    if fidelity not in FORMULAS:
+    if config["fidelity"] not in FORMULAS:
         return
     case, words = question.workload.cases[0], config.get("overrides", ())
     if isinstance(case, Traffic):
         for name in PACKETS:
             if any(word.lstrip("+").startswith(f"workload.{name}=") for word in words):
                 raise DesignError(
-                    f"workload.{name}: nothing reads it, for by fidelity={fidelity} packets meet no others; say "
+                    f"workload.{name}: nothing reads it, for by fidelity={config['fidelity']} packets meet no others; say "
                     "fidelity=cycles, or leave it out"
                 )
     if isinstance(case, Stream):
         return
-    for prefix, address in said:
+    moved = [("space.", knob.address) for knob in knobs]
+    for prefix, address in (*moved, *(("", address) for address, _ in typed(words))):
         leaves = named(question.base, address)
         if leaves and all(leaf.removeprefix(BANKS) in PLAYED and leaf.startswith(BANKS) for leaf in leaves):
             raise DesignError(
-                f"{prefix}{address}: nothing reads it, for fidelity={fidelity} plays no banks; say fidelity=events, "
+                f"{prefix}{address}: nothing reads it, for fidelity={config['fidelity']} plays no banks; say fidelity=events, "
                 "or leave it out"
             )

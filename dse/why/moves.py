@@ -5,7 +5,7 @@ A design that is not in a study has a space of its own: the leaves of its chip t
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any
@@ -230,16 +230,19 @@ def beside(knob: Knob, value: Value) -> list[Any]:
     return [end for end in ends if end != value and knob.low <= end <= knob.high]
 
 
-def around(design: Design, refused: Callable[[str, str], bool]) -> Space:
+def around(design: Design, refused: Callable[[str, str], bool], idle: Container[str] = ()) -> Space:
     """A space of stated steps around a design: quantities a tenth down and up, whole numbers halved and doubled, other words.
 
     Args:
         design: of scalars.
         refused: whether a word of the chip, by address and word, cannot be asked for what is asked here.
+        idle: leaves that nothing reads for what is asked here.
     """
     merged = _merged(design)
     knobs = []
     for address, targets in merged.items():
+        if all(target in idle for target in targets):
+            continue
         spec, value = spec_at(design, targets[0]), at(design, targets[0])
         tried: list[Any] = []
         if isinstance(value, str):

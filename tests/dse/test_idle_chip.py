@@ -2,10 +2,11 @@
 
 import pytest
 
+import dse
 from dse.answers.answer import answered
 from dse.config.compose import compose
 from dse.config.idle_chip import unread_of_chip
-from dse.config.unplayed import BANKS, FLITS, PLAYED
+from dse.config.unplayed import BANKS, PLAYED
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, replaced
 from tests.contract.draws import makes_sense
@@ -99,13 +100,12 @@ def test_no_number_of_tiles_is_idle_that_may_be_typed(question: tuple[str, ...])
     assert not [leaf for leaf in idle(of, "closed", 2, 0, "chip.tile.") if passes(question, of.base, leaf)]
 
 
-@pytest.mark.parametrize("address", FLITS)
-def test_what_only_flits_wait_for_is_refused_where_none_are_played(address: str) -> None:
-    words = ("chip=tile32", "workload=collective", "workload.bytes=[1KiB]", f"{address}=2")
-    for fidelity in ("closed", "events"):
-        with pytest.raises(DesignError, match=f"^{address}: nothing reads it, for only fidelity=cycles"):
-            answered(compose([*words, f"fidelity={fidelity}"]))
-    answered(compose([*words, "fidelity=cycles@2"]))
+@pytest.mark.parametrize("address", ["chip.noc.vcs", "chip.noc.depth"])
+def test_buffers_of_routers_take_area_where_no_flits_are_played(address: str) -> None:
+    words = ("chip=wse2", "workload=gemm", "workload.shapes=[64x64x64]", "mapping.rows=4")
+    few, many = (dse.evaluate(*words, f"{address}={number}").metrics for number in (2, 8))
+    assert few["die_mm2"] < many["die_mm2"]
+    assert few["latency"] == many["latency"]
 
 
 def test_a_knob_of_sums_counts_where_devices_share_layers() -> None:

@@ -59,7 +59,7 @@ def test_two_launches_need_a_part_for_decodes() -> None:
 
 def test_a_word_of_the_stack_decides_what_serving_takes() -> None:
     """Decodes that share a launch with prompts are not split over cores: long caches make that slower."""
-    words = ["chip=h100", "stack=trtllm_h100", "workload=serving", "model=llama3_8b", "mapping.both.allreduce=library"]
+    words = ["chip=h100", "stack=trtllm_h100", "workload=serving", "model=llama3_8b"]
     words += ["mapping.both.tp=1", "workload.requests=60", "workload.prompt=4000", "workload.output=64", "workload.rate=20 Hz"]
     tpot = []
     for launches in ("one", "two"):
