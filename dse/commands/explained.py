@@ -70,8 +70,9 @@ def of_config(config: Mapping[str, Any], name: str, *, seconds: float = SECONDS)
     if space.knobs:
         space = following(asked.base, space, config["overrides"])
     else:
-        idle = unasked(asked.base, asked.workload)
-        space = around(asked.base, lambda address, word: _refused(config, address, word), idle)
+        space = around(
+            asked.base, lambda address, word: _refused(config, address, word), lambda design: unasked(design, asked.workload)
+        )
     base = space.base
     goal = Goal(asked.workload, {}, bounds(config["constraints"]), config["fidelity"], defined=asked.defined)
     (here,) = points([base], goal)

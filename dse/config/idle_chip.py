@@ -116,7 +116,8 @@ def _tiled(base: Design, asked_for: Workload, moved: Collection[str]) -> Iterato
     by_core = software in (PIPELINES, SERVED_PIPELINES) and not _grouped(base)
     if by_core:
         yield ("chip.hbm.crowded",), "each core of a pipeline has its own part of the memory; leave it out"
-        if base.chip.hbm.place == "core" and SIDES.isdisjoint(moved):
+        sides = base.chip.mesh.rows * base.chip.mesh.cols
+        if base.chip.hbm.place == "core" and base.chip.hbm.channels != sides and SIDES.isdisjoint(moved):
             yield ("chip.hbm.channels",), "each core has a channel of its own; say chip.hbm.channel_bandwidth, or chip.mesh"
     if software in (SUMMA, PRODUCT):
         yield ("chip.tile.vector.call",), "products start no vector instructions by software; leave it out"

@@ -230,19 +230,19 @@ def beside(knob: Knob, value: Value) -> list[Any]:
     return [end for end in ends if end != value and knob.low <= end <= knob.high]
 
 
-def around(design: Design, refused: Callable[[str, str], bool], idle: Container[str] = ()) -> Space:
+def around(
+    design: Design, refused: Callable[[str, str], bool], idle: Callable[[Design], Container[str]] = lambda _: ()
+) -> Space:
     """A space of stated steps around a design: quantities a tenth down and up, whole numbers halved and doubled, other words.
 
     Args:
         design: of scalars.
         refused: whether a word of the chip, by address and word, cannot be asked for what is asked here.
-        idle: leaves that nothing reads for what is asked here.
+        idle: leaves of a design that nothing reads for what is asked here.
     """
     merged = _merged(design)
     knobs = []
     for address, targets in merged.items():
-        if all(target in idle for target in targets):
-            continue
         spec, value = spec_at(design, targets[0]), at(design, targets[0])
         tried: list[Any] = []
         if isinstance(value, str):
@@ -256,10 +256,21 @@ def around(design: Design, refused: Callable[[str, str], bool], idle: Container[
         fits = [other for other in tried if _allowed(other, spec, address)]
         if isinstance(value, str) and address.startswith("chip."):
             fits = [other for other in fits if other == value or not refused(address, other)]
+        fits = [
+            other
+            for other in fits
+            if other == value or not _idle(replaced(design, dict.fromkeys(targets, other)), targets, idle)
+        ]
         values = tuple(dict.fromkeys([value, *fits]))
         if len(values) > 1:
             knobs.append(Choice(address, values))
     return Space(design, tuple(knobs))
+
+
+def _idle(design: Design, targets: Sequence[str], idle: Callable[[Design], Container[str]]) -> bool:
+    """Whether nothing reads some leaves of a design, which whoever types them is told."""
+    unread = idle(design)
+    return all(target in unread for target in targets)
 
 
 def _merged(design: Design) -> dict[str, list[str]]:

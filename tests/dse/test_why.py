@@ -241,7 +241,7 @@ def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
     assert not [
         address for address in known if address.startswith(("chip.technology.", "mapping.precision.", "mapping.stack."))
     ]
-    fewer = around(found.design, lambda address, word: word == "ce", ["chip.clock"])
+    fewer = around(found.design, lambda address, word: word == "ce", lambda _: ["chip.clock"])
     assert {knob.address for knob in space.knobs} - {knob.address for knob in fewer.knobs} == {"chip.clock"}
     moved = {target for targets in space.targets.values() for target in targets}
     assert moved < {address for address, _, _ in leaves(found.design)}
