@@ -20,6 +20,7 @@ from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
+from dse.evaluators.machine.played_channels import beyond
 from dse.evaluators.passes.part import PART
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
@@ -29,6 +30,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, leaves, spec_at
 from dse.space.kinds import called
 from dse.space.limits import Infeasible
+from dse.space.software import PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import show
 from dse.space.workload import Case, Load, Workload
 
@@ -136,6 +138,7 @@ class Evaluation:
             *said([case for case in self.workload.cases if isinstance(case, Load)][: len(self.beside)], self.beside),
             *(("not tied", text) for text in self.untied),
             ("fidelity", self.fidelity),
+            *self._paced(),
         ]
         return [*found, *([("on a part", self.part)] if self.part else [])]
 
@@ -181,6 +184,16 @@ class Evaluation:
         models = {of.model.name: of.model.layers for of in self.workload.cases if isinstance(of, Case | Load)}
         text = ", ".join(f"{some} of {layers} layers of {name}" for name, layers in models.items() if 0 < some < layers)
         return [("on the chip", f"{text}: their time stands for all, and nothing says where the others are")] if text else []
+
+    def _paced(self) -> list[tuple[str, str]]:
+        """That blocks of tiles have a pace where banks would be played, since channels move more than these."""
+        chip = self.design.chip
+        by_core = software_of(self.design.mapping) in (PIPELINES, SERVED_PIPELINES)
+        if not self.fidelity.startswith("cycles") or chip.tile is None or by_core or not beyond(chip.hbm):
+            return []
+        return [
+            ("memory", "one pace for all blocks: chip.hbm.channel_bandwidth is more than chip.hbm.banks moves, so not played")
+        ]
 
     def frame(self) -> "pd.DataFrame":
         """The operators of the first case as a table."""

@@ -435,7 +435,9 @@ def _limits(design: Design, job: Stretches, only: str = "") -> list[Limit]:
     if chip.hbm is None:
         found.append(Limit("mapping.resident_layers", some, layers, "1"))
     else:  # none stands for another: what is not on the chip comes from main memory
-        found.append(Limit("mapping.resident_layers", layers, where(some == 0, layers, some), "1"))
+        found.append(
+            Limit("mapping.resident_layers", maximum(layers, some), where(some == 0, layers, minimum(layers, some)), "1")
+        )
     for name, plan in plans(mapping):
         if only and name != only:
             continue

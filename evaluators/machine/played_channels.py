@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.evaluators.machine.channels import LONG, Channels, behind_channel, channels, channels_used
-from dse.space.chip import Chip
+from dse.space.chip import Chip, MainMemory
 from dse.space.memory import behind, peak
 
 SAME = 1.02
@@ -16,10 +16,15 @@ def chip_memory(chip: Chip) -> dict[str, Any]:
     No banks where nobody says what they are, or where a cache has a part of what blocks are made of.
     """
     hbm, count = chip.hbm, int(channels_used(chip))
-    if hbm.banks is None or hbm.channel_bandwidth * hbm.channels > SAME * peak(hbm.banks):
+    if hbm.banks is None or beyond(hbm):
         return {"memory": chip_channels(chip), "banks": None}
     banks = behind_channel(hbm.banks, float(hbm.channel_bandwidth * max(hbm.channels / count, 1.0)))
     return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: chip_channels(chip))}
+
+
+def beyond(hbm: MainMemory) -> bool:
+    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks."""
+    return hbm.banks is not None and bool(hbm.channel_bandwidth * hbm.channels > SAME * peak(hbm.banks))
 
 
 def chip_channels(chip: Chip) -> Channels:

@@ -236,3 +236,10 @@ def test_a_trace_with_hashes_says_what_it_would_reuse(tmp_path: Path) -> None:
     assert told(hashed) == "up to 40.0% of the prompt tokens came before; none are reused, see mapping.serving.reuse=pool"
     assert told(hashed, "mapping.serving.reuse=pool") == told(hashed, "mapping.serving.prefix=0.2") == ""
     assert told([{**row, "hash_ids": [4 * at]} for at, row in enumerate(rows)]) == ""
+
+
+@pytest.mark.parametrize(("bandwidth", "said"), [(62.5, False), (70.0, True)])
+def test_an_answer_says_where_banks_are_not_played(bandwidth: float, said: bool) -> None:
+    words = ("chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "fidelity=cycles@2")
+    found = dse.evaluate(*words, f"chip.hbm.channel_bandwidth={bandwidth} GB/s")
+    assert ("memory" in dict(found.about())) == said

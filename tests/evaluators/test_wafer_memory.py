@@ -228,6 +228,7 @@ def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
         ("wse2_hbm", 0, None),
         ("wse2_hbm", 32, None),
         ("wse2_hbm", 4, 32),
+        ("wse2_hbm", 40, 40),
         ("wse2", 4, None),
         ("wse2", 32, None),
         ("wse2", 40, 40),
