@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from dse.main import SWEEP
 
+gc.set_threshold(*SWEEP)
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
@@ -37,9 +38,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: item.path.parent.name not in ("published", "fuzz") and item.path.name != "test_documents.py")
-
-
-gc.set_threshold(*SWEEP)
 
 
 def pytest_collection_finish() -> None:

@@ -100,7 +100,8 @@ def test_there_is_nothing_to_certify_where_nothing_is_left_open_or_can_be(overri
     assert certificate(question.base, question.workload, 1.0) is None
 
 
-@pytest.mark.parametrize(("placement", "batch"), [("ring", 16), ("mesh", 1)])
+@pytest.mark.parametrize("placement", ["ring", "mesh"])
+@pytest.mark.parametrize("batch", [1, 16])
 def test_partitions_that_a_group_has_are_above_the_bound(placement: str, batch: int) -> None:
     """A product of a mesh is no choice of a ring; what a choice has to send and another spares is in no bound."""
     model = ("model=qwen3_1b7", f"workload.batch=[{batch}]", "workload.prompt=300", "workload.output=20")
