@@ -193,14 +193,17 @@ def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: 
 
     say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
     alone = replace(study, store="", config={}, crew=Crew())
-    for _, one in mapped(crew, partial(_alone, alone), spans[done:]):
+    for place, one in mapped(crew, partial(_alone, alone), spans[done:]):
         here = one.file.here()
         if here is not None and not here.is_file():
             raise DesignError(
                 f"screen.folder: a worker has stored {here}, which is not there on this machine: workers on several machines "
                 "need a folder that all of them reach, as screen.folder=s3://BUCKET/FOLDER or one of a network"
             )
-        yield one
+        # what a worker stored before it died is not evaluated again, and was evaluated by this run all the same
+        span = spans[done + place]
+        before = {row for piece in block_files.pieces(files, span.number) for row in piece.rows.tolist()}
+        yield replace(one, evaluated=span.stop - span.start - len(before))
 
 
 def _alone(study: Study, span: Span) -> Made:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
 
     found = dict(mapped(Crew("ray", count=2), work, range(20)))
     assert found == {place: place * place for place in range(20)}
+
+
+def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: Screened, tmp_path: Path, monkeypatch: Any) -> None:
+    """A worker stores each block and is lost, and the next one finds it there: the run evaluated it, and it is there once."""
+
+    def twice(crew: Crew, work: Any, items: Any) -> Iterator[tuple[int, Any]]:
+        for place, item in enumerate(items):
+            work(item)
+            yield place, work(item)
+
+    monkeypatch.setattr("dse.running.screen.BLOCK", 256)
+    monkeypatch.setattr("dse.running.cluster.mapped", twice)
+    asked = toy(tmp_path, *SMALL, "workers=ray", "workers.start='1 us'", "workers.count=2")
+    found = screen(asked, lambda done, total, size: None)
+    assert (found.rows, found.evaluated, len(blocks(asked))) == (unbroken.rows, unbroken.rows, unbroken.rows / 256)
+    assert screen(asked, lambda done, total, size: None).evaluated == 0
 
 
 def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: Screened, tmp_path: Path, monkeypatch: Any) -> None:
