@@ -240,7 +240,7 @@ class SplitPlan:
     dp: Number = whole("data parallelism: copies of the model; 0 for as many as there are dies for", low=0, apart=True)
     microbatches: Number = whole(
         "parts of the requests of a copy of attention, which follow one another through stages; 0 for as many as stages in "
-        "decode and as requests in prefill",
+        "decode, or as hold all requests, and as requests in prefill",
         low=0,
         apart=True,
     )

@@ -263,7 +263,7 @@ def _nearest(design: Design, case: Case, phase: str) -> str:
 
 def split(design: Design, case: Case, phase: str) -> Split:
     """How a phase of a case is divided."""
-    return split_of(_plan(design, phase), _chip(design).dies, case.batch if phase == "prefill" else 0)
+    return split_of(_plan(design, phase), _chip(design).dies, case.batch, prompts=phase == "prefill")
 
 
 def _plan(design: Design, phase: str) -> SplitPlan:

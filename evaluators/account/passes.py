@@ -1,6 +1,6 @@
 """Passes of some tokens through a model on a mesh: through the stages of a pipeline, or through the regions of a wafer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.partition.onward import Onward, Way
@@ -17,6 +17,9 @@ from dse.space.model import Model
 
 ENDS = ("embedding", "head")
 """Parts that are no layers."""
+
+ROUNDS = 6
+"""In which regions that share main memory and how many of them work at a time are found, each from the other."""
 
 
 class Staged(NamedTuple):
@@ -181,10 +184,29 @@ class InRegions(NamedTuple):
 
 def through_regions(
     of: Sequence[Block], model: Model, place: Region, resident_layers: Any, machine: Machine, reader: Reader,
-    stream: Stream | None = None,
+    stream: Callable[[Any], Stream] | None = None, turns: Any = 1.0,
 ) -> InRegions:  # fmt: skip
-    """A pass through all layers, from one layer of each kind, the way between regions and the head."""
-    parts = tuple(timed(of, machine, reader)) if stream is None else streamed(in_turn(of), machine, reader, stream)
+    """A pass through all layers, from one layer of each kind, the way between regions and the head.
+
+    Args:
+        of, model, place, resident_layers: what is computed where.
+        machine, reader: that price it.
+        stream: what comes from main memory where so many regions work at a time; None without one.
+        turns: passes that follow one another. As many regions work at a time, or fewer where they wait for the slowest one.
+    """
+    if stream is None:
+        return _through_regions(tuple(timed(of, machine, reader)), model, place, resident_layers, None)
+    priced, at_work = tuple(timed(in_turn(of), machine, reader)), turns
+    for _ in range(ROUNDS):
+        shared = stream(at_work)
+        found = _through_regions(streamed(priced, shared), model, place, resident_layers, shared)
+        at_work = minimum(turns, found.seconds / found.stage)
+    return found
+
+
+def _through_regions(
+    parts: tuple[Timed, ...], model: Model, place: Region, resident_layers: Any, stream: Stream | None
+) -> InRegions:
     (way,) = (one.seconds for one in parts if one.block.name == "region")
     activity = Activity()
     for one in parts:

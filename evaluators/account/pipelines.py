@@ -28,6 +28,7 @@ from dse.evaluators.layouts.on_groups import OnGroup, on_group
 from dse.evaluators.layouts.partitioned import offered
 from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, resident
+from dse.evaluators.layouts.turns import micro_batches
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block, Call
@@ -294,9 +295,7 @@ def _way(chip: Chip, plan: TilePlan) -> Way:
 
 def _together(instances: Any, plan: TilePlan, job: Stretches) -> tuple[Any, Any]:
     """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
-    here = ceil_div(job.requests, instances)
-    turns = minimum(here, plan.pp)
-    return turns, ceil_div(here, turns)
+    return micro_batches(ceil_div(job.requests, instances), plan.pp)
 
 
 def _held(design: Design, job: Stretches, phase: str, plan: TilePlan | None = None, everywhere: Any = 0.0) -> Resident:

@@ -25,6 +25,7 @@ from dse.evaluators.layouts.held import VALUE, Held, held, streaming, weight_byt
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.region_rivals import left_open, needs, refuse_unknown, rivals
 from dse.evaluators.layouts.regions import Region, blocks, region
+from dse.evaluators.layouts.turns import micro_batches
 from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.passes.call import Call, Kernel
@@ -84,13 +85,13 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
 
-    def passed(name: str, at: Step, at_work: Any, generated: Any = 0.0) -> InRegions:
+    def passed(name: str, at: Step, turns: Any, generated: Any = 0.0) -> InRegions:
         place = places[name]
         of = blocks(job.model, at, replace(place, mesh=laid(place.mesh)), mapping, generated)
         if left_open(getattr(mapping, name)):
             of = offered(of, rivals(design.chip, getattr(mapping, name), place.mesh))
-        stream = _stream(design, job, name, place, at_work)
-        return through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream)
+        stream = _stream(design, job, name, place)
+        return through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream, turns)
 
     def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any, asked: Any = 1.0) -> Phase:
         held, timed = _held(design, job, name, places[name]), of.timed if detailed else ()
@@ -104,8 +105,7 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
 
-    turns = minimum(job.requests, places["decode"].count)
-    together = ceil_div(job.requests, turns)
+    turns, together = micro_batches(job.requests, places["decode"].count)
     positions = together * job.context
     of = passed("decode", Step("decode", together, together, positions, positions), turns, job.generated)
     step = maximum(of.seconds, turns * of.stage)
@@ -129,7 +129,7 @@ def _by_entry(job: Stretches, phase: str, values: Any) -> Any:
     return spread(values, starts, len(entries)) if isinstance(entries, np.ndarray) else values
 
 
-def _stream(design: Design, job: Stretches, phase: str, place: Region, at_work: Any) -> Stream | None:
+def _stream(design: Design, job: Stretches, phase: str, place: Region) -> Callable[[Any], Stream] | None:
     """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
     chip, plan = _chip(design), getattr(_mapping(design), phase)
     if chip.hbm is None:
@@ -138,9 +138,8 @@ def _stream(design: Design, job: Stretches, phase: str, place: Region, at_work: 
     away = _by_entry(job, phase, _away((full, last)))
     ahead = _by_entry(job, phase, minimum(full.ahead, last.ahead))
     policy = "partial" if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.policy
-    return Stream(
-        away, edge(chip, place.mesh.rows, place.mesh.cols, at_work), policy, ahead * place.mesh.rows * place.mesh.cols
-    )
+    rows, cols = place.mesh.rows, place.mesh.cols
+    return lambda at_work: Stream(away, edge(chip, rows, cols, at_work), policy, ahead * rows * cols)
 
 
 def areas(design: Design) -> tuple[Any, Any]:

@@ -28,7 +28,7 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.attended import Attend, nobody
 from dse.evaluators.layouts.die_parts import divided, left_by, names_of, number, routed_apart
-from dse.evaluators.layouts.turns import Turn, Turns
+from dse.evaluators.layouts.turns import Turn, Turns, micro_batches
 from dse.evaluators.passes.call import Block
 from dse.evaluators.readers.crossings import Several
 from dse.space.chip import Dies
@@ -92,13 +92,14 @@ class Split(NamedTuple):
         return self.dp * self.copies * self.batches * self.halves
 
 
-def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
+def split_of(plan: SplitPlan, dies: Dies, requests: int = 0, *, prompts: bool = False) -> Split:
     """How a plan divides a phase over so many dies; copies of the model as many as there is room for, where it says none.
 
     Args:
         plan, dies: of the phase, on which.
-        prompts: requests of a prefill, which go through the stages one by one where nobody says how many together; 0 for
-            decode, where a copy of attention has a micro-batch for each stage.
+        requests: of a batch; 0 where they come and go.
+        prompts: whether they are prompts, which go through the stages one by one where nobody says how many together; a copy
+            of attention decodes a micro-batch for each stage, but none that is empty.
     """
     tp, pp, ep = int(plan.tp), int(plan.pp), int(plan.ep)
     attention = int(getattr(plan, "attention_dies", None) or 0)
@@ -108,9 +109,13 @@ def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
     halves = 2 if plan.overlap == "halves" else 1
     if attention:
         halves = int(getattr(plan, "pingpong", None) or PINGPONG)
-    batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp) * halves)) if prompts else pp)
     near = plan.exchange == "near" and tp > 1 and ep > 1
-    return Split(tp, pp, ep, dp, group, redundant, batches, halves, attention, int(plan.experts.shared), near)
+    said = int(plan.microbatches)
+    found = Split(tp, pp, ep, dp, group, redundant, said or pp, halves, attention, int(plan.experts.shared), near)
+    if said or not requests:
+        return found
+    of_copy = ceil_div(requests, dp * found.copies * halves)
+    return found._replace(batches=int(of_copy if prompts else micro_batches(of_copy, pp)[0]))
 
 
 def physical(experts: Experts, redundant: int, shared: int) -> int:

@@ -9,10 +9,20 @@ import numpy as np
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.layouts.attended import Attend, alike_prompts, chunks, decoding, newest, nobody
 from dse.evaluators.readers.crossings import Several
-from dse.space.elementwise import where
+from dse.space.elementwise import ceil_div, minimum, where
 from dse.space.layers import Reach, by_reach
 from dse.space.model import Model
 from dse.space.workload import Case
+
+
+def micro_batches(requests: Any, most: Any) -> tuple[Any, Any]:
+    """Micro-batches that follow one another, at most so many, and requests of each: no more of them than hold all requests.
+
+    >>> micro_batches(8, 6), micro_batches(5, 6)
+    ((4, 2), (5, 1))
+    """
+    each = ceil_div(requests, minimum(requests, most))
+    return ceil_div(requests, each), each
 
 
 class Turn(NamedTuple):

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dse.evaluators.machine.edge import Edge
-from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.prefetch import Window
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.readers.price import Reader, Timed, timed
+from dse.evaluators.readers.price import Timed
 from dse.evaluators.readers.timeline import schedule
 
 
@@ -53,11 +52,11 @@ def in_turn(blocks: Sequence[Block]) -> tuple[Block, ...]:
     )
 
 
-def streamed(blocks: Sequence[Block], machine: Machine, reader: Reader, stream: Stream) -> tuple[Timed, ...]:
+def streamed(priced: Sequence[Timed], stream: Stream) -> tuple[Timed, ...]:
     """Every block of a step on the timeline, with the window that the block which it comes after ends with."""
     found: list[Timed] = []
     windows: list[Window] = []
-    for of in timed(blocks, machine, reader):
+    for of in priced:
         after = of.block.after
         one, window = _timed(of, stream, Window(0.0) if after is None else windows[after])
         found.append(one)

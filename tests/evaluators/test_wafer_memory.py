@@ -87,13 +87,13 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
     name = ("prefill", "decode")[phase]
     at = Step(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else Step(name, 1.0, 1.0, 300.0, 300.0)
     place = _regions(design, job.model)[name]
-    stream = _stream(design, job, name, place, 1.0)
-    assert stream is not None
+    made = _stream(design, job, name, place)
+    assert made is not None
+    stream = made(1.0)._replace(away=1.0)
     of, seconds = blocks(job.model, at, place, design.mapping), []
     for budget in (0.0, *sorted((one, other))):
-        found = through_regions(
-            of, job.model, place, 0, of_mesh(design.chip), READERS["closed"], stream._replace(away=1.0, budget=budget)
-        )
+        with_room = stream._replace(budget=budget)
+        found = through_regions(of, job.model, place, 0, of_mesh(design.chip), READERS["closed"], lambda _, of=with_room: of)
         seconds.append(found.seconds)
         assert all(np.all(here <= budget * (1 + 1e-9)) for part in found.timed for here in part.resident if here is not None)
         assert np.all(found.seconds >= found.activity.memory_bytes * stream.edge.byte * (1 - 1e-9))
