@@ -14,7 +14,7 @@ from dse.evaluators.passes.prefetch import Window, prefetched
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.timeline import Span, schedule
 from dse.evaluators.readers.timing import Timing
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import ceil_div, maximum, where
 from dse.space.mapping import AUTO
 
 
@@ -189,8 +189,8 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
     divided: Any = None
     if call.group is not None:
         of = call.products[0]
-        divided, busy = reader.product(call.group, of, machine, call.width)
-        matrix = of.count * busy
+        divided, matrix = reader.product(call.group, of, machine, call.width)
+        divided, matrix = of.count * divided, of.count * matrix
     else:
         for place, of in enumerate(call.products):
             # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
@@ -227,7 +227,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
     network: Any = None
     shown: Callable[[Any], Any] | None = None
     if call.group is not None:
-        network, shown = _messages(call.group, call.products[0].count * divided, matrix)
+        network, shown = _messages(call.group, call.products[0], divided, matrix)
     elif call.exchange is not None:
         around = call.exchange
         if around.attended:
@@ -239,15 +239,31 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
     return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown)
 
 
-def _messages(of: Group, messages: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
+def _messages(of: Group, product: Product, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
     """Messages of a product that nothing hides, or what of them is left beside some seconds of reads.
 
-    Sums wait for the product; weights that go round come in beside it, and beside their own stream from memory.
+    Sums wait for the product; in turns they go beside that of the next turn, and beside the stream of its weights from memory.
+    Weights that go round come in beside the product, and beside their own stream.
+
+    Args:
+        of, product: on which cores.
+        seconds, matrix: of it with all its messages, and of its engines.
     """
-    if of.partition == "k":
-        return maximum(messages - matrix, 0.0), None
-    beside: Any = of.which != of.ways.index("k") if of.partition == AUTO and "k" in of.ways else 1.0
-    return None, lambda reads: maximum(messages - maximum(matrix, reads * beside), 0.0)
+    if of.partition == "k" and of.sums != "turns":
+        return maximum(seconds - matrix, 0.0), None
+    summed: Any = of.partition == "k" or (of.partition == AUTO and "k" in of.ways and of.which == of.ways.index("k"))
+    turns = ceil_div(product.n, ceil_div(product.n, of.cores)) if of.sums == "turns" else 1.0
+    beyond = seconds - matrix  # in turns: sums of the last one, and what those before are longer than products of a turn
+    sums = where(beyond <= matrix / turns, beyond, (seconds - matrix / turns) / turns)
+
+    def shown(reads: Any) -> Any:
+        if of.sums != "turns":
+            return maximum(seconds - maximum(matrix, reads * (1.0 - summed)), 0.0)
+        work = maximum(matrix, reads)
+        added = sums + (turns - 1) * maximum(sums - work / turns, 0.0)
+        return where(summed, maximum(added, 0.0), maximum(seconds - work, 0.0))
+
+    return None, shown
 
 
 def _asked(call: Call, nbytes: Any, piece: Any) -> Asked:

@@ -17,7 +17,7 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Group, Product
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Program, Round, Send
-from dse.evaluators.readers import READERS
+from dse.evaluators.readers import READERS, price
 from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as by_numbers
 from dse.space.design import stacked
@@ -111,6 +111,30 @@ def test_sums_in_turns_hide_behind_products_or_products_behind_them() -> None:
         turns, product = k.cost(shape, "ring", 16, WORMHOLE, ENGINES, 4, sums="turns")
         part = k.cost(replace(shape, n=shape.n // 16), "ring", 16, WORMHOLE, ENGINES, 4)[0] - product / 16
         assert turns == pytest.approx(max(product + part, 16 * part + product / 16))
+
+
+@given(st.sampled_from((1, 2, 4, 16)), st.integers(1, 60), *(st.floats(0.01, 9.0) for _ in range(3)))
+def test_sums_in_turns_hide_behind_what_reads_of_the_next_turn_take(
+    cores: int, n: int, product: float, sums: float, reads: float
+) -> None:
+    turns = -(-n // -(-n // cores))
+
+    def seconds(each: float) -> float:
+        return each + (turns - 1) * max(each, sums) + sums
+
+    of = Group("k", "ring", cores, "turns")
+    _, shown = price._messages(of, Product(1.0, 1, 1, n), seconds(product), turns * product)
+    assert shown is not None
+    assert shown(reads * turns) + turns * max(product, reads) == pytest.approx(seconds(max(product, reads)))
+
+
+@pytest.mark.parametrize("model", ["deepseek_v2_lite", "qwen3_30b_a3b"])
+def test_quicker_engines_never_make_prompts_slower(model: str) -> None:
+    """Experts whose weights take longer than their products: sums go round beside the weights of the next turn."""
+    of = asked("chip=npu64", f"model={model}", "workload.batch=1", "workload.prompt=2048", "workload.output=8")
+    some = [replaced(of.base, {"chip.tile.vector.lanes": 4096.0 * 2**more}) for more in range(4)]
+    found = evaluate(stacked(some), of.workload).columns["ttft"]
+    assert np.all(np.diff(found) <= 1e-12)
 
 
 def test_nine_of_ten_random_sums_cost_what_events_say() -> None:
