@@ -289,7 +289,7 @@ Prints the studies that ship or stand in ./studies, with their questions, and ho
         "a study's question, knobs, objectives and state",
         """\
 Prints a study: question, objectives, constraints, workload, knobs with their values, constants that were assumed or fitted,
-and of each run its time, processor time, user, host, versions, commit and seed.""",
+or have no source, and of each run its time, processor time, user, host, versions, commit and seed.""",
         (TRUSTED,),
         ("dse show quickstart", "dse show waferllm_gemv", "dse show quickstart store=runs/quickstart/results.sqlite"),
     ),

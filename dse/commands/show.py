@@ -231,7 +231,7 @@ def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
 
 
 def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
-    """Prints a study: question, objectives, knobs with their values, constants that were assumed or fitted, runs."""
+    """Prints a study: question, objectives, knobs, constants that were assumed or fitted or have no source, runs."""
     console = Terminal(140)
     console.print(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}")
     if asked.chips:
@@ -254,6 +254,9 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
             unsure.setdefault((source.source, source.note), []).append(f"{source.address} = {source.value}")
     for (kind, note), constants in unsure.items():
         console.print(f"{kind:12} {escape(', '.join(constants))}: {escape(note)}")
+    bare = [f"{of.address} = {of.value}" for of in asked.question.sources if of.source == "override"]
+    if bare:
+        console.print(f"no source    {escape(', '.join(bare))}: said here, or in a file that names none")
     for run in runs:
         console.print(f"run          {escape(_run_text(run))}")
     return 0

@@ -366,9 +366,13 @@ def _short(number: float, digits: int = 6) -> float:
     return float(f"{number:.{digits}g}")
 
 
+SAID = "no source: said on the command line, in the study, or in a file that names none"
+"""Of a constant, what stands for its source there."""
+
+
 def _sources(asked: Study) -> list[dict[str, str]]:
     """The constants of the chip that no knob moves, each with the text that its source stands for."""
-    texts = bibliography()
+    texts = {"override": SAID, **bibliography()}
     moved = {
         f"{chosen[CHIP]}: {address}" if chosen else address
         for chosen, space in asked.question.space.each
@@ -380,7 +384,7 @@ def _sources(asked: Study) -> list[dict[str, str]]:
             "address": source.address,
             "value": source.value,
             "source": source.source,
-            "text": texts.get(source.source, "said on the command line or in the study" if source.source == "override" else ""),
+            "text": texts.get(source.source, ""),
             "page": source.page,
             "note": source.note,
         }

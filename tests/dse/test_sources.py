@@ -1,14 +1,19 @@
-"""Files of ours are parsed once, and again when they change."""
+"""Files of ours are parsed once, and again when they change; constants without a source are told."""
 
+import copy
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import DictConfig
 
+from dse.commands.show import summary
 from dse.config import composed
-from dse.config.compose import compose
+from dse.config.compose import STUDIES, compose
 from dse.config.sources import Ours
+from dse.running.study import study
 
 
 def read(path: Path) -> DictConfig:
@@ -54,3 +59,24 @@ def test_what_was_chosen_is_composed_again_when_a_file_of_it_changes(monkeypatch
         assert content
     compose(["chip=a100"])
     assert asked
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_study_says_which_constants_of_its_chip_have_no_source(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    config: dict[str, Any] = copy.deepcopy(dict(compose(["study=quickstart"])))
+    rng, told = np.random.default_rng(seed), []
+
+    def visit(of: dict[str, Any], address: str) -> None:
+        for name, value in of.items():
+            if isinstance(value, dict) and "value" in value and rng.random() < 0.2:
+                of[name] = value["value"] if rng.random() < 0.5 else {"value": value["value"]}
+                told.append(f"{address}.{name} = {value['value']}")
+            elif isinstance(value, dict) and "value" not in value:
+                visit(value, f"{address}.{name}")
+
+    visit(config["chip"], "chip")
+    summary(study(config, STUDIES / "quickstart"), [])
+    out = " ".join(capsys.readouterr().out.split())
+    said = out[out.index("no source") :].partition(": said here")[0].removeprefix("no source ").split(", ")
+    assert set(said) >= set(told)
+    assert not any(one in out.partition("no source")[0] for one in told)
