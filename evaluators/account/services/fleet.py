@@ -2,6 +2,9 @@
 
 An iteration is one micro-batch's pass through all stages, prompts and decodes together: products over all tokens, attention of
 each kind by itself. Leaves are of one design, or of several with the same words, of shape (designs,).
+
+Cores that do both phases keep room for the activations of a chunk while they only decode, so that fewer weights stay in local
+memory than in a batch: tokens of few requests take some per cent longer than there. Cores that only decode have no such room.
 """
 
 from collections.abc import Callable
