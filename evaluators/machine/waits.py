@@ -77,8 +77,7 @@ def arrived(blocks, ready, ramps, links, memory, fabric):
 
 @_compiled
 def parted(blocks, until):
-    """Blocks that may leave until some time before those that may not, each kind in its order; how many these are, and when
-    the first one of the others may leave."""
+    """Blocks that may leave until some time before others, each kind in its order; how many, and when the first other may."""
     found, early, late, soonest = np.empty_like(blocks), 0, 0, np.inf
     for i in range(len(blocks)):
         late += blocks[i, 5] <= until

@@ -93,7 +93,8 @@ class State:
     """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
 
     `every_ready` and `every_read` are of all slots, shape (slots, rows, cols) and (slots, versions, rows, cols), `ready` and
-    `read` views of them by slot, `free` of the version of each that is overwritten next, and `depths` how many there are. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
+    `read` views of them by slot, `free` of the version of each that is overwritten next, and `depths` how many versions each
+    slot has. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
     for messages; where one does all of it they are the same array. `lanes` are the links as blocks from and to memory have
     them: the same, but for bands, which would find them held by what comes later. `coming` has blocks on order by slot and
     first row of a band; they take links once they leave their channels, so that messages which are through before do not wait
