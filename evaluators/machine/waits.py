@@ -59,43 +59,69 @@ def arrived(blocks, ready, ramps, links, memory, fabric):
     """Blocks that have left their channels come to their cores, whichever leaves first before others.
 
     Args:
-        blocks: row, column, channel, words, slot and when the first word may leave, shape (6, blocks).
+        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6).
         ready, ramps, links, memory, fabric: as of `noc.deliveries`, `ready` of all slots.
     """
-    order = np.argsort(blocks[5], kind="mergesort")
+    order = np.argsort(blocks[:, 5], kind="mergesort")
     row, col, channel = (np.empty(len(order), np.int32), np.empty(len(order), np.int32), np.empty(len(order), np.int32))
     words, first, end = np.empty(len(order)), np.empty(len(order)), np.empty(len(order))
     for i in range(len(order)):
         of = order[i]
-        row[i], col[i], channel[i] = int(blocks[0, of]), int(blocks[1, of]), int(blocks[2, of])
-        words[i], first[i] = blocks[3, of], blocks[5, of]
+        row[i], col[i], channel[i] = int(blocks[of, 0]), int(blocks[of, 1]), int(blocks[of, 2])
+        words[i], first[i] = blocks[of, 3], blocks[of, 5]
     noc.deliveries(row, col, channel, words, first, ramps, links, memory, fabric, end)
     for i in range(len(order)):
-        slot = int(blocks[4, order[i]])
+        slot = int(blocks[order[i], 4])
         ready[slot, row[i], col[i]] = max(ready[slot, row[i], col[i]], end[i])
 
 
 @_compiled
-def requested(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, first, soonest):
+def parted(blocks, until):
+    """Blocks that may leave until some time before others, each kind in its order; how many, and when the first other may."""
+    found, early, late, soonest = np.empty_like(blocks), 0, 0, np.inf
+    for i in range(len(blocks)):
+        late += blocks[i, 5] <= until
+    count = late
+    for i in range(len(blocks)):
+        if blocks[i, 5] <= until:
+            found[early] = blocks[i]
+            early += 1
+        else:
+            found[late] = blocks[i]
+            soonest = min(soonest, blocks[i, 5])
+            late += 1
+    return found, count, soonest
+
+
+@_compiled
+def requested(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, depths, ready, read, blocks):
     """Blocks are asked for, those whose request is there first before others; arguments as of `noc.requests`.
 
+    A block's slot is ready once it would be at its core if nothing were in its way.
+
     Args:
-        first: filled with when the first word of each block may leave its channel.
-        soonest: filled with when each block is at its core if nothing is in its way.
+        depths: versions of each slot.
+        ready, read: of all slots.
+        blocks: as of `arrived`, filled with when the first word of each may leave its channel.
     """
     there, away = np.empty(len(row)), np.empty(len(row))
     for i in range(len(row)):
         away[i] = (abs(memory.row[channel[i]] - row[i]) + abs(memory.col[channel[i]] - col[i])) * fabric.hop
         there[i] = asked[i] + away[i]
     order = np.argsort(there, kind="mergesort")
-    ordered = np.empty(len(row))
+    first = np.empty(len(row))
     noc.requests(
-        row[order], col[order], channel[order], words[order], nbytes[order], asked[order], dma, served, memory, fabric, ordered
+        row[order], col[order], channel[order], words[order], nbytes[order], asked[order], dma, served, memory, fabric, first
     )
     for i in range(len(row)):
-        first[order[i]] = ordered[i]
+        blocks[order[i], 5] = first[i]
     for i in range(len(row)):
-        soonest[i] = first[i] + away[i] + fabric.ramp + words[i] * fabric.word
+        slot, r, c = int(blocks[i, 4]), row[i], col[i]
+        soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * fabric.word
+        ready[slot, r, c] = max(ready[slot, r, c], soonest)
+        for age in range(depths[slot] - 1, 0, -1):
+            read[slot, age, r, c] = read[slot, age - 1, r, c]
+        read[slot, 0, r, c] = max(read[slot, 0, r, c], ready[slot, r, c])
 
 
 @_compiled

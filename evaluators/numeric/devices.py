@@ -10,6 +10,7 @@ import numpy as np
 
 from dse.evaluators.kernels.collective import allreduce
 from dse.evaluators.numeric.layer import Layer, attended, summed_up, whole
+from dse.evaluators.numeric.states import recurred
 from dse.evaluators.numeric.walk import Attends, Kernels, Worker, by_numpy
 from dse.evaluators.passes.call import Block, Call, Opener
 from dse.evaluators.readers.numeric import in_double, play
@@ -90,4 +91,4 @@ def apart(call: Call, a: Array, weights: Array) -> Array:
     return a @ weights
 
 
-BY_NUMPY = Kernels(product, experts, attention, lambda _, of, inputs, layer: by_numpy(of, inputs, layer), apart)
+BY_NUMPY = Kernels(product, experts, attention, lambda _, of, inputs, layer: by_numpy(of, inputs, layer), apart, recurred)

@@ -1,7 +1,7 @@
 """Numbers of one decoder layer, and what its operators do to them where no program of a kernel does it.
 
 A layer has the graph's parts for what it computes, and weights by the names of operators. How it is divided is said by calls
-alone. States, indexers and post-norms have no numbers here.
+alone. Indexers and post-norms have no numbers here.
 """
 
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.graph.operators import FEEDING, MIXING, Attention, Elementwise, MatMul, Part
+from dse.evaluators.numeric.states import State
 from dse.space.elementwise import Array
 
 BASE = 10000.0
@@ -51,6 +52,7 @@ class Layer(NamedTuple):
         scored: what becomes of scores.
         before: positions of a sequence that its cache has no more, as of a window.
         rope: rotated values of a head, where these are apart from the others, as of latent attention; 0 elsewhere.
+        state: of a layer that is recurrent; None of others.
     """
 
     parts: tuple[Part, ...]
@@ -64,6 +66,7 @@ class Layer(NamedTuple):
     scored: Scored = Scored()
     before: int = 0
     rope: int = 0
+    state: State | None = None
 
     @property
     def sequences(self) -> int:

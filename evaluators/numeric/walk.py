@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part, Recur
 from dse.evaluators.numeric.layer import Layer, Routed, Scored, combined, gated, left_by, rms, rotated, routed, whole
+from dse.evaluators.numeric.states import State, convolved
 from dse.evaluators.passes.call import Call
 from dse.space.elementwise import Array
 
@@ -55,6 +56,8 @@ class Kernels(NamedTuple):
         attention: of a call and what it attends to; shape (sequences, queries, heads, of a head).
         rows: of a call, an operator on elements, its inputs and the layer.
         apart: of a call, products side by side: rows of each head, shape (heads, m, k), and their matrices.
+        states: of a call, an update of states, its inputs, the layer's states and the number of the worker; None where no
+            walk follows them.
     """
 
     product: Callable[[Call, Array, Array], Array]
@@ -62,6 +65,7 @@ class Kernels(NamedTuple):
     attention: Callable[[Call, Attends], Array]
     rows: Callable[[Call, Elementwise, list[Array], Layer], Array]
     apart: Callable[[Call, Array, Array], Array]
+    states: Callable[[Call, Recur, list[Array], State, int], Array] | None = None
 
 
 class Worker:
@@ -95,6 +99,8 @@ class Worker:
                 self.done[name] = self._attention(of, call)
             elif isinstance(of, Elementwise):
                 self._rows(of, call)
+            elif isinstance(of, Recur) and self.kernels.states is not None and self.layer.state is not None:
+                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.place)
             else:
                 raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
 
@@ -245,6 +251,10 @@ class Worker:
             self.done[of.name] = self.kernels.rows(call, of, [self.get("experts_down"), *self.chosen], layer)
             return
         inputs = self.inputs(of)
+        if of.name == "state_conv" and layer.state is not None:
+            self.done[of.name] = convolved(inputs, layer.state, self.place)
+            _expect(call, self.done[of.name], (whole(call.shape[0]), whole(call.shape[2])))
+            return
         weights = [layer.weights[of.name]] if of.name.endswith("norm") else []
         found = self.kernels.rows(call, of, [*inputs, *weights], layer)
         if of.name == "choice":
@@ -256,6 +266,8 @@ class Worker:
 
 def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
     """An operator on elements."""
+    if of.name == "output_activation":
+        return gated(*reversed(inputs))
     if of.name.endswith("activation"):
         return gated(*inputs)
     if of.name in ("rope", "heads_norm"):
@@ -268,6 +280,9 @@ def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
         return combined(rows, Routed(*copies), len(layer.x))
     if of.name == "choice":
         return np.asarray(np.exp(-np.sort(-inputs[0], axis=1)[:, : layer.top]))
+    if of.name == "state_norm":  # head by head
+        x, weight = inputs
+        return rms(x.reshape(len(x), -1, len(weight)), weight).reshape(len(x), -1)
     if of.name.endswith("norm"):
         return rms(*inputs)
     raise ValueError(f"operator {of.name!r} has no numbers")
@@ -283,7 +298,9 @@ def _of_heads(layer: Layer, name: str) -> list[Array]:
 
 
 def _query_heads(layer: Layer, calls: tuple[Call, ...]) -> int:
-    """Heads of queries of a worker, by the columns of their projection."""
+    """Heads of queries of a worker, by the columns of their projection; none of a recurrent layer."""
+    if layer.state is not None:
+        return 0
     found = [call.shape[2] for call in calls if {"q_proj", "q_up"} & set(call.operators)]
     every = sum(layer.weights[name].shape[-1] for name in ("q_proj", "q_up") if name in layer.weights)
     heads = layer.attention.heads.units

@@ -1,12 +1,26 @@
 """What a program does, whoever plays it: multiply-adds, elements, bytes and the links they cross."""
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.rounds import Load, Loop, Multicast, Multiply, Program, Reduce, Send, Slot, Store, Vector
+from dse.evaluators.program.rounds import (
+    Load,
+    Loop,
+    Multicast,
+    Multiply,
+    Program,
+    Reduce,
+    Round,
+    Send,
+    Slot,
+    Step,
+    Store,
+    Vector,
+)
 from dse.evaluators.program.routes import distance, tree
 
 
@@ -14,22 +28,30 @@ def activity(program: Program) -> Activity:
     """Counted from the steps; what memory channels send crosses links as well, which only who knows their places can count."""
     slots = {slot.name: slot for slot in program.slots}
     macs = vector = sent = hops = memory = 0.0
+    for step, times in every_step(program):
+        if isinstance(step, Multiply):
+            macs += times * program.rows * program.cols * products(step, slots)
+        elif isinstance(step, Vector):
+            vector += times * program.rows * program.cols * elements(step, slots)
+        elif isinstance(step, Load | Store):
+            memory += times * prod(step.cores.shape) * tile_bytes(slots[step.slot])
+        else:
+            nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
+            moved, crossed = _moved(step, program)
+            sent += times * float(np.sum(nbytes * moved))
+            hops += times * float(np.sum(nbytes * crossed))
+    return Activity(macs, sent, hops, vector, memory)
+
+
+def every_step(program: Program) -> Iterator[tuple[Step, int]]:
+    """Every step of every round, and how often it is played: a round that comes again comes once."""
+    rounds: dict[int, tuple[Round, int]] = {}
     for strand in program.strands:
         for part in strand:
             body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
-            for step in (step for turn in body for step in turn.steps):
-                if isinstance(step, Multiply):
-                    macs += times * program.rows * program.cols * products(step, slots)
-                elif isinstance(step, Vector):
-                    vector += times * program.rows * program.cols * elements(step, slots)
-                elif isinstance(step, Load | Store):
-                    memory += times * prod(step.cores.shape) * tile_bytes(slots[step.slot])
-                else:
-                    nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
-                    moved, crossed = _moved(step, program)
-                    sent += times * float(np.sum(nbytes * moved))
-                    hops += times * float(np.sum(nbytes * crossed))
-    return Activity(macs, sent, hops, vector, memory)
+            for turn in body:
+                rounds[id(turn)] = turn, times + (rounds[id(turn)][1] if id(turn) in rounds else 0)
+    return ((step, times) for turn, times in rounds.values() for step in turn.steps)
 
 
 def tile_bytes(slot: Slot) -> Any:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.channels import BURST
-from dse.evaluators.program.counts import tile_bytes
+from dse.evaluators.program.counts import every_step, tile_bytes
 from dse.evaluators.program.rounds import Load, Program, Store
-from dse.evaluators.readers.timing import Machine, channels_of, every_step, flat
+from dse.evaluators.readers.timing import Machine, channels_of, flat
 from dse.space.elementwise import Array
 
 

@@ -11,11 +11,24 @@ that both fill together are then too fast, which routers (`fidelity=cycles`) say
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.program.rounds import Cores, Load, Loop, Multicast, Program, Reduce, Round, Send, Step, Store
+from dse.evaluators.program.rounds import (
+    Cores,
+    Load,
+    Loop,
+    Multicast,
+    Multiply,
+    Program,
+    Reduce,
+    Round,
+    Send,
+    Step,
+    Store,
+    Vector,
+)
 from dse.evaluators.readers.timing import flat
 from dse.space.elementwise import Array
 
@@ -25,16 +38,45 @@ MOST = 4
 Parts = tuple[Round | Loop, ...]
 
 
+def shared(program: Program) -> Program:
+    """With one round for all that take the same time on the same cores: what is worked out of it is so once, and repetition
+    is found.
+    """
+    known: dict[Any, Round] = {}
+
+    def once(turn: Round) -> Round:
+        return known.setdefault((turn.wait, *map(_timed, turn.steps)), turn)
+
+    def of(part: Round | Loop) -> Round | Loop:
+        return replace(part, body=tuple(map(once, part.body))) if isinstance(part, Loop) else once(part)
+
+    return replace(program, strands=tuple(tuple(map(of, parts)) for parts in program.strands))
+
+
 def banded(program: Program) -> list[tuple[slice, Parts]]:
     """Strands of a program by bands of rows; one band where nothing comes from memory."""
     whole = slice(0, program.rows)
     found: list[tuple[slice, Parts]] = []
+    known: dict[Any, _Messages] = {}
     for parts in program.strands:
         rounds = list(_rounds(parts))
         loads = any(isinstance(step, Load) for turn in rounds for step in turn.steps)
         bands = _bands(rounds, program.rows) if loads else [whole]
-        found += [(rows, parts if rows == whole else _of(parts, rows)) for rows in bands]
+        found += [(rows, parts if rows == whole else _of(parts, rows, known)) for rows in bands]
     return found
+
+
+def _timed(step: Step) -> Any:
+    """What the time of a step depends on: neither on where a mask ends nor on the tensor that a block is of.
+
+    Arrays are told apart by being others, which those of a program are that outlives this.
+    """
+    if isinstance(step, Vector):
+        return step.function, step.inputs, step.out, step.joined
+    if isinstance(step, Load | Store):
+        rows = (step.rows, step.pace) if isinstance(step, Load) else ()
+        return type(step), step.slot, id(step.cores), id(step.channel), *rows
+    return step if isinstance(step, Multiply) else id(step)
 
 
 def _rounds(parts: Parts) -> Iterator[Round]:
@@ -69,14 +111,57 @@ def _crossed(step: Step) -> tuple[Array, Array]:
     return np.empty(0, int), np.empty(0, int)
 
 
-def _of(parts: Parts, rows: slice) -> Parts:
-    """What a band does; a round that comes again stays one."""
-    known: dict[int, Round] = {}
+class _Messages(NamedTuple):
+    """What steps that share it say of their messages, one after the other, and the row in which each begins.
+
+    Attributes:
+        begin: rows, shape (messages,).
+        rising: whether no row is before the one in front of it, so that those of a band are a slice.
+        given: fields of a step, shape (messages,) or with a further axis of members.
+    """
+
+    begin: Array
+    rising: bool
+    given: dict[str, Any]
+
+    def of(self, rows: slice) -> dict[str, Any] | None:
+        """Of messages that begin in some rows; nothing where there are none."""
+        here: Any = (self.begin >= rows.start) & (self.begin < rows.stop)
+        if self.rising:
+            here = slice(*np.searchsorted(self.begin, (rows.start, rows.stop)))
+        if not len(self.begin[here]):
+            return None
+        return {
+            name: Cores(value.row[here], value.col[here])
+            if isinstance(value, Cores)
+            else None
+            if value is None
+            else value[here]
+            for name, value in self.given.items()
+        }
+
+
+def _of(parts: Parts, rows: slice, known: dict[Any, _Messages]) -> Parts:
+    """What a band does; a round that comes again stays one, and so do the messages of steps that share them."""
+    rounds: dict[int, Round] = {}
+    kept: dict[Any, dict[str, Any] | None] = {}
+
+    def of_step(step: Step) -> tuple[Step, ...]:
+        """The step on cores in some rows; none where it is on others alone."""
+        if isinstance(step, Multiply | Vector):
+            return (step,)
+        given = {name: getattr(step, name) for name in FIELDS[type(step)]}
+        key = tuple(map(id, given.values()))
+        if key not in kept:
+            known[key] = known.get(key) or _messages(given, *_begun(step))
+            kept[key] = known[key].of(rows)
+        here = kept[key]
+        return () if here is None else (replace(step, **here),)
 
     def of_round(turn: Round) -> Round:
-        if id(turn) not in known:
-            known[id(turn)] = replace(turn, steps=tuple(one for step in turn.steps for one in _of_step(step, rows)))
-        return known[id(turn)]
+        if id(turn) not in rounds:
+            rounds[id(turn)] = replace(turn, steps=tuple(one for step in turn.steps for one in of_step(step)))
+        return rounds[id(turn)]
 
     found: list[Round | Loop] = []
     for part in parts:
@@ -85,31 +170,35 @@ def _of(parts: Parts, rows: slice) -> Parts:
     return tuple(found)
 
 
-def _of_step(step: Step, rows: slice) -> tuple[Step, ...]:
-    """The step on cores in some rows; none where it is on others alone."""
+FIELDS: dict[type, tuple[str, ...]] = {
+    Load: ("cores", "channel"),
+    Store: ("cores", "channel"),
+    Send: ("source", "target", "start", "stop", "at"),
+    Multicast: ("path", "start", "stop", "at"),
+    Reduce: ("path", "start", "stop", "at"),
+}
+"""What a step says message by message."""
+
+
+def _begun(step: Load | Store | Send | Multicast | Reduce) -> tuple[tuple[int, ...], Array]:
+    """The shape of a step's messages, and the row in which each begins."""
     if isinstance(step, Load | Store):
-        return _kept(step, step.cores.shape, step.cores.row, rows, ("cores", "channel"))
+        return step.cores.shape, step.cores.row
     if isinstance(step, Send):
-        shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
-        return _kept(step, shape, step.source.row, rows, ("source", "target", "start", "stop", "at"))
-    if isinstance(step, Multicast | Reduce):
-        shape = step.path.shape[:-1]
-        roots = np.broadcast_to(step.path.row, step.path.shape)[..., 0]
-        return _kept(step, shape, roots, rows, ("path", "start", "stop", "at"))
-    return (step,)
+        return np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape), step.source.row
+    return step.path.shape[:-1], np.broadcast_to(step.path.row, step.path.shape)[..., 0]
 
 
-def _kept(step: Step, shape: tuple[int, ...], row: Array, rows: slice, names: tuple[str, ...]) -> tuple[Step, ...]:
-    """A step of the messages that begin in some rows; fields have their shape, or a further axis of members."""
-    begin = flat(row, shape)
-    here = (begin >= rows.start) & (begin < rows.stop)
+def _messages(given: dict[str, Any], shape: tuple[int, ...], row: Array) -> _Messages:
+    """All of them, one after the other."""
 
-    def of(value: Any) -> Any:
+    def of(value: Any, whole: tuple[int, ...] | None = None) -> Any:
+        if isinstance(value, Cores):
+            return Cores(of(value.row, value.shape), of(value.col, value.shape))
         if value is None:
             return None
-        if isinstance(value, Cores):
-            return Cores(*(of(np.broadcast_to(axis, value.shape)) for axis in (value.row, value.col)))
-        more = np.shape(value)[len(shape) :]
-        return np.broadcast_to(value, (*shape, *more)).reshape(-1, *more)[here]
+        more = (whole or np.shape(value))[len(shape) :]
+        return np.broadcast_to(value, (*shape, *more)).reshape(-1, *more)
 
-    return (replace(step, **{name: of(getattr(step, name)) for name in names}),) if here.any() else ()
+    begin = flat(row, shape)
+    return _Messages(begin, bool((begin[1:] >= begin[:-1]).all()), {name: of(value) for name, value in given.items()})

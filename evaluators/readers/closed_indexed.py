@@ -31,18 +31,21 @@ def scored(of: Index, chip: Chip, itemsize: float = 2.0) -> Job:
         chip: where.
         itemsize: bytes of a value of queries and keys.
     """
-    tiles, found = chip.mesh.rows * chip.mesh.cols, []
+    tiles, found = chip.mesh.rows * chip.mesh.cols, dict[tuple[bytes, ...], Job]()
     for m, n, turns in product(QUERIES, KEYS, TURNS):
         queries, keys = minimum(m, of.queries), ceil_div(minimum(n, of.keys), of.block) * of.block
         down, across = ceil_div(of.queries, queries), ceil_div(of.keys, keys)
         parts = 1 if of.causal else minimum(maximum(tiles * turns // (of.sequences * down), 1), across)
+        cut = tuple(np.asarray(leaf, float).tobytes() for leaf in (queries, keys, parts))
+        if cut in found:
+            continue
         blocks = ceil_div(across, parts)
         rising = None
         if of.causal:
             rising = of.sequences, minimum(of.keys, of.keys - of.queries + queries) / keys, queries / keys
         items = of.sequences * down * ceil_div(across, blocks)
-        found.append(Job(scores(of, queries, keys, DTYPES[itemsize]), items, blocks, chip, rising))
-    return chosen(found)
+        found[cut] = Job(scores(of, queries, keys, DTYPES[itemsize]), items, blocks, chip, rising)
+    return chosen(list(found.values()))
 
 
 def selected(rows: Any, width: int, top: int, chip: Chip) -> closed_streamed.Job | InTurn:

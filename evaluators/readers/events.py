@@ -35,7 +35,7 @@ from dse.evaluators.program.rounds import (
     reads,
 )
 from dse.evaluators.readers.again import Again, keys_of
-from dse.evaluators.readers.bands import banded
+from dse.evaluators.readers.bands import banded, shared
 from dse.evaluators.readers.events_memory import deliver, load, store
 from dse.evaluators.readers.events_state import State, Turn, Waits
 from dse.evaluators.readers.timing import Machine, Timing, crossed, worked
@@ -73,6 +73,7 @@ def play(
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
     if banks is not None and banks.paced is not None:
         memory = banks.paced()
+    program = shared(program)
     on = Machine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = State.of(program, on, in_bands=len(strands) > len(program.strands))
@@ -205,8 +206,10 @@ def _play_round(strand: _Strand, state: State, on: Machine) -> None:
         return
     # every step of a round reads, and overwrites, what was there before it
     alone = len(turn.steps) == 1
-    ready = {name: state.ready[name] if alone or name not in known.written else state.ready[name].copy() for name in known.read}
-    free = {name: state.read[name][-1] if alone else state.read[name][-1].copy() for name in known.written}
+    ready, free = state.ready, state.free
+    if not alone:
+        ready = {name: ready[name].copy() if name in known.written else ready[name] for name in known.read}
+        free = {name: free[name].copy() for name in known.written}
     for step, wait in zip(turn.steps, known.waits, strict=True):
         if isinstance(step, Multiply | Vector):
             _work(step, wait, state, on, rows, ready)

@@ -14,37 +14,36 @@ from dse.space.elementwise import Array
 
 def load(turn: Turn, state: State, ready: dict[str, Array], free: dict[str, Array], on: Machine, rows: slice) -> None:
     """Whose request is there first is served first, whichever step of a round it is of."""
-    parts, columns = state.of_step(turn, lambda: _requests(turn.loads, state, on))
-    count = len(columns[0])
-    asked, first, soonest = np.empty(count), np.empty(count), np.empty(count)
-    for step, mine, (row, col, _), _ in parts:
+    parts, columns, static = state.of_step(turn, lambda: _requests(turn.loads, state, on))
+    asked, blocks = np.empty(len(static)), static.copy()
+    for step, mine, (row, col, _) in parts:
         waits.asked(row, col, free[step.slot], state.dma, asked[mine])
         if step.rows:
             asked[mine] = np.maximum(asked[mine], ready[step.rows][row, col])
             noc.has_read(row, col, asked[mine], state.read[step.rows])
-    waits.requested(*columns, asked, state.dma, state.memory, channels_of(on), on.fabric, first, soonest)
-    for step, mine, (row, col, _), static in parts:
-        blocks = static.copy()
-        blocks[5] = first[mine]
-        state.coming[step.slot, rows.start] = Coming(blocks, (rows.start, rows.stop))
-        noc.has_written(row, col, soonest[mine], state.ready[step.slot], state.read[step.slot])
+    waits.requested(
+        *columns, asked, state.dma, state.memory, channels_of(on), on.fabric, state.depths, state.every_ready, state.every_read,
+        blocks,
+    )  # fmt: skip
+    for step, mine, _ in parts:
+        state.coming[step.slot, rows.start] = Coming(blocks[mine], (rows.start, rows.stop))
 
 
-Part = tuple[Load, slice, tuple[Array, Array, Array], Array]
-"""A step, which blocks are its own, their cores and channels, and what `Coming` has of them."""
+Part = tuple[Load, slice, tuple[Array, Array, Array]]
+"""A step, which blocks are its own, and their cores and channels."""
 
 
-def _requests(steps: Sequence[Load], state: State, on: Machine) -> tuple[list[Part], tuple[Array, ...]]:
-    """Steps, and row, column, channel, words and bytes of the blocks of all."""
+def _requests(steps: Sequence[Load], state: State, on: Machine) -> tuple[list[Part], tuple[Array, ...], Array]:
+    """Steps; row, column, channel, words and bytes of the blocks of all; and what `Coming` has of them."""
     parts, columns, start = list[Part](), list[tuple[Array, ...]](), 0
     for step in steps:
         places = state.transfers(step)
         nbytes, count = float(tile_bytes(on.slots[step.slot])), len(places[0])
         words, paced = np.full(count, np.ceil(nbytes / on.fabric.word_bytes)), np.full(count, nbytes * step.pace)
-        static = np.stack([*places, words, np.full(count, float(state.number[step.slot])), np.zeros(count)])
-        parts.append((step, slice(start, start := start + count), places, static))
-        columns.append((*places, words, paced))
-    return parts, tuple(np.concatenate(some) for some in zip(*columns, strict=True))
+        parts.append((step, slice(start, start := start + count), places))
+        columns.append((*places, words, paced, np.full(count, float(state.number[step.slot]))))
+    *found, numbers = (np.concatenate(some) for some in zip(*columns, strict=True))
+    return parts, tuple(found), np.stack([*found[:4], numbers, np.zeros(start)], axis=1)
 
 
 def store(step: Store, state: State, ready: dict[str, Array], on: Machine) -> None:
@@ -67,15 +66,13 @@ def deliver(state: State, on: Machine, until: float = np.inf, wanted: Container[
     going = [(key, of) for key, of in state.coming.items() if of.soonest <= until or key in wanted]
     due = list[Array]()
     for key, of in going:
-        now, later = (of, None) if key in wanted else of.parted(until)
-        if now is not None:
-            due.append(now.blocks)
+        now = of.blocks if key in wanted else of.parted(until)
+        if len(now):
+            due.append(now)
             if of.rows not in state.touched:
                 state.touched.append(of.rows)
-        if later is None:
+        if key in wanted or not len(of.blocks):
             del state.coming[key]
-        else:
-            state.coming[key] = later
     if due:
-        blocks = np.ascontiguousarray(due[0] if len(due) == 1 else np.concatenate(due, axis=1))
+        blocks = due[0] if len(due) == 1 else np.concatenate(due)
         waits.arrived(blocks, state.every_ready, state.ramps, state.lanes, channels_of(on), on.fabric)

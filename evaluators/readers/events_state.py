@@ -42,7 +42,7 @@ class Coming:
     """Blocks that channels have been asked for and that take no links yet.
 
     Attributes:
-        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (6, blocks).
+        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6).
         rows: the first row of their band and the one after its last.
         soonest: the least of the last.
     """
@@ -55,14 +55,14 @@ class Coming:
 
     def refresh(self) -> None:
         """After times have moved."""
-        self.soonest = float(self.blocks[5].min())
+        self.soonest = float(self.blocks[:, 5].min())
 
-    def parted(self, until: float) -> tuple["Coming | None", "Coming | None"]:
-        """Those that may leave until some time, and the others."""
-        now = self.blocks[5] <= until
-        if now.all():
-            return self, None
-        return (Coming(self.blocks[:, now], self.rows) if now.any() else None), Coming(self.blocks[:, ~now], self.rows)
+    def parted(self, until: float) -> Array:
+        """Blocks that may leave until some time, which are on order no longer."""
+        blocks, early, self.soonest = waits.parted(self.blocks, until)
+        self.blocks = blocks[early:]
+        going: Array = blocks[:early]
+        return going
 
 
 class Waits(NamedTuple):
@@ -93,7 +93,8 @@ class State:
     """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
 
     `every_ready` and `every_read` are of all slots, shape (slots, rows, cols) and (slots, versions, rows, cols), `ready` and
-    `read` views of them by slot. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
+    `read` views of them by slot, `free` of the version of each that is overwritten next, and `depths` how many versions each
+    slot has. `engine`, `vector` and `dma` are the engines of a core for products, for all other work and
     for messages; where one does all of it they are the same array. `lanes` are the links as blocks from and to memory have
     them: the same, but for bands, which would find them held by what comes later. `coming` has blocks on order by slot and
     first row of a band; they take links once they leave their channels, so that messages which are through before do not wait
@@ -106,6 +107,8 @@ class State:
     number: dict[str, int]
     ready: dict[str, Array]
     read: dict[str, Array]
+    free: dict[str, Array]
+    depths: Array
     engine: Array
     vector: Array
     dma: Array
@@ -135,6 +138,8 @@ class State:
             {slot.name: number for number, slot in enumerate(program.slots)},
             {slot.name: times for slot, times in zip(program.slots, ready, strict=True)},
             {slot.name: times[: slot.depth] for slot, times in zip(program.slots, read, strict=True)},
+            {slot.name: times[slot.depth - 1] for slot, times in zip(program.slots, read, strict=True)},
+            np.array([slot.depth for slot in program.slots], np.int64),
             engine,
             np.zeros(shape) if apart else engine,
             np.zeros(shape) if apart else engine,
@@ -234,12 +239,12 @@ class State:
 
     def asked(self) -> tuple[Any, ...]:
         """Whose blocks are on order."""
-        return tuple((name, of.blocks[:2].tobytes()) for name, of in self.coming.items())
+        return tuple((name, of.blocks[:, :2].tobytes()) for name, of in self.coming.items())
 
     def arrays(self) -> list[Array]:
         """Everything that a round may move."""
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
-        coming = (of.blocks[5] for of in self.coming.values())
+        coming = (of.blocks[:, 5] for of in self.coming.values())
         apart = [] if self.lanes is self.links else [self.lanes]
         return [self.every_ready, self.every_read, *engines, self.ramps, self.links, *apart, self.memory, *coming]
 

@@ -1,6 +1,6 @@
 """What readers that play programs have in common: the machine that a program is played on, and what comes out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,19 +9,17 @@ from dse.evaluators.machine.channels import Behind, Channels
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.counts import calls, elements, matrices, products, tile_bytes
+from dse.evaluators.program.counts import calls, elements, every_step, matrices, products, tile_bytes
 from dse.evaluators.program.rounds import (
     FUNCTIONS,
     Cores,
     Load,
-    Loop,
     Multicast,
     Multiply,
     Program,
     Reduce,
     Send,
     Slot,
-    Step,
     Store,
     Vector,
 )
@@ -122,14 +120,6 @@ def crossed(program: Program, on: Machine) -> Activity:
     return Activity(hop_bytes=hops)
 
 
-def every_step(program: Program) -> Iterator[tuple[Step, int]]:
-    """Every step as it is written, and how often it is played."""
-    for strand in program.strands:
-        for part in strand:
-            body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
-            yield from ((step, times) for turn in body for step in turn.steps)
-
-
 def channels_of(on: Machine) -> Channels:
     """Memory channels of a machine that has to have some."""
     if on.memory is None:
@@ -139,7 +129,8 @@ def channels_of(on: Machine) -> Channels:
 
 def flat(axis: Array, shape: tuple[int, ...]) -> Array:
     """Places along an axis, core by core."""
-    return np.ascontiguousarray(np.broadcast_to(axis, shape).ravel(), dtype=np.int32)
+    whole = axis if axis.shape == shape else np.broadcast_to(axis, shape)
+    return np.ascontiguousarray(whole.ravel(), dtype=np.int32)
 
 
 def words_of(step: Send | Multicast | Reduce, on: Machine, shape: tuple[int, ...]) -> Array:

@@ -14,8 +14,10 @@ from dse.evaluators.kernels.attention.shape import Cached, Heads, Tiling, cut
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.program.rounds import Loop, Program
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Loop, Program, reads, rounds_of, writes
 from dse.evaluators.readers.again import ahead
+from dse.evaluators.readers.bands import shared
 from dse.evaluators.readers.events import play
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES, MEMORY
@@ -87,3 +89,20 @@ def test_what_comes_again_ends_where_parts_differ() -> None:
     assert [ahead(keys, at, 3) for at in (4, 5, 6, 7, 10)] == [2, 2, 1, 1, 0]
     assert ahead(keys, 4, 2) == 0
     assert ahead(np.array([5, 5, 5, 5]), 1, 1) == 2
+
+
+def test_rounds_of_the_same_time_are_one_whatever_they_mask_or_load() -> None:
+    """Masks of blocks of queries differ, and so do the tensors of waves that take turns; the time of a round is of neither."""
+    of, mesh = ATTENTION["flat_async"], Mesh(4, 4)
+    program = steps(of, Heads(1, 8, 8, 64, 64, 8, 8, causal=True), Tiling(2, 2, 4, 4), mesh, channels=4)
+    alike = shared(program)
+    several, few = ({id(turn) for parts in one.strands for turn in rounds_of(parts)} for one in (program, alike))
+    assert len(few) < len(several) / 2
+    assert [len(list(rounds_of(parts))) for parts in alike.strands] == [
+        len(list(rounds_of(parts))) for parts in program.strands
+    ]
+    for one, other in zip(*(rounds_of(parts) for parts in (program.strands[0], alike.strands[0])), strict=True):
+        assert [(type(step), reads(step), writes(step)) for step in one.steps] == [
+            (type(step), reads(step), writes(step)) for step in other.steps
+        ]
+    assert activity(alike) == activity(program)

@@ -1,0 +1,128 @@
+"""A recurrent layer walked from the calls of devices is the layer as NumPy has it, token by token."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.graph.step import decode, prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.numeric.layer import Layer
+from dse.evaluators.numeric.states import State
+from dse.space.elementwise import Array
+from dse.space.model import Model, Recurrence
+from dse.space.workload import Case
+from tests.agreement.layers import Drawn, fed, unit
+from tests.agreement.walks import faulty, noticed, on_devices, right
+
+
+def states(
+    phase: str, rule: str, key_heads: int, shared: int, sequences: int, tokens: int, seed: int, *, conv: int = 3, chunk: int = 2
+) -> Drawn:
+    """A dense layer with a state in the place of a cache, behind `tokens` tokens in decode."""
+    heads, key_dim, value_dim, hidden, wide = key_heads * shared, 3, 5, 9, 8
+    of = Recurrence(rule=rule, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim, conv=conv, chunk=chunk)
+    model = Model(
+        name="random", layers=1, hidden=hidden, heads=heads, kv_heads=heads, head_dim=4, ffn_intermediate=wide, vocab=7,
+        max_position=99, recurrence=of,
+    )  # fmt: skip
+    case = Case("", model, ((sequences, tokens, 1),))
+    first, rng = phase == "prefill", np.random.default_rng(seed)
+    at = prefill(case) if first else decode(case, "last")[0][1]
+    qk, v, gates = 2 * key_heads * key_dim, heads * value_dim, 2 if rule == "delta" else 1
+    sizes: dict[str, tuple[int, ...]] = {
+        "attention_norm": (hidden,), "ffn_norm": (hidden,), "state_norm": (value_dim,), "state_qk": (hidden, qk),
+        "state_v": (hidden, v), "state_decay": (hidden, heads * gates), "gate_up": (hidden, v), "o_proj": (v, hidden),
+        "gate": (hidden, wide), "up": (hidden, wide), "down": (wide, hidden),
+    }  # fmt: skip
+    w = {name: rng.normal(size=size) / (size[0] ** 0.5 if len(size) > 1 else 1) for name, size in sizes.items()}
+    before = 0.0 if first else 1.0
+    state = State(
+        before * rng.normal(size=(sequences, heads, key_dim, value_dim)),
+        (before * rng.normal(size=(sequences, conv - 1, qk)), before * rng.normal(size=(sequences, conv - 1, v))),
+        (rng.normal(size=(conv, qk)), rng.normal(size=(conv, v))),
+        rng.uniform(0.1, 1.0, heads),
+        rng.normal(size=heads),
+    )
+    parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
+    none = np.zeros((sequences, 0, 0, 0))
+    layer = Layer(parts, w, rng.normal(size=(round(at.tokens), hidden)), none, none, state=state)
+    return Drawn(layer, case, at, state_layer(layer, state, model, of))
+
+
+def state_layer(layer: Layer, state: State, model: Model, of: Recurrence) -> Array:
+    """Gated DeltaNet, or a state that forgets and adds as Mamba-2's; queries and keys of the first are of length 1."""
+    w, new, out = layer.weights, len(layer.x) // layer.sequences, layer.x.copy()
+    for sequence in range(layer.sequences):
+        matrices = state.matrices[sequence].copy()
+        queue = [list(rows[sequence]) for rows in state.rows]
+        for row in range(sequence * new, (sequence + 1) * new):
+            x = unit(layer.x[row]) * w["attention_norm"]
+            after = []
+            for kept, name, taps in zip(queue, ("state_qk", "state_v"), state.taps, strict=True):
+                kept.append(x @ w[name])
+                total = sum(tap * one for tap, one in zip(taps, kept[-of.conv :], strict=True))
+                after.append(total / (1 + np.exp(-total)))
+            pairs, values = after[0].reshape(of.key_heads, 2, of.key_dim), after[1].reshape(of.heads, of.value_dim)
+            gates, read = (x @ w["state_decay"]).reshape(of.heads, -1), []
+            for head, value in enumerate(values):
+                q, k = pairs[head * of.key_heads // of.heads]
+                step = np.log1p(np.exp(gates[head, 0] + state.bias[head]))
+                kept_ = np.exp(-state.rate[head] * step) * matrices[head]
+                if of.rule == "delta":
+                    q, k = q / np.linalg.norm(q) / of.key_dim**0.5, k / np.linalg.norm(k)
+                    matrices[head] = kept_ + np.outer(k, value - k @ kept_) / (1 + np.exp(-gates[head, 1]))
+                else:
+                    matrices[head] = kept_ + step * np.outer(k, value)
+                read.append(unit(q @ matrices[head]) * w["state_norm"])
+            gate = x @ w["gate_up"]
+            out[row] += (gate / (1 + np.exp(-gate)) * np.concatenate(read)) @ w["o_proj"]
+    return out + np.array([fed(x, w, model) for x in out])
+
+
+SIZES: dict[str, Any] = {
+    "phase": st.sampled_from(["prefill", "decode"]), "rule": st.sampled_from(["delta", "ssd"]),
+    "key_heads": st.sampled_from([1, 2, 4]), "shared": st.integers(1, 3), "sequences": st.integers(1, 3),
+    "tokens": st.integers(1, 7), "seed": st.integers(0, 10**6), "conv": st.integers(1, 4), "chunk": st.integers(2, 4),
+}  # fmt: skip
+
+
+@given(st.fixed_dictionaries(SIZES), st.sampled_from([1, 2, 4]))
+@settings(max_examples=15, deadline=None)
+def test_devices_compute_the_layer_of_a_state(sizes: dict[str, Any], tp: int) -> None:
+    assume(sizes["key_heads"] % tp == 0)
+    of = states(**sizes)
+    assert right(on_devices(of, tp), of)
+
+
+@pytest.mark.parametrize("rule", ["delta", "ssd"])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_whatever_of_a_state_is_left_out_is_noticed(phase: str, rule: str) -> None:
+    of = states(phase, rule, 2, 2, 2, 5, 0)
+    walk = on_devices(of, 2)
+    assert right(walk, of)
+    assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"), [({"m": 3.0}, "multiply-adds of a head"), ({"count": 7.0}, "7.0 chunks of heads")]
+)
+def test_other_products_than_a_state_takes_are_refused(changed: dict[str, float], said: str) -> None:
+    of = states("prefill", "delta", 2, 2, 2, 4, 0)
+    walk = on_devices(of, 2)
+    number, place = next((n, p) for n, step in enumerate(walk.steps) for p, one in enumerate(step.calls) if one.name == "state")
+    block = walk.steps[number]
+    call = block.calls[place]
+    other = call._replace(products=(call.products[0]._replace(**changed),))
+    calls = (*block.calls[:place], other, *block.calls[place + 1 :])
+    with pytest.raises(ValueError, match=said):
+        right(walk._replace(steps=(*walk.steps[:number], block._replace(calls=calls), *walk.steps[number + 1 :])), of)
+
+
+def test_fewer_heads_of_keys_than_devices_are_refused() -> None:
+    """A convolution is divided by heads of keys: a device that shares one with another is given the values of all its heads."""
+    of = states("prefill", "delta", 1, 4, 1, 3, 0)
+    with pytest.raises(ValueError, match=r"'state_conv': has \(3, 16\), says \(3, 26\)"):
+        right(on_devices(of, 2), of)
