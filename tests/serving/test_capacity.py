@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
-from dse.answers.deployments import Candidate, of_most, of_prompts
+from dse.answers.deployments import Candidate
+from dse.answers.most import ROUNDS, of_most, of_prompts
 from dse.answers.race import NEAR, Tried, _known, raced
 from dse.answers.race import play as play_one
 from dse.commands.capacities import leave, record
@@ -130,6 +131,44 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     most = of_most(of.pools, paces(of.pools, asked), load, bounds)
     assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 4), st.booleans(), st.floats(-2, 1), st.sampled_from([0.3, 1.0, 2.0]))
+def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
+    seed: int, turns: int, equal: bool, think: float, cv: float
+) -> None:
+    """Sessions of any lengths and think times, on pools of any rules: beyond its bound no population keeps what it must."""
+    rng = np.random.default_rng(seed)
+    of, asked = _draw(seed)
+    bounds = _bounds(of, asked.first(50), rng)._replace(share=float(rng.choice([0.75, 0.9, 0.99])))
+    places = np.concatenate(
+        [np.arange(turns if equal else rng.geometric(1 / turns)) for _ in range(int(rng.integers(40, 250)))]
+    )
+    many = len(places)
+    asked = replace(
+        asked.drawn(many, seed), before=np.where(places == 0, -1, np.arange(many) - 1).astype(np.int32),
+        turns=places.astype(np.int32), think=rng.gamma(1 / cv**2, 10**think * cv**2, many), arrival=np.zeros(many),
+    ).closed(1)  # fmt: skip
+    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    most = of_most(of.pools, paces(of.pools, asked), load, bounds)
+    sessions = int((places == 0).sum())
+    if most < np.inf:
+        assert ROUNDS * most <= sessions
+        for users in {math.floor(most) + 1, math.ceil(1.5 * most), sessions // 2}:
+            assert users <= most or bounds.broken(of.serve(load.at(users), stop=bounds.stop(many))), users
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 4), st.integers(2, 12), st.integers(64, 512))
+def test_as_many_decode_as_fill_iterations_with_their_prompts(seed: int, output: int, chunks: int, tokens: int) -> None:
+    """Where an iteration takes the same whatever it has, chunks are full in the steady state as in the loop."""
+    pool = Pool(linear(1.0, 1e-6), policy("chunked", tokens=tokens), Memory(1 << 30), batch=16)
+    rng = np.random.default_rng(seed)
+    lengths = [(int(rng.integers(tokens // 2, chunks * tokens)), output) for _ in range(2000)]
+    of, asked = Deployment((pool,), None, "least_loaded"), requests(lengths, np.zeros(2000))
+    found = steady(of, asked, tpot=np.inf).rate
+    assert found == pytest.approx(saturated(of, asked), rel=0.05)
 
 
 @settings(max_examples=30, deadline=None)
