@@ -83,7 +83,7 @@ def _asked(words: tuple[str, ...]) -> tuple[Side, Rates]:
 
 def _random(count: int) -> str:
     """What comes of questions that are drawn."""
-    short, kept, over, played, fit = [], [], [], 0, 0
+    short, kept, over, played, fit = list[float](), list[bool](), list[float](), 0, 0
     for seed in itertools.count():
         if len(short) == count:
             break

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
 from dse.answers.deployments import Candidate
 from dse.answers.most import ROUNDS, of_most, of_prompts
-from dse.answers.race import NEAR, Tried, _known, raced
+from dse.answers.race import NEAR, Tried, _known, _of_hope, raced
 from dse.answers.race import play as play_one
 from dse.commands.capacities import leave, record
 from dse.config.build import question
@@ -238,6 +238,7 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
         patch.setattr("dse.answers.race._against", against)
+        patch.setattr("dse.answers.race._of_hope", lambda left, *_: left)
         tried = raced(found, None, None, progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
@@ -437,6 +438,7 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "looks for the most"),
         (["chip=h200", "rate=5 Hz", "workload.arrivals=closed"], "say devices=N"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
+        (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
         (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),
     ],
@@ -444,6 +446,23 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
 def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
     with pytest.raises(DesignError, match=said):
         capacity([*words, "workload.requests=50"] if "workload=static" not in words else words)
+
+
+def test_one_request_has_no_rate() -> None:
+    with pytest.raises(DesignError, match="two or more are played"):
+        capacity(["chip=h200", "devices=1", "workload.requests=1"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.5, 1.5), st.floats(0.5, 1.5))
+def test_who_breaks_a_bound_alone_keeps_it_at_no_rate(seed: int, ttft: float, tpot: float) -> None:
+    of, asked = _draw(seed)
+    alone = spent(of.serve(replace(asked, arrival=1e3 * np.arange(len(asked)))), 0.9)
+    bounds = Bounds(ttft * alone[0], tpot * alone[1], 0.9)
+    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    one = SimpleNamespace(pools=of.pools, estimate=Steady(0.5, 0.1, 0.0, 1.0), at=lambda _: of)
+    found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
+    assert _of_hope([one], load, bounds) == [one] or found.rate == 0  # type: ignore[list-item]
 
 
 def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
