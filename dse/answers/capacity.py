@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dse.answers.deployments import DIES, INSTANCES, PREFILL, TP, Candidate, Kinds, candidates, fewest
-from dse.answers.race import COARSE, USUAL, Tried, compared, curve, enough, play, raced, threads
+from dse.answers.race import COARSE, LONGEST, USUAL, Tried, compared, curve, enough, play, raced, threads
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
 from dse.config.free import free_knobs
@@ -52,9 +52,6 @@ SPACES = dict.fromkeys(DIES, "capacity_dies") | {SERVED_PIPELINES: "capacity_pip
 """What is looked through where nobody says it: by software, and by any other."""
 
 MOST_DEVICES = 1 << 16
-
-LONGEST = 10.0
-"""Of a token, for requests that are to be alone where nothing bounds it. [s]"""
 
 MOST_SEARCHED = 256
 """Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
@@ -164,8 +161,8 @@ def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
     """
     asked = parsed(words)
     sides = [replace(_side(chip, asked, trust), typed=asked.overrides) for chip in asked.chips]
-    if len(sides) == 1 and sides[0].why:
-        raise DesignError(f"capacity: {sides[0].why}")
+    if all(side.why for side in sides):
+        raise DesignError(f"capacity: {'; '.join(side.why for side in sides)}")
     return sorted(sides, key=lambda side: _place(side, asked)) if asked.by else sides
 
 
@@ -334,6 +331,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     assert isinstance(load, Load)
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
+    if len(load.requests) < 2:
+        raise DesignError("workload.requests: one request has no rate; two or more are played")
     if not math.isfinite(load.requests.rate) and not load.requests.users:
         raise DesignError(
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"

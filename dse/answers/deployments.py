@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from dse.answers.most import of_most
 from dse.config.build import Question
 from dse.evaluators.evaluation import binding
 from dse.evaluators.judges.serving import deployer, pools_of
@@ -21,13 +22,6 @@ from dse.space.knobs import Space, Value
 from dse.space.requests import Requests
 from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import Load
-
-MARGIN = 1.4
-"""By how much the loop may serve more than the steady state says where nothing bounds a token's time, short loads apart. No
-deployment of `studies/capacity` needs it: there it is 0.97 times that at most."""
-
-ALONE = 1.05
-"""By how much the loop may compute prompts faster than `Paces.full` says, which takes iterations as full and equal."""
 
 SPLITS = 2
 """Ways to divide devices between pools that are played of each kind, by either estimate."""
@@ -71,7 +65,7 @@ class Candidate:
         pools: of instances.
         estimate: of its steady state.
         unbound: rate of the steady state with no bound on the time of a token. [1/s]
-        most: what the loop's rate may be, with so few requests as there are. [1/s]
+        most: what the loop's rate may be, or its users, with so few requests as there are. [1/s]
     """
 
     design: Design
@@ -252,58 +246,6 @@ def fewest(kinds: Kinds, knobs: Space) -> int:
     base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)
     prefill, decode = ([_each(base, _leaves(knobs, row), phase) for row in _rows(knobs)] for phase in PHASE)
     return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
-
-
-def of_most(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> float:
-    """What the loop's rate may be: by all that is computed, and by prompts alone. [1/s]
-
-    Infinite where prompts may be reused: what is not computed again bounds nothing.
-
-    Args:
-        pools: of instances.
-        taken: what one of each takes.
-        load: what comes.
-        bounds: what requests have to keep.
-    """
-    if len(load.requests.before):  # who has to wait asks later
-        return math.inf
-    if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
-        return math.inf
-    unbound = fastest(pools, taken, tpot=math.inf).rate
-    return min(unbound * MARGIN * of_few(unbound, load, bounds), of_prompts(pools, taken, load, bounds))
-
-
-def of_few(rate: float, load: Load, bounds: Bounds) -> float:
-    """By how much so few requests may come faster than they are served: queues grow, and are gone before bounds are broken.
-
-    The last one that has to keep them comes when the backlog is as long as a request may take:
-    `n p (1 / served - 1 / coming) = ttft + output tpot`.
-
-    Args:
-        rate: at which requests are served in the long run. [1/s]
-        load: how many they are, and how long.
-        bounds: what they have to keep.
-    """
-    may_take = bounds.ttft + float(load.requests.output.mean()) * bounds.tpot
-    gained = rate * may_take / (len(load.requests) * bounds.share)
-    return 1 / (1 - gained) if gained < 1 else math.inf
-
-
-def of_prompts(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) -> float:
-    """The rate above which prompts alone, were there nothing to decode, are computed too late.
-
-    As many prompts as must keep their bound are done when the last one may still have its first token, `ttft` after it comes.
-
-    Args:
-        pools: of which the first one has the prompts.
-        taken: what an instance of each takes.
-        load: what comes.
-        bounds: what requests have to keep.
-    """
-    served = ALONE * pools[0].instances * pools[0].stages / taken.full
-    left = len(load.requests) * bounds.share / served - bounds.ttft
-    comes = load.requests.arrival[-1] * load.rate  # in which they come, at one a second
-    return comes / left if left > 0 else math.inf
 
 
 def _of_room(found: Sequence[Candidate], load: Load) -> list[Candidate]:

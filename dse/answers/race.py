@@ -20,6 +20,9 @@ from dse.space.errors import DesignError
 from dse.space.workload import Load
 from dse.terminal.progress import Progress
 
+LONGEST = 10.0
+"""Of a token, for requests that are to be alone where nothing bounds it. [s]"""
+
 WAVE = 4
 """Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
 
@@ -99,8 +102,27 @@ def raced(
         left = [one for one in left if one not in wave]
         tried += several.map(lambda one, best=best: _against(one, load, bounds, best), wave)
         best = max(one.rate for one in tried)
+        if not best:
+            left = _of_hope(left, load, bounds)
         progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
     return tried
+
+
+def _of_hope(left: Sequence[Candidate], load: Load, bounds: Bounds) -> list[Candidate]:
+    """Without those that break a bound where requests meet no other, the quickest they can be; of alike ones one is played."""
+    if len(load.requests.before):  # turns come when they are answered
+        return list(left)
+    alone: dict[tuple[Any, ...], bool] = {}
+    kept, count = [], len(load.requests)
+    for one in left:
+        kind = tuple((id(pool.price), pool.policy, pool.prefix, pool.pooled) for pool in one.pools)
+        if kind not in alone:
+            gap = 10 * (one.estimate.ttft + float(load.requests.output.max()) * LONGEST)
+            asked = replace(load.requests, arrival=gap * np.arange(count))
+            alone[kind] = not bounds.broken(one.at(asked).serve(asked, stop=bounds.stop(count)))
+        if alone[kind]:
+            kept.append(one)
+    return kept
 
 
 def _wave(left: Sequence[Candidate]) -> list[Candidate]:

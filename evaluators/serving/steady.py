@@ -73,7 +73,7 @@ def paces(pools: Sequence[Pool], requests: Requests) -> Paces:
     alone, full = _prompt(first, prompt), _full(first, requests)
     together, decodes = min(alone, full), _counts(last, context)
     if len(pools) == 1:
-        decodes = [*_fewer(last, prompt, further), *decodes]
+        decodes = _sustained(last, prompt, further, decodes)
     # while a request makes its tokens, as many prompts come as requests decode: one in the mean for each
     each = [
         _decode(last, count, context) if len(pools) == 2 else _mixed(last, count, prompt, further, context, together)
@@ -143,10 +143,10 @@ def _counts(pool: Pool, context: float) -> list[float]:
     return sorted({*np.round(np.geomspace(1.0, most, STEPS)).tolist(), float(int(most))})
 
 
-def _fewer(pool: Pool, prompt: float, further: float) -> list[float]:
-    """Requests that decode in the mean where that is less than one: with long prompts, or few further tokens.
+def _sustained(pool: Pool, prompt: float, further: float, counts: list[float]) -> list[float]:
+    """Requests that decode in the mean beside their prompts: as many as there is room for, and as many as fill every iteration.
 
-    From as many as decode where every iteration has all the prompts that it has room for, down in halves.
+    That is a fraction where prompts are long, or further tokens few: below one, it is tried down in halves.
     """
     rule = pool.policy
     if not rule.mixed:
@@ -157,7 +157,9 @@ def _fewer(pool: Pool, prompt: float, further: float) -> list[float]:
         most = budget / (prompt / further + (1 + pool.guesses) * of_row)
     else:
         most = max(1.0, most_prompts(rule, pool.batch, int(prompt)) / prompt) * further
-    return [min(most, 1.0) / 2**halves for halves in range(FEWER, -1 if most < 1 else 0, -1)]
+    if most > 1:
+        counts = sorted({*counts, min(most, counts[-1])})
+    return [*(min(most, 1.0) / 2**halves for halves in range(FEWER, -1 if most < 1 else 0, -1)), *counts]
 
 
 def _decode(pool: Pool, decodes: float, context: float) -> float:

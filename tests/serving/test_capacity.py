@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
-from dse.answers.deployments import Candidate, of_most, of_prompts
-from dse.answers.race import NEAR, Tried, _known, raced
+from dse.answers.deployments import Candidate
+from dse.answers.most import ROUNDS, of_most, of_prompts
+from dse.answers.race import NEAR, Tried, _known, _of_hope, raced
 from dse.answers.race import play as play_one
 from dse.commands.capacities import leave, record
 from dse.config.build import question
@@ -132,6 +133,44 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 4), st.booleans(), st.floats(-2, 1), st.sampled_from([0.3, 1.0, 2.0]))
+def test_no_population_that_keeps_its_bounds_has_more_users_than_it_may(
+    seed: int, turns: int, equal: bool, think: float, cv: float
+) -> None:
+    """Sessions of any lengths and think times, on pools of any rules: beyond its bound no population keeps what it must."""
+    rng = np.random.default_rng(seed)
+    of, asked = _draw(seed)
+    bounds = _bounds(of, asked.first(50), rng)._replace(share=float(rng.choice([0.75, 0.9, 0.99])))
+    places = np.concatenate(
+        [np.arange(turns if equal else rng.geometric(1 / turns)) for _ in range(int(rng.integers(40, 250)))]
+    )
+    many = len(places)
+    asked = replace(
+        asked.drawn(many, seed), before=np.where(places == 0, -1, np.arange(many) - 1).astype(np.int32),
+        turns=places.astype(np.int32), think=rng.gamma(1 / cv**2, 10**think * cv**2, many), arrival=np.zeros(many),
+    ).closed(1)  # fmt: skip
+    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    most = of_most(of.pools, paces(of.pools, asked), load, bounds)
+    sessions = int((places == 0).sum())
+    if most < np.inf:
+        assert ROUNDS * most <= sessions
+        for users in {math.floor(most) + 1, math.ceil(1.5 * most), sessions // 2}:
+            assert users <= most or bounds.broken(of.serve(load.at(users), stop=bounds.stop(many))), users
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 4), st.integers(2, 12), st.integers(64, 512))
+def test_as_many_decode_as_fill_iterations_with_their_prompts(seed: int, output: int, chunks: int, tokens: int) -> None:
+    """Where an iteration takes the same whatever it has, chunks are full in the steady state as in the loop."""
+    pool = Pool(linear(1.0, 1e-6), policy("chunked", tokens=tokens), Memory(1 << 30), batch=16)
+    rng = np.random.default_rng(seed)
+    lengths = [(int(rng.integers(tokens // 2, chunks * tokens)), output) for _ in range(2000)]
+    of, asked = Deployment((pool,), None, "least_loaded"), requests(lengths, np.zeros(2000))
+    found = steady(of, asked, tpot=np.inf).rate
+    assert found == pytest.approx(saturated(of, asked), rel=0.05)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 4), st.integers(1, 12))
 def test_few_further_tokens_and_long_prompts_have_a_steady_state(seed: int, output: int, times: int) -> None:
@@ -199,6 +238,7 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
         patch.setattr("dse.answers.race._against", against)
+        patch.setattr("dse.answers.race._of_hope", lambda left, *_: left)
         tried = raced(found, None, None, progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
@@ -398,6 +438,7 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "looks for the most"),
         (["chip=h200", "rate=5 Hz", "workload.arrivals=closed"], "say devices=N"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
+        (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
         (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),
     ],
@@ -405,6 +446,23 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
 def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
     with pytest.raises(DesignError, match=said):
         capacity([*words, "workload.requests=50"] if "workload=static" not in words else words)
+
+
+def test_one_request_has_no_rate() -> None:
+    with pytest.raises(DesignError, match="two or more are played"):
+        capacity(["chip=h200", "devices=1", "workload.requests=1"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.5, 1.5), st.floats(0.5, 1.5))
+def test_who_breaks_a_bound_alone_keeps_it_at_no_rate(seed: int, ttft: float, tpot: float) -> None:
+    of, asked = _draw(seed)
+    alone = spent(of.serve(replace(asked, arrival=1e3 * np.arange(len(asked)))), 0.9)
+    bounds = Bounds(ttft * alone[0], tpot * alone[1], 0.9)
+    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    one = SimpleNamespace(pools=of.pools, estimate=Steady(0.5, 0.1, 0.0, 1.0), at=lambda _: of)
+    found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
+    assert _of_hope([one], load, bounds) == [one] or found.rate == 0  # type: ignore[list-item]
 
 
 def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
