@@ -68,10 +68,9 @@ def table(blocks: tuple[Block, ...]) -> CallTable | None:
     paced = [(count, m if of.pace is ONCE else m * of.pace, k, n) for of, (count, m, k, n) in zip(calls, products, strict=True)]
     vector = [(of.operations or 0.0, of.specials, of.streamed) for of in calls]
     strided = tuple((row, Asked(of.fetch, of.piece, of.stride)) for row, of in enumerate(calls) if of.reads and of.stride)
-    nbytes = _columns(fetch, [of.local for of in calls], ahead, before)
-    return CallTable(
-        _columns(*zip(*paced, strict=True)), _columns(*zip(*vector, strict=True)), *nbytes, strided, tuple(rows)
-    )  # fmt: skip
+    product, vectors = _columns(*zip(*paced, strict=True)), _columns(*zip(*vector, strict=True))
+    fetched, local, hidden, asked = _columns(fetch, [of.local for of in calls], ahead, before)
+    return CallTable(product, vectors, fetched, local, hidden, asked, strided, tuple(rows))
 
 
 def _columns(*leaves: Sequence[float]) -> tuple[Array, ...]:
@@ -101,7 +100,8 @@ def seconds(blocks: tuple[Block, ...], machine: Machine, reader: Reader, prefetc
     count, m, k, n = of.product
     byte, hidden = memory.byte, prefetch.policy != "none"
     busy = engines.together(count * engines.started(m, k, n, WIDTH), engines.vectors(*of.vector, 1.0))
-    read, saved = of.fetch * byte, 0.0
+    read: Any = of.fetch * byte
+    saved: Any = 0.0
     if hidden:
         bytes_in, _ = fitting(of.ahead, of.before, prefetch.policy, prefetch.budget)
         saved = bytes_in * machine.saved
