@@ -38,7 +38,7 @@ def test_calls_take_at_once_what_they_take_one_by_one(model: str) -> None:
                 timed = devices.step(laid, design.chip, plan, machine, reader)
                 assert found is not None
                 np.testing.assert_array_equal(found, devices.seconds(timed))
-                hidden += sum(np.any(bytes_in) for of in timed for bytes_in in of.resident if bytes_in is not None)
+                hidden += sum(bool(np.any(bytes_in)) for of in timed for bytes_in in of.resident if bytes_in is not None)
     assert hidden > 0
 
 
