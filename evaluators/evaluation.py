@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -457,7 +457,7 @@ def _fill(
     worst: Any = 0.0
     for judged in found:
         share = len(judged.rows) / cases
-        metrics = now(judged.metrics if wanted is None else asked(judged.metrics, wanted))
+        metrics = now(judged.metrics if wanted is None else asked(judged.metrics, wanted)) if judged.metrics else {}
         if wanted is not None:
             outcomes.left.update(judged.metrics.keys() - metrics.keys())
         metrics = with_made(metrics, design) if MADE else metrics
@@ -467,6 +467,9 @@ def _fill(
                 outcomes.cases.put(name, (here, rows), value)
             for limit in judged.limits:
                 outcomes.cases["fits"][here, rows] *= np.asarray(limit.need <= limit.have)
+        if cases == 1 and not total:  # as they are
+            total.update(metrics)
+            metrics = {}
         for name, value in metrics.items():
             over = METRICS[name].over
             many = len(judged.rows) > 1 and isinstance(value, np.ndarray) and value.ndim == 2
@@ -479,7 +482,13 @@ def _fill(
                 total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
         for limit in judged.limits:
             worst = _bind(outcomes, rows, limit, worst)
-    _put(outcomes.columns, rows, {name: total[name] for name in METRICS if name in total})
+    _put(outcomes.columns, rows, {name: total[name] for name in _ordered(tuple(total), len(METRICS))})
+
+
+@lru_cache(maxsize=64)
+def _ordered(names: tuple[str, ...], known: int) -> tuple[str, ...]:
+    """Names as `METRICS` has them, of which so many are known."""
+    return tuple(name for name in METRICS if name in names)
 
 
 def _put(columns: Columns, rows: Any, total: dict[str, Any]) -> None:

@@ -209,7 +209,9 @@ def total(values: Iterable[Any]) -> Any:
     """
     found: Any = 0.0
     for value in values:
-        if isinstance(value, np.ndarray) or value != 0:
+        if type(value) is float and type(found) is float:
+            found += value
+        elif isinstance(value, np.ndarray) or value != 0:
             found = found + value if isinstance(found, np.ndarray) or found != 0 else value
     return found
 

@@ -9,18 +9,21 @@ class Later:
 
     Args:
         name: of the metric.
-        all_of: it and others that are worked out together.
+        found: it and others that are worked out together; empty before.
+        work: that finds them.
     """
 
-    __slots__ = ("_all", "_name")
+    __slots__ = ("_found", "_name", "_work")
 
-    def __init__(self, name: str, all_of: Callable[[], dict[str, Any]]) -> None:
-        self._name, self._all = name, all_of
+    def __init__(self, name: str, found: dict[str, Any], work: Callable[[], dict[str, Any]]) -> None:
+        self._name, self._found, self._work = name, found, work
 
     def __call__(self) -> Any:
         """The metric."""
-        found = self._all()[self._name]
-        return found() if callable(found) else found
+        if not self._found:
+            self._found.update(self._work())
+        value = self._found[self._name]
+        return value() if callable(value) else value
 
 
 def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -33,13 +36,7 @@ def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str,
     {'energy': 6.0, 'power': 3.0}
     """
     found: dict[str, Any] = {}
-
-    def all_of() -> dict[str, Any]:
-        if not found:
-            found.update(work())
-        return found
-
-    return {name: Later(name, all_of) for name in names}
+    return {name: Later(name, found, work) for name in names}
 
 
 def now(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -25,10 +25,9 @@ def remembered(function: Callable[..., T]) -> Callable[..., T]:
     @wraps(function)
     def answer(*given: Any) -> T:
         try:
-            hash(given)
-        except TypeError:
+            return known(*given)
+        except TypeError:  # some of it cannot be looked up
             return function(*given)
-        return known(*given)
 
     answer.known = known.cache_info  # type: ignore[attr-defined]
     return answer
@@ -59,8 +58,22 @@ def same(function: Callable[..., T], few: int = FEW) -> Callable[..., T]:
     True
     """
     kept: dict[tuple[int, ...], tuple[tuple[Any, ...], T]] = {}
+    of_one: dict[int, tuple[Any, T]] = {}
     usual = function.__defaults__ or ()
     most = function.__code__.co_argcount
+
+    if most == 1:  # what is asked for most often
+
+        @wraps(function)
+        def alone(given: Any) -> T:
+            known = of_one.get(id(given))
+            if known is None:
+                if len(of_one) >= few:
+                    of_one.clear()
+                known = of_one[id(given)] = given, function(given)
+            return known[1]
+
+        return alone
 
     @wraps(function)
     def answer(*given: Any) -> T:

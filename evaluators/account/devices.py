@@ -19,7 +19,7 @@ from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import Machine, of_die
 from dse.evaluators.machine.pooled import Cache
 from dse.evaluators.passes.call import ONCE, Block
-from dse.evaluators.readers import READERS
+from dse.evaluators.readers import READERS, call_table
 from dse.evaluators.readers.price import NO_PREFETCH, Prefetch, Reader, Timed, timed
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -64,9 +64,10 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
 
     def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:
         laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce, chip.core.rates, plan.kv_heads)
-        of = step(laid, chip, plan, machine, reader)
-        of_case = reduced(np.add, runs * seconds(of), starts)
-        return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, None, dies=plan.tp)
+        of = step(laid, chip, plan, machine, reader) if detailed else ()
+        took = seconds(of) if detailed else step_seconds(laid, chip, plan, machine, reader)
+        of_case = reduced(np.add, runs * took, starts)
+        return Phase(name, machine, of, None, runs, None, of_case, held, None, dies=plan.tp)
 
     return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
 
@@ -86,8 +87,10 @@ def refuse_heads(model: Model, *plans: Plan) -> None:
     if len(said) > 1:
         why = "prefill and decode hold the same cache; say the same of both"
         raise ClashError(f"mapping.decode.kv_heads: {why}", "kv_heads")
+    if plans[0].kv_heads is None:
+        return
     kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
-    if plans[0].kv_heads is not None and not any(of.kv_heads > 1 and of.latent is None for of in kinds):
+    if not any(of.kv_heads > 1 and of.latent is None for of in kinds):
         raise DesignError(
             f"mapping.prefill.kv_heads: {model.name} has no KV heads that devices could divide otherwise; leave it out"
         )
@@ -100,10 +103,19 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
 
 def step(of: tuple[Block, ...], chip: Chip, plan: Plan, machine: Machine, reader: Reader) -> tuple[Timed, ...]:
     """The blocks of a step under a plan, with what it prefetches."""
-    prefetch = NO_PREFETCH
-    if plan.prefetch != "none":
-        prefetch = Prefetch(plan.prefetch, where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0))
-    return tuple(timed(of, machine, reader, prefetch=prefetch))
+    return tuple(timed(of, machine, reader, prefetch=_prefetch(chip, plan)))
+
+
+def step_seconds(of: tuple[Block, ...], chip: Chip, plan: Plan, machine: Machine, reader: Reader) -> Any:
+    """Of a step, all its blocks. [s]"""
+    found = call_table.seconds(of, machine, reader, _prefetch(chip, plan))
+    return seconds(step(of, chip, plan, machine, reader)) if found is None else found
+
+
+def _prefetch(chip: Chip, plan: Plan) -> Prefetch:
+    if plan.prefetch == "none":
+        return NO_PREFETCH
+    return Prefetch(plan.prefetch, where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0))
 
 
 def seconds(of: tuple[Timed, ...]) -> Any:

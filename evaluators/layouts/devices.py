@@ -78,14 +78,21 @@ def blocks(
     for part in parts:
         calls = tuple(call(part, operator, tp, precision, rates, heads) for operator in part.operators)
         made[part.name] = Block(part.name, calls, alike(calls), breadth_first(calls), part.times)
-    payload = {part.name: _payload(part, BYTES[precision.activations]) for part in parts}
+    after: dict[str, tuple[Opener | None, Any]] = {"": (None, None)}
+    sums: dict[tuple[int, Any], Opener] = {}
+    for part in parts:
+        columns = _summed(part)
+        after[part.name] = None, columns
+        if columns is not None:  # layers reduce alike, and what is alike is priced once
+            nbytes = part.rows * columns * float(BYTES[precision.activations])
+            after[part.name] = sums.setdefault((id(part.rows), columns), Opener(algorithm, tp, nbytes, recorded)), columns
     times: dict[tuple[str, bool, Any], int] = {}
     openers: dict[tuple[str, bool, Any], Opener | None] = {}
     for before, name in pairwise(("", *order)):
-        reduced = payload.get(before)
-        key = name, before == order[0], None if reduced is None else reduced[1]
+        opener, columns = after[before]
+        key = name, before == order[0], columns
         times[key] = times.get(key, 0) + 1
-        openers.setdefault(key, None if reduced is None else Opener(algorithm, tp, reduced[0], recorded))
+        openers.setdefault(key, opener)
     return tuple(
         made[name]._replace(name=f"first {name}" * first or name, times=times[name, first, width], opener=opener)
         for (name, first, width), opener in openers.items()
@@ -190,13 +197,10 @@ def _columns(of: MatMul, tp: Any, heads: str | None) -> Any:
     return heads_on(of.n, tp, heads) * of.n.width if of.name in ("k_proj", "v_proj") else local(of.n, tp)
 
 
-def _payload(part: Part, nbytes: float) -> tuple[Any, int] | None:
-    """Bytes to reduce after a part, and values of a token; None where no product contracts over a divided dimension."""
+def _summed(part: Part) -> Any:
+    """Values of a token to reduce after a part; None where no product contracts over a divided dimension."""
     partial = [operator for operator in part.operators if isinstance(operator, MatMul) and operator.k.split]
-    if not partial or part.joined:
-        return None
-    columns = partial[-1].n.units * partial[-1].n.width
-    return part.rows * columns * float(nbytes), columns
+    return None if not partial or part.joined else partial[-1].n.units * partial[-1].n.width
 
 
 def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: Rates | None, heads: str | None = None) -> Call:

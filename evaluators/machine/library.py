@@ -1,6 +1,7 @@
 """A die as libraries of kernels see it, and the constants of those that its stack of software has."""
 
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from dse.space.chip import Chip
@@ -41,10 +42,15 @@ class Libraries(NamedTuple):
     parts: tuple[tuple[str, Any], ...]
 
 
+KINDS = tuple(spec.name for spec in fields(Stack) if "parts" in spec.metadata)
+"""Of library kernels: parts of a stack."""
+
+_parts = attrgetter(*KINDS)
+
+
 def libraries(chip: Chip, stack: Stack) -> Libraries | None:
     """Those of a die under a stack; None where that has none."""
-    kinds = (spec.name for spec in fields(stack) if "parts" in spec.metadata)
-    parts = tuple((kind, getattr(stack, kind)) for kind in kinds if getattr(stack, kind) is not None)
+    parts = tuple((kind, of) for kind, of in zip(KINDS, _parts(stack), strict=True) if of is not None)
     if not parts:
         return None
     return Libraries(die(chip), parts)

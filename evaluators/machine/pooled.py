@@ -97,9 +97,9 @@ class Rated(NamedTuple):
 
     def read(self, asked: Asked) -> tuple[Any, Any]:
         """Time of so many bytes [s], and of one more [s/B]."""
-        nbytes, piece, stride = asked[:3]
-        byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(piece, stride)
-        return nbytes * byte, byte
+        stride = asked.stride
+        byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(asked.piece, stride)
+        return asked.nbytes * byte, byte
 
 
 def pooled(chip: Chip, mapping: Mapping) -> tuple[Pooled, Cache, Rated]:

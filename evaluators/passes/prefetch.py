@@ -31,7 +31,7 @@ def prefetched(block: Block, policy: str, budget: Any) -> list[Any]:
         call = block.calls[position]
         if not call.reads:
             continue
-        bytes_in[position], used = _fitting(call.fetch, used, policy, budget)
+        bytes_in[position], used = fitting(call.fetch, used, policy, budget)
     return bytes_in
 
 
@@ -61,8 +61,8 @@ class Window(NamedTuple):
         >>> first, then.read(6.0, 1.0, "partial", 8.0)[0], Window(3.0).read(6.0, 1.0, "whole", 8.0)[0]
         (6.0, 2.0, 3.0)
         """
-        fitting, used = _fitting(need, self.used, policy, budget)
-        bytes_in = minimum(fitting, self.seconds / byte)
+        room, used = fitting(need, self.used, policy, budget)
+        bytes_in = minimum(room, self.seconds / byte)
         return bytes_in, Window(maximum(self.seconds - bytes_in * byte, 0.0), used)
 
     def where(self, opened: Any, before: "Window") -> "Window":
@@ -85,7 +85,7 @@ class Window(NamedTuple):
         return Window(minimum(maximum(self.seconds + idle, 0.0), budget * byte))
 
 
-def _fitting(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]:
+def fitting(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]:
     """Bytes of a call that the budget has room for, and bytes that were asked for up to it."""
     # these grow past the budget too, so that nothing after the first misfit is taken
     used = before + need

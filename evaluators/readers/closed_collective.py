@@ -25,10 +25,10 @@ def refuse_sums(algorithm: str, peers: Any, machine: Machine) -> None:
         ClashError: likewise, of these designs.
     """
     assert machine.network is not None
-    library, several = machine.network[3], np.asarray(peers) > 1
+    library = machine.network[3]
     if algorithm == LIBRARY:
         _refuse_absent("rings", library)
-    elif library.rings is not None and np.any(several):
+    elif library.rings is not None and np.any(several := np.asarray(peers) > 1):
         raise ClashError(
             f"mapping.stack.rings: not read by allreduce={algorithm}; say mapping.both.allreduce=library, or "
             "mapping.stack.rings=null mapping.stack.short=null",

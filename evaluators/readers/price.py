@@ -143,10 +143,12 @@ def timed(
     """
     priced: dict[int, list[Cost]] = {}
     jobs: dict[int, Cost] = {}
+    sums: dict[int, Any] = {}
+    known: dict[int, Any] = {}
     found: list[Timed] = []
     windows: list[Window | None] = []
     for block in blocks:
-        # attention stands in two blocks, with a collective to hide behind and without; it is priced once
+        # attention stands in two blocks, with a collective to hide behind and without; it is priced once, and so are sums
         costs = priced.get(id(block.calls))
         if costs is None:
             costs = priced[id(block.calls)] = []
@@ -157,11 +159,15 @@ def timed(
                     costs.append(jobs.setdefault(id(call.job), jobs.get(id(call.job)) or price(call, machine, reader)))
                 else:
                     costs.append(price(call, machine, reader, away and away(call), near and near(call)))
+        opener = block.opener
+        if opener is not None and id(opener) not in sums:
+            sums[id(opener)] = reader.collective(opener, machine)
+        collective = 0.0 if opener is None else sums[id(opener)]
         if prefetch.once is None or prefetch.policy == "none":
-            found.append(_timed(block, costs, machine, reader, prefetch))
+            found.append(_timed(block, collective, costs, machine, prefetch, known))
             continue
         before = None if block.after is None else windows[block.after]
-        one, window = _behind_messages(block, costs, machine, prefetch, prefetch.once, before)
+        one, window = _behind_messages(block, costs, machine, prefetch, prefetch.once, before, known)
         found.append(one)
         windows.append(window)
     return found
@@ -178,7 +184,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         done = reader.job(call.job)
         first = _read(_asked(call, call.fetch, call.piece), machine, reader)[0] if call.reads else 0.0
         return _alone(done.seconds + first, done.activity)
-    took = library.took(call.asked, machine.library)
+    took = None if machine.library is None else library.took(call.asked, machine.library)
     if took is not None:
         return _of_library(took, call, machine)
     engines, cache, memory = machine.engines, machine.cache, machine.memory
@@ -192,10 +198,11 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         divided, matrix = reader.product(call.group, of, machine, call.width)
         divided, matrix = of.count * divided, of.count * matrix
     else:
-        for place, of in enumerate(call.products):
+        width, pace = call.width, call.pace
+        for place, (count, m, k, n) in enumerate(call.products):
             # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
-            busy = engines.started(of.m if call.pace is ONCE else of.m * call.pace, of.k, of.n, call.width)
-            busy = busy if of.count is ONCE else of.count * busy
+            busy = engines.started(m if pace is ONCE else m * pace, k, n, width)
+            busy = busy if count is ONCE else count * busy
             matrix = matrix + busy if place else busy
     busy = matrix
     if call.operations is not None:
@@ -305,14 +312,17 @@ def _alone(seconds: Any, activity: Activity) -> Cost:
     return Cost(seconds, 0.0, seconds, 0.0, False, 0.0, 0.0, 0.0, 0.0, None, activity)
 
 
-def _timed(block: Block, costs: list[Cost], machine: Machine, reader: Reader, prefetch: Prefetch) -> Timed:
-    collective: Any = 0.0
+def _timed(
+    block: Block, collective: Any, costs: list[Cost], machine: Machine, prefetch: Prefetch, known: dict[int, Any]
+) -> Timed:
     resident: list[Any] = [None] * len(costs)
-    if block.opener is not None:
-        collective = reader.collective(block.opener, machine)
-        if prefetch.policy != "none":
-            resident = prefetched(block, prefetch.policy, prefetch.budget)
-    durations = _durations(costs, resident, machine)
+    if block.opener is None or prefetch.policy == "none":
+        durations, seconds = _durations(costs, resident, machine, known), collective
+        for duration in durations:
+            seconds = seconds + duration
+        return Timed(block, collective, costs, resident, durations, resident, seconds)
+    resident = prefetched(block, prefetch.policy, prefetch.budget)
+    durations = _durations(costs, resident, machine, known)
     byte = machine.memory and machine.memory.byte
     prefetches = [None if bytes_in is None else bytes_in * byte for bytes_in in resident]
     seconds = schedule(collective, durations, prefetches, block.order)
@@ -320,7 +330,13 @@ def _timed(block: Block, costs: list[Cost], machine: Machine, reader: Reader, pr
 
 
 def _behind_messages(
-    block: Block, costs: list[Cost], machine: Machine, prefetch: Prefetch, once: Callable[[Call], Any], window: Window | None
+    block: Block,
+    costs: list[Cost],
+    machine: Machine,
+    prefetch: Prefetch,
+    once: Callable[[Call], Any],
+    window: Window | None,
+    known: dict[int, Any],
 ) -> tuple[Timed, Window | None]:
     """A block whose calls have messages behind which those after them are prefetched, and the window that it ends with."""
     resident: list[Any] = [None] * len(costs)
@@ -335,25 +351,30 @@ def _behind_messages(
             before, window = window, Window(cost.network)
             if not call.operators and call.exchange is not None and before is not None:  # which some entries leave out
                 window = window.where(call.exchange.times > 0, before)
-    durations = _durations(costs, resident, machine)
+    durations = _durations(costs, resident, machine, known)
     nothing = [None] * len(costs)  # prefetched bytes are there when a call starts
     return Timed(block, 0.0, costs, resident, durations, nothing, schedule(0.0, durations, nothing, block.order)), window
 
 
-def _durations(costs: list[Cost], resident: list[Any], machine: Machine) -> list[Any]:
-    """Of calls, once their bytes are there: engines, or the one path to memory, then messages and overhead. [s]"""
-    byte, overhead = machine.memory and machine.memory.byte, machine.overhead
-    free = isinstance(overhead, float) and overhead == 0
-    found = []
+def _durations(costs: list[Cost], resident: list[Any], machine: Machine, known: dict[int, Any]) -> list[Any]:
+    """Of calls, once their bytes are there; `known` has those of costs without any, by what they are."""
     for cost, bytes_in in zip(costs, resident, strict=True):
-        if cost.took is not None:  # its start is in it
-            found.append(cost.took.seconds(bytes_in))
-            continue
-        memory = cost.memory
-        if bytes_in is not None:
-            memory = memory - bytes_in * (machine.saved if cost.per_byte is byte else cost.per_byte - byte + machine.saved)
-        seconds = maximum(cost.engines, memory) if cost.activity is None else cost.engines
-        if cost.network is not None:
-            seconds = seconds + cost.network
-        found.append(seconds if free else seconds + overhead)
-    return found
+        if bytes_in is None and id(cost) not in known:
+            known[id(cost)] = _duration(cost, None, machine)
+    both = zip(costs, resident, strict=True)
+    return [known[id(cost)] if bytes_in is None else _duration(cost, bytes_in, machine) for cost, bytes_in in both]
+
+
+def _duration(cost: Cost, bytes_in: Any, machine: Machine) -> Any:
+    """Of a call, once so many bytes are there: engines, or the one path to memory, then messages and overhead. [s]"""
+    if cost.took is not None:  # its start is in it
+        return cost.took.seconds(bytes_in)
+    memory = cost.memory
+    if bytes_in is not None:
+        byte = machine.memory and machine.memory.byte
+        memory = memory - bytes_in * (machine.saved if cost.per_byte is byte else cost.per_byte - byte + machine.saved)
+    seconds = maximum(cost.engines, memory) if cost.activity is None else cost.engines
+    if cost.network is not None:
+        seconds = seconds + cost.network
+    overhead = machine.overhead
+    return seconds if isinstance(overhead, float) and overhead == 0 else seconds + overhead

@@ -46,13 +46,13 @@ def schedule(
     fetched: list[Any] = [None] * len(durations)
     stream: Any = 0.0
     for position in order:
-        if prefetches[position] is not None:
-            fetched[position] = stream = stream + prefetches[position]
+        own = prefetches[position]
+        if own is not None:
+            fetched[position] = stream = stream + own
     now = collective
     for duration, arrival in zip(durations, fetched, strict=True):
         start = now if arrival is None else maximum(now, arrival)
-        end = start + duration
+        ready, now = now, start + duration
         if spans is not None:
-            spans.append(Span(now, start, end, arrival))
-        now = end
+            spans.append(Span(ready, start, now, arrival))
     return now

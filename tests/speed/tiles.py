@@ -89,7 +89,7 @@ def flattened() -> list[tuple[str, str, str]]:
     lines, rng = [], np.random.default_rng(0)
     for what, *overrides in (
         ("a product of 4096 x 4096 x 4096", "workload=gemm", "mapping=summa", "workload.shapes=[4096x4096x4096]"),
-        ("Qwen3-8B, prefill and decode", "model=qwen3_8b", "mapping=flat", "workload.batch=[16]", "workload.output=200"),
+        ("Qwen3-8B, prefill and decode", "model=qwen3_8b", "mapping=flat", "workload.batch=[16]"),
     ):
         question = asked("chip=tile_gh200", *overrides)
         chips, warm = (
