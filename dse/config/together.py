@@ -16,11 +16,11 @@ def together(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
     """The configuration that some words choose, and what is chosen in it by group; None where Hydra has to compose it."""
     from hydra import version
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.core_plugins.importlib_resources_config_source import ConfigResult
     from hydra._internal.defaults_list import create_defaults_list
-    from hydra.core.default_element import GroupDefault
+    from hydra.core.default_element import GroupDefault, InputDefault
     from hydra.core.utils import setup_globals
     from hydra.errors import HydraException
+    from hydra.plugins.config_source import ConfigResult
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -32,7 +32,9 @@ def together(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
     try:
         loader = ConfigLoaderImpl(config_search_path=search_path())
         parsed, files = loader._parse_overrides_and_create_caching_repo("config", words)
-        logs = [GroupDefault(group=f"{of}_logging", value="none") for of in ("job", "hydra")]  # which our file overrides
+        logs: list[InputDefault] = [
+            GroupDefault(group=f"{of}_logging", value="none") for of in ("job", "hydra")
+        ]  # which our file overrides
         settings = ConfigResult("hydra", "", OmegaConf.create(), {"package": "hydra"}, logs)
         files.cache["config_path=hydra/config"] = settings  # in the place of Hydra's own, which are of no configuration
         listed = create_defaults_list(files, "config", parsed, prepend_hydra=True, skip_missing=False)
@@ -40,8 +42,8 @@ def together(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
             return None
         found: Plain = {}
         for file in listed.defaults:
-            if not str(file.config_path).startswith("hydra/"):
-                merge(found, _packed(files.load_config(file.config_path), file))
+            if not (path := str(file.config_path)).startswith("hydra/"):
+                merge(found, _packed(files.load_config(path), file))
         config = OmegaConf.create(found)
     except (HydraException, OmegaConfBaseException, NotPlainError):
         return None
