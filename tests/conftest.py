@@ -6,10 +6,12 @@ Who runs tests in the background of a shell ignores Ctrl-C, and what they start 
 import gc
 import os
 import signal
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from dse.main import SWEEP
 
@@ -27,17 +29,39 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-SLOW = [line for line in (Path(__file__).parent / "slow.txt").read_text().splitlines() if line and not line.startswith("#")]
-"""How names of tests begin that only SLOW=all runs."""
+def listed(name: str) -> tuple[str, ...]:
+    """The names of a list beside this file."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+SLOW, FEWER = listed("slow.txt"), frozenset(listed("fewer.txt"))
+"""How names of tests begin that only SLOW=all runs; tests of which it alone runs all cases and examples."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is slow; what takes longest of the rest goes first, so that nobody waits for it in the end."""
     if os.environ.get("SLOW") != "all" and not any("::" in word for word in config.args):  # a test that is named runs
-        slow = [item for item in items if item.nodeid.startswith(tuple(SLOW))]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in set(slow)]
+        left_out = {item for item in items if item.nodeid.startswith(SLOW)} | set(fewer(items))
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.path.parent.name not in ("published", "fuzz") and item.path.name != "test_documents.py")
+
+
+def fewer(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Every second case of the tests of many, which is left out; properties draw a third of their examples instead."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name not in FEWER or not isinstance(item, pytest.Function):
+            continue
+        cases[name] += 1
+        if not is_hypothesis_test(item.function):
+            yield from [item] * (cases[name] % 2 == 0)
+        elif cases[name] == 1:
+            own: settings = item.function._hypothesis_internal_use_settings  # what Hypothesis's own plugin asks
+            least = min(own.max_examples, 3)
+            item.function._hypothesis_internal_use_settings = settings(own, max_examples=max(own.max_examples // 3, least))
 
 
 def pytest_collection_finish() -> None:

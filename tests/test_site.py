@@ -105,6 +105,13 @@ def test_every_public_name_of_what_a_page_names_is_on_it(document: str, least: i
     assert not {name for name in wanted if f'id="{name}"' not in page}
 
 
+@pytest.mark.parametrize("document", ["api", "physics"])
+def test_every_name_of_a_reference_is_there(document: str) -> None:
+    """What the site would be made of; it is built where slow tests run."""
+    named = re.findall(r"^::: ([\w.]+)$", (ROOT / f"docs/{document}.md").read_text(), re.MULTILINE)
+    assert all(public(place) for place in named)
+
+
 def test_what_dse_itself_gives_is_in_the_reference(site: Path) -> None:
     page = (site / "docs/api/index.html").read_text()
     given = [getattr(dse, name) for name in ("evaluate", "run", "load", "compare_chips", "explain")]

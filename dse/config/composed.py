@@ -10,6 +10,7 @@ from typing import Any
 
 from dse.config.overrides import Line
 from dse.config.strangers import CONF, STUDIES
+from dse.config.together import together
 
 KEPT: dict[tuple[str, ...], tuple[bytes, dict[Path, tuple[int, int]]]] = {}
 """Configurations by the words that choose, with the state of the files that they are of."""
@@ -28,13 +29,19 @@ def composed(typed: Line) -> tuple[Any, dict[str, Any]]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     places = [Path(place.partition("://")[2]).resolve() for place in typed.places]
-    if typed.trust or typed.sets_hydra or not all(place.is_relative_to(STUDIES) for place in places):
+    if typed.trust or typed.sets_hydra:
         return _by_hydra(typed.words)
     parsed = OverridesParser.create().parse_overrides(typed.words)
     if any(override.is_sweep_override() for override in parsed):
         return _by_hydra(typed.words)  # which says why not
     values = [override for override in parsed[1:] if not _chooses(override, [CONF, *places])]
-    config, choices = _chosen(tuple(str(override.input_line) for override in parsed if override not in values))
+    words = tuple(str(override.input_line) for override in parsed if override not in values)
+    if all(place.is_relative_to(STUDIES) for place in places):
+        config, choices = _chosen(words)
+    elif found := together(list(words)):
+        config, choices = found
+    else:
+        return _by_hydra(typed.words)
     ConfigLoaderImpl._apply_overrides_to_config(values, config)
     return config, choices
 
@@ -45,13 +52,13 @@ def _chooses(override: Any, places: list[Path]) -> bool:
 
 
 def _chosen(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
-    """What some words choose, composed by Hydra where nobody asked before or a file has changed."""
+    """What some words choose, composed where nobody asked before or a file has changed."""
     from dse.config.sources import READ, state
 
     known = KEPT.get(words)
     if known is None or any(state(path) != then for path, then in known[1].items()):
         READ.clear()
-        found = _by_hydra(list(words))
+        found = together(list(words)) or _by_hydra(list(words))
         if len(KEPT) >= MOST:
             KEPT.pop(next(iter(KEPT)))
         known = KEPT[words] = pickle.dumps(found), dict(READ)

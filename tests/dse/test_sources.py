@@ -1,18 +1,25 @@
-"""Files of ours are parsed once, and again when they change; constants without a source are told."""
+"""Files of ours are parsed once, and again when they change; what they make together is what Hydra makes of them; constants
+without a source are told."""
 
 import copy
 import os
+from copy import deepcopy
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import DictConfig
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
 
 from dse.commands.show import summary
 from dse.config import composed
-from dse.config.compose import STUDIES, compose
+from dse.config.compose import CONF, STUDIES, compose
+from dse.config.overrides import line
 from dse.config.sources import Ours
+from dse.config.together import NotPlainError, merge, together
 from dse.running.study import study
 
 
@@ -49,8 +56,8 @@ def test_what_was_chosen_is_composed_again_when_a_file_of_it_changes(monkeypatch
     found = {words: kept for words, kept in composed.KEPT.items() if "chip=a100" in words}
     assert found
     asked: list[list[str]] = []
-    by_hydra = composed._by_hydra
-    monkeypatch.setattr(composed, "_by_hydra", lambda words: asked.append(words) or by_hydra(words))
+    together = composed.together
+    monkeypatch.setattr(composed, "together", lambda words: asked.append(words) or together(words))
     compose(["chip=a100"])
     assert not asked
     for content, read in found.values():
@@ -80,3 +87,76 @@ def test_a_study_says_which_constants_of_its_chip_have_no_source(seed: int, caps
     said = out[out.index("no source") :].partition(": said here")[0].removeprefix("no source ").split(", ")
     assert set(said) >= set(told)
     assert not any(one in out.partition("no source")[0] for one in told)
+
+
+CHOSEN = {
+    group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    for group in ("chip", "model", "mapping", "stack", "workload", "search", "verify", "workers", "space")
+}
+ASKED = ("", "study=preserve_l2", "study=own", "study=near")
+OWN = {
+    "studies/own/study.yaml": "defaults: [override /chip: mine]\nobjectives: {tpot: min}\nlimit: ${seed}\n",
+    "studies/own/chip/mine.yaml": "defaults: [npu64, _self_]\nmapping_static: ???\nhbm: {bandwidth: 2 TB/s}\n",
+    "studies/near/study.yaml": "mapping: {both: {tp: 4}, prefill: {tp: 2}}\nchip: {l2: null}\n",
+}
+
+
+def choosing(typed: list[str]) -> list[str]:
+    """What of a line chooses files."""
+    asked: list[list[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composed, "KEPT", {})
+        patch.setattr(composed, "together", lambda words: asked.append(words))
+        composed.composed(line(typed, trust=False))
+    return asked[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_files_make_together_is_what_hydra_makes_of_them(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values in their order, and what is chosen; files of a user among them."""
+    for path, text in OWN.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    draws = Random(seed)
+    typed = [f"{group}={draws.choice(names)}" for group, names in CHOSEN.items() if draws.random() < 0.3]
+    typed += ["+part@chip=l2_256mb"] * (seed % 2) + [ASKED[seed]] * bool(ASKED[seed])
+    words = choosing(typed)
+    found = together(words)
+    assert found is not None
+    config, choices = composed._by_hydra(words)
+    assert OmegaConf.to_yaml(found[0]) == OmegaConf.to_yaml(config)
+    assert found[0]._metadata.flags == config._metadata.flags
+    assert list(found[1].items()) == [(group, name) for group, name in choices.items() if not group.startswith("hydra/")]
+
+
+LEAVES = st.sampled_from([1, 2.5, "x", None, True, "???", "${a}", [], [1, {"b": 2}]])
+GROUPS = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), LEAVES | inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(GROUPS, GROUPS)
+def test_values_are_put_over_others_as_hydra_does(below: dict[str, Any], above: dict[str, Any]) -> None:
+    ours = deepcopy(below)
+    try:
+        merge(ours, deepcopy(above))
+    except NotPlainError:
+        return
+    theirs = OmegaConf.create(below)
+    theirs.merge_with(OmegaConf.create(above))
+    assert OmegaConf.to_container(theirs, resolve=False) == ours
+
+
+def test_what_is_more_than_values_over_values_is_hydras() -> None:
+    for below, above in (({"a": {}}, {"a": []}), ({"a": "${b}"}, {"a": {"c": 1}}), ({"a": "${b}"}, {"a": "???"})):
+        with pytest.raises(NotPlainError):
+            merge(dict(below), above)
+
+
+def test_what_hydra_refuses_is_left_to_it() -> None:
+    assert together(["hydra.searchpath=['usual://tensor_parallel:']", "chip=nope"]) is None

@@ -10,8 +10,14 @@ from dse.config.records import NOTES
 from tests.house.sources import LAYERS, ROOT, SOURCES, arrows, imported, layer, place
 
 ROOMS = {
-    "hydra": {"dse/config/compose.py", "dse/config/composed.py", "dse/config/sources.py", "dse/config/sweeps.py"},
-    "omegaconf": {"dse/config/compose.py", "dse/config/composed.py", "dse/config/sources.py"},
+    "hydra": {
+        "dse/config/compose.py",
+        "dse/config/composed.py",
+        "dse/config/sources.py",
+        "dse/config/together.py",
+        "dse/config/sweeps.py",
+    },
+    "omegaconf": {"dse/config/compose.py", "dse/config/composed.py", "dse/config/sources.py", "dse/config/together.py"},
     "optuna": {"dse/search/from_optuna.py"},
     "ray": {"dse/running/actors.py", "dse/running/cluster.py"},
     "sqlalchemy": {

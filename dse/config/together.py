@@ -1,0 +1,85 @@
+"""What files make together, as Hydra lists them, merged as plain dictionaries: in half of the time that Hydra takes.
+
+Hydra keeps the last word. What it refuses, and what is more than values over values, is its own to compose.
+"""
+
+from typing import Any
+
+Plain = dict[Any, Any]
+
+
+class NotPlainError(Exception):
+    """A merge that means more than one value in the place of another."""
+
+
+def together(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
+    """The configuration that some words choose, and what is chosen in it by group; None where Hydra has to compose it."""
+    from hydra import version
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.defaults_list import create_defaults_list
+    from hydra.core.default_element import GroupDefault, InputDefault
+    from hydra.core.utils import setup_globals
+    from hydra.errors import HydraException
+    from hydra.plugins.config_source import ConfigResult
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dse.config.sources import register, search_path
+
+    register()
+    version.setbase("1.3")
+    setup_globals()
+    try:
+        loader = ConfigLoaderImpl(config_search_path=search_path())
+        parsed, files = loader._parse_overrides_and_create_caching_repo("config", words)
+        logs: list[InputDefault] = [
+            GroupDefault(group=f"{of}_logging", value="none") for of in ("job", "hydra")
+        ]  # which our file overrides
+        settings = ConfigResult("hydra", "", OmegaConf.create(), {"package": "hydra"}, logs)
+        files.cache["config_path=hydra/config"] = settings  # in the place of Hydra's own, which are of no configuration
+        listed = create_defaults_list(files, "config", parsed, prepend_hydra=True, skip_missing=False)
+        if any(override.key_or_group != "hydra.searchpath" for override in listed.config_overrides):
+            return None
+        found: Plain = {}
+        for file in listed.defaults:
+            if not (path := str(file.config_path)).startswith("hydra/"):
+                merge(found, _packed(files.load_config(path), file))
+        config = OmegaConf.create(found)
+    except (HydraException, OmegaConfBaseException, NotPlainError):
+        return None
+    OmegaConf.set_struct(config, True)
+    return config, {group: name for group, name in listed.overrides.known_choices.items() if not group.startswith("hydra/")}
+
+
+def _packed(loaded: Any, file: Any) -> Plain:
+    """The values of a file below the addresses of its package."""
+    from omegaconf import OmegaConf
+    from omegaconf._utils import split_key
+
+    found: Any = OmegaConf.to_container(loaded.config, resolve=False)
+    if not isinstance(found, dict) or (not file.primary and "hydra" in found):
+        raise NotPlainError
+    found.pop("hydra", None)
+    package = loaded.header["package"] if file.package is None else file.package
+    for key in reversed(split_key(package) if package else []):
+        found = {key: found}
+    return dict(found)
+
+
+def merge(below: Plain, above: Plain) -> None:
+    """Puts values over those that there are; what is only to be said, ``???``, is over nothing.
+
+    Raises:
+        NotPlainError: a group or a list over what refers to another value, or one over the other.
+    """
+    for key, value in above.items():
+        old = below.get(key)
+        missing, several = value == "???", isinstance(value, dict | list)
+        if isinstance(value, dict) and isinstance(old, dict):
+            merge(old, value)
+        elif ((missing or several) and isinstance(old, str) and "${" in old) or (
+            several and isinstance(old, dict | list) and type(value) is not type(old)
+        ):
+            raise NotPlainError
+        elif key not in below or not missing:
+            below[key] = value
