@@ -71,7 +71,8 @@ class Left:
             The rows that are left.
         """
         question = self.study.question
-        found = optimistic.bounds(service_of, question.space.stack(columns), question.workload, priced=priced)
+        wanted = {*self.study.objectives, *(bound.metric for bound in self.study.bounds)}
+        found = optimistic.bounds(service_of, question.space.stack(columns), question.workload, wanted, priced=priced)
         self.why[rows[found.broken]] = 1
         for place, bound in enumerate(self.study.bounds):
             side, sign = (found.low, -SURELY) if bound.relation == "<=" else (found.high, SURELY)

@@ -24,7 +24,13 @@ CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
 
 def of(folder: Path, *words: str) -> Study:
     """A small screen of the machines of four papers."""
-    return study_of("mesh_llm", CHIPS, "screen.limit=64", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
+    return study_of("mesh_llm", CHIPS, "screen.limit=32", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
+
+
+def same(mine: Screened, its: Screened, asked: Study) -> None:
+    """Asserts that two fronts are one; metrics that nobody asks for are there or not."""
+    names = [*(knob.address for knob in asked.question.space.knobs), *block.asked(asked), "limit", "excess"]
+    pd.testing.assert_frame_equal(mine.front[names], its.front[names])
 
 
 def screened(asked: Study) -> Screened:
@@ -54,7 +60,7 @@ def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Pat
     every = screened(asked) if words else whole[1]
     asked = of(tmp_path / "some", "screen.keep=front", "screen.prune=true", *words)
     found = screened(asked)
-    pd.testing.assert_frame_equal(found.front, every.front)
+    same(found, every, asked)
     out = sum(found.pruned.values())
     assert found.pruned[LIMITS] > 0
     assert found.pruned[BEATEN] > 0
@@ -64,7 +70,7 @@ def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Pat
     for again in (stored(asked), screened(asked)):
         assert again is not None
         assert (again.rows, again.evaluated, again.pruned, again.feasible) == (found.rows, 0, found.pruned, found.feasible)
-        pd.testing.assert_frame_equal(again.front, found.front)
+        same(again, found, asked)
     assert "nobody knows" in left_out(found)
     assert left_out(found) in few_kept(asked, found)[0].text
 
@@ -74,17 +80,17 @@ def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_pa
     asked = of(tmp_path, "screen.keep=front", "screen.prune=true")
 
     def until(done: int, total: int, size: int) -> None:
-        if done > 40:
+        if done > 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         screen(asked, until)
     before = stored(asked)
     assert before is not None
-    assert 0 < before.rows < 64
+    assert 0 < before.rows < 32
     found = screened(asked)
     assert found.evaluated == found.rows - before.rows - sum(found.pruned.values())
-    pd.testing.assert_frame_equal(found.front, whole[1].front)
+    same(found, whole[1], asked)
 
 
 def test_no_design_is_better_than_its_bounds(whole: Any) -> None:
@@ -94,16 +100,18 @@ def test_no_design_is_better_than_its_bounds(whole: Any) -> None:
     rows = pd.concat([file.table().to_pandas() for file in found.blocks])
     for priced in (False, True):
         some = rows[rows["limit"].isna()] if priced else rows
-        bounds = optimistic.bounds(service_of, space.stack(coded(space, some)), workload, priced=priced)
+        every = {*optimistic.LOW, *optimistic.HIGH}
+        bounds = optimistic.bounds(service_of, space.stack(coded(space, some)), workload, every, priced=priced)
         keeps = some["limit"].isna().to_numpy()
         assert not (bounds.broken & keeps).any()
         compared = 0
         for columns, sign in ((bounds.low, 1), (bounds.high, -1)):
             for name in set(columns) & set(some):
-                mine, its = columns[name][keeps], some[name].to_numpy()[keeps]
+                known = keeps & some[name].notna().to_numpy()
+                mine, its = columns[name][known], some[name].to_numpy()[known]
                 assert (sign * mine <= sign * its + 1e-9 * np.abs(its)).all(), name
                 compared += len(its)
-        assert compared > 200
+        assert compared > 100
     assert (bounds.low["tpot"][keeps] > 0).all()
 
 

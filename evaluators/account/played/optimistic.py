@@ -10,7 +10,7 @@ of this time. The least iteration is that of weights which pass memories at thei
 one request's next token.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple, cast
@@ -28,7 +28,7 @@ from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon.whole import together
 from dse.space.design import Design, Designs
 from dse.space.elementwise import Array, maximum, where
-from dse.space.later import now
+from dse.space.later import Later, later
 from dse.space.limits import ClashError
 from dse.space.workload import Load, Workload
 
@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
 
     Attributes:
         broken: whether a limit is broken that needs no price, shape (designs,).
-        low, high: metrics of `LOW` and of `HIGH`, at least and at most; shape (designs,).
+        low, high: metrics of `LOW` and of `HIGH` that are asked for, at least and at most; shape (designs,).
     """
 
     broken: Array
@@ -60,17 +60,26 @@ class Bounds(NamedTuple):
     high: Columns
 
 
-def bounds(service_of: Callable[[Design], ModuleType], designs: Designs, workload: Workload, *, priced: bool) -> Bounds:
+def bounds(
+    service_of: Callable[[Design], ModuleType],
+    designs: Designs,
+    workload: Workload,
+    metrics: Collection[str],
+    *,
+    priced: bool,
+) -> Bounds:
     """Bounds of designs in the steady state of loads, the loosest of all of them.
 
     Args:
         service_of: the layout of a design.
         designs, workload: what is asked.
+        metrics: that somebody asks for.
         priced: whether the least iteration is priced where a layout has one (`decoded`); of designs whose `broken` is known.
     """
     size, loads = len(designs), cast(tuple[Load, ...], workload.cases)
     broken = np.zeros(size, bool)
-    low, high = {name: np.full(size, np.inf) for name in LOW}, {name: np.full(size, -np.inf) for name in HIGH}
+    low = {name: np.full(size, np.inf) for name in LOW if name in metrics}
+    high = {name: np.full(size, -np.inf) for name in HIGH if name in metrics}
     with together(designs.groups):
         for load in loads:
             prices = _decoded(service_of, designs, load) if priced else {}
@@ -81,24 +90,25 @@ def bounds(service_of: Callable[[Design], ModuleType], designs: Designs, workloa
                 of = service.at_least(design, load)
                 of = of._replace(decode=maximum(of.decode, prices.get(id(design), 0.0)))
                 for columns, some, looser in zip((low, high), _of_load(design, load, of), (np.fmin, np.fmax), strict=True):
-                    for name, value in some.items():
-                        columns[name][rows] = looser(columns[name][rows], value)
+                    for name, column in columns.items():
+                        value = some[name]() if isinstance(some[name], Later) else some[name]
+                        column[rows] = looser(column[rows], value)
     return Bounds(broken, low, high)
 
 
 def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metrics of designs of one structure at least and at most; leaves broadcast over designs."""
+    """Metrics of designs of one structure at least and at most, some when they are asked for; leaves broadcast over designs."""
     chip, requests = design.chip, load.requests
     mixed, tokens = mix(requests), float(requests.output.sum())
     span: Any = 0.0
     for arrival, further in zip(mixed.arrival.tolist(), mixed.left.tolist(), strict=True):
         span = maximum(span, arrival + further * of.decode)
     die, system = area.die(chip, of.decode_cores), area.total(chip, of.decode_cores) * of.chips
-    spent = now(of_phases(chip, lambda: [(0.0, span)], tokens, chips=of.chips, decode_cores=of.decode_cores))
+    spent = of_phases(chip, lambda: [(0.0, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
     some = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in SPENT} | exact
-    low["peak_power"] = of.chips * energy.static(chip, of.decode_cores)
+    low |= later(("peak_power",), lambda: {"peak_power": of.chips * energy.static(chip, of.decode_cores)})
     low["ttft"] = float(requests.prompt.mean()) * of.prompt
     low |= {"tpot": of.decode, "tbt_p99": of.decode} if some else {"tpot": np.nan, "tbt_p99": np.nan}
     low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode

@@ -87,7 +87,8 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
 def at_least(design: Design, load: Load) -> Least:
     """Dies, and what memories and engines of an instance's take at least."""
     chip, mapping = _of(design)
-    said, first, last = mapping.precision, _plans(mapping)[0].tp, mapping.decode.tp
+    said, last = mapping.precision, mapping.decode.tp
+    first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
     each = pooled(chip, mapping)[0].matrix * mapping.stack.matrix_achieved
     prompt = worked_prompt(load.model) * each * multiplied(said.activations, said.weights, chip.core.rates).pace / first
     return Least(devices(design), decode=read_weights(load.model, said) / (chip.hbm.bandwidth * last), prompt=prompt)

@@ -11,6 +11,8 @@ from dse.evaluators.graph.operators import MatMul, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.formats import weights_of
+from dse.space.chip import Chip
+from dse.space.elementwise import maximum
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
 
@@ -52,3 +54,12 @@ def read_weights(model: Model, precision: Precision) -> float:
         for of in part.operators
         if isinstance(of, MatMul)
     )
+
+
+def fastest(chip: Chip) -> Any:
+    """What engines of a chip of tiles multiply at most: arrays, or lanes where these take products and are more. [FLOP/s]"""
+    tile = chip.tile
+    macs = tile.matrix.rows * tile.matrix.cols * 1.0
+    if tile.products != "matrix":
+        macs = maximum(macs, tile.vector.lanes)
+    return 2.0 * chip.mesh.rows * chip.mesh.cols * macs * chip.clock

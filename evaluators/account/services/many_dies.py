@@ -50,7 +50,7 @@ from dse.evaluators.account.services.die_iterations import (
     tables,
     typical,
 )
-from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
+from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
 from dse.evaluators.account.stretches import stretches_of
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.transformer import transformer
@@ -158,13 +158,13 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
 def at_least(design: Design, load: Load) -> Least:
     """Dies, and what memories and engines of a stage take at least: a pass goes through all stages, one after the other."""
     kind, mapping = _kind(design), design.mapping
-    first = mapping.prefill if np.any(mapping.serving.prefill_instances) else mapping.decode
-    before, after = (_stage_dies(plan) for plan in (first, mapping.decode))
+    before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
+    engines = kind.engines(design) if design.chip.tile is None else fastest(design.chip)
     decode = read_weights(load.model, mapping.precision) / (kind.channels(design) * after)
     return Least(
         design.chip.dies.rows * design.chip.dies.cols,
         decode=decode,
-        prompt=worked_prompt(load.model) / (kind.engines(design) * before),
+        prompt=worked_prompt(load.model) / (engines * before),
     )
 
 

@@ -33,7 +33,7 @@ from dse.evaluators.account.services.fleet import (
     iteration,
     least,
 )
-from dse.evaluators.account.services.least import Least, worked_prompt
+from dse.evaluators.account.services.least import Least, fastest, worked_prompt
 from dse.evaluators.account.services.pipeline_pools import assembled, moved, paced, priced
 from dse.evaluators.account.services.pipeline_work import fullest_core, mean_iteration, moving, watts, worked
 from dse.evaluators.layouts.kv_transfer import Ways
@@ -78,9 +78,7 @@ OTHER_OPERATORS = (
 
 def at_least(design: Design, load: Load) -> Least:
     """One chip, and what all its engines take of a prompt at least; weights may be in local memories."""
-    chip, engine = _chip(design), _chip(design).tile.matrix
-    peak = 2.0 * all_cores(design) * (engine.rows * engine.cols * chip.clock)
-    return Least(decode_cores=decode_cores(design), prompt=worked_prompt(load.model) / peak)
+    return Least(decode_cores=decode_cores(design), prompt=worked_prompt(load.model) / fastest(_chip(design)))
 
 
 def limits(design: Design, load: Load) -> list[Limit]:

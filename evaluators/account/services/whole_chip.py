@@ -24,7 +24,7 @@ from dse.evaluators.account.played import balanced
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
 from dse.evaluators.account.services.counted import each
-from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
+from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
@@ -116,11 +116,9 @@ def asks(design: Design, load: Load, fidelity: str) -> None:
 def at_least(design: Design, load: Load) -> Least:
     """Chips, and what all their channels and engines take at least; a cache may have weights."""
     chip, mapping = _of(design)
-    engine = chip.tile.matrix
-    peak = 2.0 * chip.mesh.rows * chip.mesh.cols * (engine.rows * engine.cols * chip.clock)
     brought = memory_channels(chip) * chip.hbm.channel_bandwidth
     decode = read_weights(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
-    return Least(devices(design), decode=decode, prompt=worked_prompt(load.model) / peak)
+    return Least(devices(design), decode=decode, prompt=worked_prompt(load.model) / fastest(chip))
 
 
 def sure(design: Design, load: Load) -> list[Limit]:
