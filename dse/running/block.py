@@ -138,7 +138,8 @@ def made(study: Study, span: Span, files: Sequence[File], progress: Callable[[in
     if study.screen["keep"] != FRONT:
         return seen(study, span, block_files.write(table, span.place, span.number), before)
     feasible, best = _best(study, table)
-    places = np.union1d(best, np.unique(np.linspace(0, table.num_rows - 1, SPREAD).round().astype(int)))
+    even = np.linspace(0, table.num_rows - 1, min(SPREAD, table.num_rows)).round().astype(int)
+    places = np.union1d(best, even).astype(int)
     few = table.take(pa.array(places))
     said = {**(table.schema.metadata or {}), FEASIBLE: str(feasible)}
     said |= {PRUNED: json.dumps(block.pruned)} if block.pruned else {}
