@@ -37,7 +37,7 @@ class Least(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def worked_prompt(model: Model) -> float:
+def worked_prompt(model: Model) -> Any:
     """Of products of layers, for each token of a prompt. [FLOP]"""
     parts = transformer(model, Step("prefill", 1.0, 1.0, 1.0, 0.0))
     return sum(
@@ -46,7 +46,7 @@ def worked_prompt(model: Model) -> float:
 
 
 @lru_cache(maxsize=16)
-def read_weights(model: Model, precision: Precision) -> float:
+def read_weights(model: Model, precision: Precision) -> Any:
     """Weights that products of an iteration read if it has one token. [B]"""
     return sum(
         part.times * of.copies * of.k.width * of.k.units * of.n.width * of.n.units * BYTES[weights_of(part, of, precision)]
