@@ -108,4 +108,4 @@ class Left:
         sides = [found.high if way == "max" else found.low for way in self.study.directions]
         every = np.column_stack([side[name] for name, side in zip(self.study.objectives, sides, strict=True)])
         every = minimised(every, self.study.directions)
-        return every - SURELY * np.abs(every)
+        return np.asarray(every - SURELY * np.abs(every))
