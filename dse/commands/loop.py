@@ -25,7 +25,7 @@ from dse.running.offered import refuse_absent
 from dse.running.possible import counted, limits_of, nothing_ruled_out
 from dse.running.priced import Priced
 from dse.running.provenance import Clock, provenance_of
-from dse.running.screen import Screened, screen
+from dse.running.screen import Screened, left_out, screen
 from dse.running.study import STORE_URL, Study, study
 from dse.running.verify import Verified, verify
 from dse.running.warm import Warm, warm
@@ -147,9 +147,13 @@ def _screen(asked: Study, told: Told) -> Screened:
     with Progress("screen", told) as bar:
         found = screen(asked, lambda done, total, size: bar.update(done, total, f"front {size}"))
     kind = "exact" if found.exact else "of a quasi-random sample"
-    reused = found.rows - found.evaluated
+    pruned = sum(found.pruned.values())
+    reused = found.rows - found.evaluated - pruned
     note = f", {reused:,} of them stored before" if reused else ""
-    say(f"  screen: {found.rows:,} designs{note}, {found.feasible:,} feasible; front of {len(found.front):,}, {kind}")
+    known = "known to be " if pruned else ""
+    say(f"  screen: {found.rows:,} designs{note}, {found.feasible:,} {known}feasible; front of {len(found.front):,}, {kind}")
+    if pruned:
+        say(f"  screen: {found.rows - pruned:,} designs evaluated; {left_out(found)}")
     return found
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from dse.evaluators.account.metrics import METRICS
 from dse.report.bands import of_study
 from dse.running.frame import ordered, values_of
-from dse.running.screen import Screened
+from dse.running.screen import Screened, left_out
 from dse.running.study import Study
 from dse.search.pareto import minimised
 from dse.space.elementwise import Array
@@ -191,6 +191,7 @@ def few_kept(asked: Study, screened: Screened | None) -> list[Remark]:
         f"of {screened.rows:,} screened designs the front and an even sample are kept, {screened.kept:,} (screen.keep=front): "
         "which constraints never bind cannot be said, and what they cost is of these; screen.keep=all keeps every one"
     )
+    text += f"; {left_out(screened)}" if screened.pruned else ""
     return [Remark("screen", "", text)]
 
 

@@ -4,6 +4,7 @@ What is on disk of a block is not evaluated again: the block, or of one that was
 few seconds. Two who make the same block write the same file.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from dse.config.build import Question
 from dse.config.expressions import evaluate
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.account.outcomes import LIMITS, Outcomes
+from dse.running.pruned import BATCH, FIRST, Left
 from dse.running.study import FRONT, Study
 from dse.running.workers import cpus
 from dse.search.pareto import front
@@ -41,8 +43,11 @@ LEFT = b"left"
 FEASIBLE = b"feasible"
 """In what a file with some rows of a block says of itself, how many of all keep every limit and constraint."""
 
+PRUNED = b"pruned"
+"""In what it says of itself, how many designs were left out without being evaluated, by why, as JSON."""
+
 SPREAD = 256
-"""Rows of a block, evenly over it, that are kept beside its front where no others are."""
+"""Rows of a block, evenly over those that were evaluated, that are kept beside its front where no others are."""
 
 FEW = 16
 """Designs that serve requests evaluated at once: each takes a fraction of a second."""
@@ -80,11 +85,12 @@ class Made:
     Attributes:
         number: of its block.
         file: where it is.
-        rows, feasible: designs that were looked at, and those of them that keep every limit and constraint.
+        rows, feasible: designs that were looked at, and those of them that are known to keep every limit and constraint.
         kept: rows in the file.
         evaluated: rows that were not stored before.
         left: whether the file is without metrics that nobody asked for.
         front: the designs that no other of its rows beats, by their row in the screen: knobs, metrics and limits in columns.
+        pruned: designs that were left out without being evaluated, by why.
     """
 
     number: int
@@ -95,6 +101,7 @@ class Made:
     evaluated: int
     left: bool
     front: pd.DataFrame
+    pruned: dict[str, int]
 
 
 def asked(study: Study) -> tuple[str, ...]:
@@ -125,15 +132,19 @@ def made(study: Study, span: Span, files: Sequence[File], progress: Callable[[in
     unit = None if span.exact else sobol(len(space.knobs), span.start, span.stop, study.seed)
     columns = space.grid(span.start, span.stop) if unit is None else space.sample(unit)
     block = _Block(study, columns, span, files)
-    evaluated = block.left
+    before = block.left
     block.evaluate(progress)
     table = block.table()
     if study.screen["keep"] != FRONT:
-        return seen(study, span, block_files.write(table, span.place, span.number), evaluated)
-    feasible, rows = _best(study, table)
-    rows = np.union1d(rows, np.unique(np.linspace(0, table.num_rows - 1, SPREAD).round().astype(int)))
-    few = table.take(pa.array(rows)).replace_schema_metadata({**(table.schema.metadata or {}), FEASIBLE: str(feasible)})
-    return seen(study, span, block_files.write(few, span.place, span.number, rows), evaluated)
+        return seen(study, span, block_files.write(table, span.place, span.number), before)
+    feasible, best = _best(study, table)
+    even = np.linspace(0, table.num_rows - 1, min(SPREAD, table.num_rows)).round().astype(int)
+    places = np.union1d(best, even).astype(int)
+    few = table.take(pa.array(places))
+    said = {**(table.schema.metadata or {}), FEASIBLE: str(feasible)}
+    said |= {PRUNED: json.dumps(block.pruned)} if block.pruned else {}
+    few = few.replace_schema_metadata(said)
+    return seen(study, span, block_files.write(few, span.place, span.number, block.rows[places]), before - block.left)
 
 
 def seen(study: Study, span: Span, stored: Stored, evaluated: int) -> Made:
@@ -142,7 +153,8 @@ def seen(study: Study, span: Span, stored: Stored, evaluated: int) -> Made:
     feasible, rows = _best(study, table)
     best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
     looked, feasible = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
-    return Made(span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best)
+    pruned = json.loads(said.get(PRUNED, b"{}"))
+    return Made(span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best, pruned)
 
 
 def merged(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -155,16 +167,16 @@ def merged(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def _best(study: Study, table: pa.Table) -> tuple[int, Array]:
     """How many rows keep every limit and constraint, and which of them no other beats."""
     keep = table["limit"].combine_chunks().is_null().to_numpy(zero_copy_only=False)
-    absent = np.full(table.num_rows, np.nan)  # of a metric that no row has
-
-    def column(name: str) -> Array:
-        return np.asarray(table[name].to_numpy()) if name in table.column_names else absent
-
     for bound in study.bounds:
-        keep &= bound.excess(column(bound.metric)) <= 0
+        keep &= bound.excess(_column(table, bound.metric)) <= 0
     rows = np.flatnonzero(keep)
-    values = np.column_stack([column(name)[rows] for name in study.objectives])
+    values = np.column_stack([_column(table, name)[rows] for name in study.objectives])
     return len(rows), rows[front(values, study.directions)] if len(rows) else rows
+
+
+def _column(table: pa.Table, name: str) -> Array:
+    """Of a metric; not a number where no row has it."""
+    return np.asarray(table[name].to_numpy()) if name in table.column_names else np.full(table.num_rows, np.nan)
 
 
 class _Block:
@@ -178,6 +190,8 @@ class _Block:
         self._excess = np.zeros(self._size)
         self._left: set[str] = set()
         self._done = np.zeros(self._size, dtype=bool)
+        self._pending, self._since = list[Array](), time.monotonic()
+        self.pruned: dict[str, int] = {}
         for piece in block_files.pieces(files, span.number):
             self._take_up(piece.rows, piece.table)
 
@@ -186,38 +200,75 @@ class _Block:
         """Rows that are to be evaluated."""
         return self._size - int(self._done.sum())
 
+    @property
+    def rows(self) -> Array:
+        """Rows that are done."""
+        return np.flatnonzero(self._done)
+
     def evaluate(self, progress: Callable[[int], None]) -> None:
-        """Evaluates what is not done; what is done when something ends this is stored."""
-        pending, since = list[Array](), time.monotonic()
-        parts = [rest for part in self._parts() if len(rest := part[~self._done[part]])]
-        each = [{address: column[part] for address, column in self._columns.items()} for part in parts]
+        """Evaluates what is not done, or of it what may be on the front; what is done when something ends this is stored."""
+        self._since = time.monotonic()
         try:
-            for part, outcomes in _each(self._study, each, parts):
-                self._note(part, outcomes)
-                pending.append(part)
-                progress(self._size - self.left)
-                if time.monotonic() - since > KEPT_EVERY:
-                    self._keep(pending)
-                    pending, since = [], time.monotonic()
+            if self._study.screen["prune"]:
+                self._promising(progress)
+            else:
+                self._all_of(np.flatnonzero(~self._done), progress)
         except BaseException:
-            self._keep(pending)
+            self._keep()
             raise
 
     def table(self) -> pa.Table:
-        """The block, all of it done.
+        """The rows that are done.
 
         Raises:
             DesignError: an objective or the metric of a constraint is none of these chips and workloads.
         """
         self._refuse_absent()
-        return self._of(np.arange(self._size))
+        return self._of(self.rows)
 
-    def _parts(self) -> list[Array]:
-        """Rows that are evaluated together."""
+    def _promising(self, progress: Callable[[int], None]) -> None:
+        """Evaluates what bounds say most of, as long as anything is left that may be on the front."""
+        left = Left.of(self._study, self._size)
+        self._learn(left, self.rows)
+        for priced in (False, True):
+            for part in self._parts(np.flatnonzero(~self._done & (left.why == 0))):
+                left.bound(part, self._at(part), priced=priced)
+        most = FIRST
+        while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
+            some, most = left.promising(rows, most), BATCH
+            self._all_of(some, lambda done: progress(done + int((left.why > 0).sum())))
+            self._learn(left, some)
+        left.why[self._done] = 0
+        self.pruned = left.counts
+
+    def _learn(self, left: Left, rows: Array) -> None:
+        """Tells of rows that are done who beats others."""
+        if len(rows):
+            table = self._of(rows)
+            _, best = _best(self._study, table)
+            left.learn(np.column_stack([_column(table, name)[best] for name in self._study.objectives]))
+
+    def _all_of(self, rows: Array, progress: Callable[[int], None]) -> None:
+        """Evaluates some rows, and stores what is done every few seconds."""
+        parts = self._parts(rows)
+        for part, outcomes in _each(self._study, [self._at(part) for part in parts], parts):
+            self._note(part, outcomes)
+            self._pending.append(part)
+            progress(self._size - self.left)
+            if time.monotonic() - self._since > KEPT_EVERY:
+                self._keep()
+
+    def _at(self, rows: Array) -> Columns:
+        """Knobs of some rows."""
+        return {address: column[rows] for address, column in self._columns.items()}
+
+    def _parts(self, some: Array) -> list[Array]:
+        """Of some rows, those that are evaluated together."""
         subjects = [case.subject for case in self._study.question.workload.cases]
         rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
         few = TOGETHER if self._study.screening == "steady" else FEW
-        return self._study.question.space.parts(self._columns, few if served(self._study) else rows)
+        most = few if served(self._study) else rows
+        return [some[part] for part in self._study.question.space.parts(self._at(some), most)] if len(some) else []
 
     def _note(self, part: Array, outcomes: Outcomes) -> None:
         for name, column in outcomes.columns.items():
@@ -231,11 +282,12 @@ class _Block:
     def _metric(self, name: str) -> Array:
         return self._metrics.setdefault(name, np.full(self._size, np.nan))
 
-    def _keep(self, parts: Sequence[Array]) -> None:
-        """Stores rows that are done."""
-        if parts:
-            rows = np.concatenate(parts)
+    def _keep(self) -> None:
+        """Stores rows that are done, and were not stored."""
+        if self._pending:
+            rows = np.concatenate(self._pending)
             block_files.write_piece(self._of(rows), rows, self._span.place, self._span.number)
+        self._pending, self._since = [], time.monotonic()
 
     def _take_up(self, rows: Array, table: pa.Table) -> None:
         """What a piece has."""
@@ -250,10 +302,11 @@ class _Block:
         self._done[rows] = True
 
     def _refuse_absent(self) -> None:
-        study, metrics, limit, columns = self._study, self._metrics, self._limit, self._columns
+        study, metrics, columns = self._study, self._metrics, self._columns
+        limit = np.where(self._done, self._limit, np.int8(0))  # what is not evaluated has no metrics
         for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
             for name in names:
-                if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
+                if name not in metrics and (limit < 0).any():
                     raise DesignError(
                         f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}"
                     )

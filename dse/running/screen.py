@@ -6,8 +6,9 @@ many and take long, workers make them, here or on a cluster, and each stores its
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ import pandas as pd
 from dse.config.expressions import evaluate
 from dse.evaluators import PHYSICS
 from dse.running.block import Made, Span, asked, made, merged, seen, served
+from dse.running.pruned import BEATEN
 from dse.running.study import FRONT, Study, stored_at
 from dse.running.workers import Crew, cpus
 from dse.space.chips import Chips
@@ -39,13 +41,14 @@ class Screened:
     """What a screen found.
 
     Attributes:
-        rows, feasible: designs, and those of them that keep every limit and constraint.
+        rows, feasible: designs, and those of them that are known to keep every limit and constraint.
         exact: whether every design of the space was looked at.
         front: the designs that no other beats: knobs, metrics and limits in columns.
         blocks: the Parquet files.
         kept: designs that are in the files, fewer than were looked at with screen.keep=front.
         evaluated: rows that were not stored before.
         left: whether the files are without metrics that nobody asked for.
+        pruned: designs that were left out without being evaluated, by why (screen.prune).
     """
 
     rows: int
@@ -56,6 +59,7 @@ class Screened:
     kept: int
     evaluated: int
     left: bool = False
+    pruned: dict[str, int] = field(default_factory=dict)
 
 
 def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
@@ -103,6 +107,16 @@ def blocks(study: Study) -> list[File]:
     return _plan(study).place.files() if _belongs(study) else []
 
 
+def left_out(found: Screened) -> str:
+    """In words, designs that were left out without being evaluated."""
+    by = "; ".join(
+        f"{count:,} {'beaten by one that is known' if why == BEATEN else f'by {why}'}" for why, count in found.pruned.items()
+    )
+    unknown = found.pruned.get(BEATEN, 0)
+    more = f", of which nobody knows how many of {unknown:,} are feasible" if unknown else ""
+    return f"bounds leave out {sum(found.pruned.values()):,}{more}: {by}"
+
+
 def _belongs(study: Study) -> bool:
     """Whether the run folder of a study is that of its store."""
     return same(study.store, stored_at(study.run_dir) or str(study.run_dir / "results.sqlite"))
@@ -132,6 +146,7 @@ def _plan(study: Study) -> _Plan:
     content.append(("metrics", ", ".join(asked(study))))
     content += [(name, of.text) for name, of in study.question.defined.items() if name in asked(study)]
     content += [("fidelity", study.screening)] if study.screening != "closed" else []
+    content += [("prune", "by bounds")] if study.screen["prune"] else []
     if study.screen["keep"] == FRONT:  # which rows are kept depends on what is wanted
         content.append(
             (FRONT, ", ".join([*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]))
@@ -147,7 +162,7 @@ class _Found:
         self._study, self._plan, self._progress = study, plan, progress
         self._rows = self._feasible = self._kept = self._evaluated = 0
         self._front: pd.DataFrame | None = None
-        self._left = False
+        self._left, self._pruned = False, Counter[str]()
         self.whole = True
         self.files: dict[tuple[int, str], File] = {}
 
@@ -159,6 +174,7 @@ class _Found:
         self._kept += one.kept
         self._evaluated += one.evaluated
         self._left |= one.left
+        self._pruned.update(one.pruned)
         self._front = one.front if self._front is None else merged(self._study, [self._front, one.front])
         self.say(0)
 
@@ -172,7 +188,8 @@ class _Found:
         front = completed(self._study, self._front.reset_index(drop=True), self._left)
         files = tuple(file for _, file in sorted(self.files.items()))
         exact = self._plan.exact and self.whole
-        return Screened(self._rows, self._feasible, exact, front, files, self._kept, self._evaluated, self._left)
+        pruned = dict(self._pruned)
+        return Screened(self._rows, self._feasible, exact, front, files, self._kept, self._evaluated, self._left, pruned)
 
 
 def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: Callable[[int], None]) -> Iterator[Made]:
@@ -203,7 +220,7 @@ def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: 
         # what a worker stored before it died is not evaluated again, and was evaluated by this run all the same
         span = spans[done + place]
         before = {row for piece in block_files.pieces(files, span.number) for row in piece.rows.tolist()}
-        yield replace(one, evaluated=span.stop - span.start - len(before))
+        yield replace(one, evaluated=span.stop - span.start - sum(one.pruned.values()) - len(before))
 
 
 def _alone(study: Study, span: Span) -> Made:

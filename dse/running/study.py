@@ -16,6 +16,7 @@ from dse.config.unplayed import refuse_unplayed
 from dse.evaluators import PHYSICS, fidelities, readers, smaller
 from dse.evaluators.account.lengths import shorter
 from dse.evaluators.account.metrics import METRICS, metric
+from dse.evaluators.account.played.optimistic import HIGH, LOW
 from dse.evaluators.evaluation import clash, infeasible
 from dse.evaluators.passes.part import PART
 from dse.running.workers import Crew
@@ -32,7 +33,7 @@ from dse.store.places import Place
 from dse.store.store import Context
 
 SETTINGS = {
-    "screen": {"run", "limit", "keep", "folder", "seeds", "fidelity"},
+    "screen": {"run", "limit", "keep", "prune", "folder", "seeds", "fidelity"},
     "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
     "verify": {"fidelity", "designs", "side", "off_front", "strata"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
@@ -227,6 +228,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     if not isinstance(search["warm_start"], list) or not all(isinstance(place, str) for place in search["warm_start"]):
         raise DesignError(f"search.warm_start: {search['warm_start']!r} is not a list of studies or stores, as in [quickstart]")
     screen = _screen(config["screen"], fidelity, nouns)
+    _check_prune(screen, search["promote"] or fidelity, objectives(config["objectives"]), nouns)
     _check_promote(search, screen, fidelity, nouns)
     named(config["report"]["points"], nouns.space)
     for kind, check in (("lines", _check_line), ("bars", _check_bars)):
@@ -303,6 +305,21 @@ def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
             raise DesignError(f"screen.fidelity: {whose} has no {word} for this workload; it has {', '.join(known)}")
         if known.index(word) > known.index(fidelity):
             raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; say fidelity={word}, or null here")
+
+
+def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, str], nouns: Question) -> None:
+    """Refuses to leave designs out by bounds where there are none, or where all are kept."""
+    prune = screen["prune"]
+    if not isinstance(prune, bool):
+        raise DesignError(f"screen.prune: {prune!r} is not true or false")
+    if not prune:
+        return
+    if screen["keep"] != FRONT:
+        raise DesignError(f"screen.prune: designs that are left out have no metrics to be kept; say screen.keep={FRONT}")
+    if (screen["fidelity"] or fidelity) != STEADY:
+        raise DesignError(f"screen.prune: bounds are of the steady state of served loads; say screen.fidelity={STEADY}")
+    if absent := [name for name, way in ways.items() if name not in (HIGH if way == "max" else LOW)]:
+        raise DesignError(f"screen.prune: no bound of {', '.join(absent)} is known; {nearest(absent[0], (*LOW, *HIGH))}")
 
 
 def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelity: str, nouns: Question) -> None:

@@ -5,11 +5,14 @@
 `python -m tests.speed.steady pipelines [DESIGNS]` says it of those of studies/npu_serving.
 `python -m tests.speed.steady machines [DESIGNS]` says it of those of studies/mesh_llm, chip by chip, as its screen has them
 together (3 ms: 200,000 in 5 minutes on 2 cores).
+`python -m tests.speed.steady pruned [DESIGNS]` says it of its screen where bounds leave designs out; new to the process.
 """
 
 import sys
 import time
 from collections.abc import Iterator
+from resource import RUSAGE_SELF, getrusage
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -21,6 +24,7 @@ from dse.config.expressions import evaluate as defined_evaluate
 from dse.evaluators import evaluate
 from dse.running.block import TOGETHER
 from dse.running.block import asked as names
+from dse.running.screen import left_out, screen
 from dse.search.samplers import sobol
 
 BELOW = 0.95
@@ -107,7 +111,24 @@ def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     yield f"{count:,} designs of studies/mesh_llm", f"{total / count * 1e3:.1f} ms CPU a design", "3 ms"
 
 
+def pruned(count: int) -> Iterator[tuple[str, str, str]]:
+    """Lines of a table: a screen of studies/mesh_llm that evaluates what may be on its front."""
+    with TemporaryDirectory() as folder:
+        words = (f"screen.limit={count}", "screen.keep=front", "screen.prune=true", "workers.kind=serial", f"run_dir={folder}")
+        asked, start = study_of("mesh_llm", *words), time.process_time()
+        found = screen(asked, lambda done, total, size: None)
+        spent = time.process_time() - start
+    peak = getrusage(RUSAGE_SELF).ru_maxrss / 1e3
+    yield f"screen of {found.rows:,} designs of studies/mesh_llm", f"{spent / found.rows * 1e3:.1f} ms CPU a design", "3 ms"
+    yield "the same: designs evaluated", f"{found.rows - sum(found.pruned.values()):,}", left_out(found)
+    yield "the same: peak", f"{peak:,.0f} MB", "3,000 MB"
+
+
 if __name__ == "__main__":
+    if "pruned" in sys.argv[1:]:
+        for line in pruned(int(next((word for word in sys.argv[1:] if word.isdigit()), "16384"))):
+            print(*line, sep=" | ", flush=True)
+        raise SystemExit
     if "pipelines" in sys.argv[1:]:
         most = int(next((word for word in sys.argv[1:] if word.isdigit()), "4096"))
         for some in (256, most):  # the first ones compile loops

@@ -17,6 +17,10 @@ Each module has
                                                         of the part of an iteration that takes most
     operators(design, load, pool, times, made_of, fidelity)     rows of an iteration, so many times
     remedy(worst, design, loads)                        in words, what would do; "" where nothing is known
+    at_least(design, load)                              what it does at least, without a price; broadcasts over designs
+    sure(design, load)                                  limits that need no price, where it knows some
+    decoded(design, load, context)                      the price of one request's next token, where that is a bound of what
+                                                        more take [s]; `decoding` says what it asks, where prices are shared
 
 One that says ONE_BY_ONE works out the power of one iteration after another. One that says TOGETHER takes designs of one
 structure as well, whose leaves have the shape (designs,), those of `mapping.serving` that it names there among them: what it

@@ -17,9 +17,11 @@ from dse.evaluators.account.devices import area_parts as area_parts
 from dse.evaluators.account.devices import done_in, port_limit, refuse_heads, seconds, step
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
+from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
+from dse.evaluators.layouts.formats import multiplied
 from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import between_nodes, of_die
 from dse.evaluators.machine.pooled import pooled
@@ -80,6 +82,16 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         return Instance(pricing, free, _room(design, load, tp), key=key)
 
     return tuple(instance(plan.tp) for plan in _plans(mapping))
+
+
+def at_least(design: Design, load: Load) -> Least:
+    """Dies, and what memories and engines of an instance's take at least."""
+    chip, mapping = _of(design)
+    said, last = mapping.precision, mapping.decode.tp
+    first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
+    each = pooled(chip, mapping)[0].matrix * mapping.stack.matrix_achieved
+    prompt = worked_prompt(load.model) * each * multiplied(said.activations, said.weights, chip.core.rates).pace / first
+    return Least(devices(design), decode=read_weights(load.model, said) / (chip.hbm.bandwidth * last), prompt=prompt)
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, Any]:

@@ -50,6 +50,7 @@ from dse.evaluators.account.services.die_iterations import (
     tables,
     typical,
 )
+from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
 from dse.evaluators.account.stretches import stretches_of
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.transformer import transformer
@@ -62,9 +63,10 @@ from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import spread
 from dse.space.design import Design
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, maximum, where
 from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import SplitPlan
 from dse.space.remember import same
 from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import Case, Load
@@ -151,6 +153,41 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         pricing = pricing_of(design, load, of, fidelity, key)
         found.append(Instance(pricing, free, room, AXES[software_of(design.mapping)], CHECKS, key, stage.shares))
     return tuple(found)
+
+
+def at_least(design: Design, load: Load) -> Least:
+    """Dies, and what memories and engines of a stage take at least: a pass goes through all stages, one after the other."""
+    kind, mapping = _kind(design), design.mapping
+    before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
+    engines = kind.engines(design) if design.chip.tile is None else fastest(design.chip)
+    decode = read_weights(load.model, mapping.precision) / (kind.channels(design) * after)
+    return Least(
+        design.chip.dies.rows * design.chip.dies.cols,
+        decode=decode,
+        prompt=worked_prompt(load.model) / (engines * before),
+    )
+
+
+def sure(design: Design, load: Load) -> list[Limit]:
+    """Limits that need no price: that instances can be laid out; of one design."""
+    return _layouts(design, load)
+
+
+def decoded(design: Design, load: Load, context: float) -> float:
+    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    of = pools_of(design, load)[-1]
+    return _run(design, load, of, (0.0, 0.0, 1.0, context, 0.0), "closed").seconds
+
+
+def decoding(design: Design, load: Load, context: float) -> None:
+    """Says what `decoded` asks of dies, so that designs are worked out together."""
+    _wanted(design, passes(design, load, pools_of(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
+
+
+def _stage_dies(plan: SplitPlan) -> Any:
+    """Dies of a stage."""
+    attention = getattr(plan, "attention_dies", None) or 0
+    return where(attention > 0, attention + plan.ep, maximum(plan.tp, plan.ep))
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:

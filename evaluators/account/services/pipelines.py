@@ -33,6 +33,7 @@ from dse.evaluators.account.services.fleet import (
     iteration,
     least,
 )
+from dse.evaluators.account.services.least import Least, fastest, worked_prompt
 from dse.evaluators.account.services.pipeline_pools import assembled, moved, paced, priced
 from dse.evaluators.account.services.pipeline_work import fullest_core, mean_iteration, moving, watts, worked
 from dse.evaluators.layouts.kv_transfer import Ways
@@ -73,6 +74,11 @@ OTHER_OPERATORS = (
     "auto chooses for operators that prompts and tokens share, and here they differ; say a partition, or set cores apart by "
     "mapping.serving.prefill_cores"
 )
+
+
+def at_least(design: Design, load: Load) -> Least:
+    """One chip, and what all its engines take of a prompt at least; weights may be in local memories."""
+    return Least(decode_cores=decode_cores(design), prompt=worked_prompt(load.model) / fastest(_chip(design)))
 
 
 def limits(design: Design, load: Load) -> list[Limit]:

@@ -26,6 +26,7 @@ from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
+from dse.evaluators.account.services.least import Least
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.graph.operators import useful
@@ -86,6 +87,11 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Caches go by way of the host."""
     return _request(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
+
+
+def at_least(design: Design, load: Load) -> Least:
+    """Wafers; what is in their cores takes no time that is known before it is priced."""
+    return Least(devices(design))
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -329,10 +335,10 @@ def _useful(load: Load, made_of: Composition) -> float:
     )
 
 
-def devices(design: Design) -> float:
+def devices(design: Design) -> Any:
     """Chips of all instances."""
     serving = _of(design)[1].serving
-    return float(serving.instances + serving.prefill_instances)
+    return (serving.instances + serving.prefill_instances) * 1.0
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

@@ -22,7 +22,9 @@ from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.played import balanced
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
+from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
+from dse.evaluators.account.services.counted import each
+from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
@@ -109,6 +111,28 @@ def asks(design: Design, load: Load, fidelity: str) -> None:
     made = instances(design, load, fidelity)
     with said_first():
         balanced.asked_for(made, design, load)
+
+
+def at_least(design: Design, load: Load) -> Least:
+    """Chips, and what all their channels and engines take at least; a cache may have weights."""
+    chip, mapping = _of(design)
+    brought = memory_channels(chip) * chip.hbm.channel_bandwidth
+    decode = read_weights(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
+    return Least(devices(design), decode=decode, prompt=worked_prompt(load.model) / fastest(chip))
+
+
+def sure(design: Design, load: Load) -> list[Limit]:
+    """Limits that need no price: main memory, and groups of tiles."""
+    return limits_of(*_of(design), {phase: (of, []) for phase, of in _stored(design, load, 1).items()})
+
+
+def decoded(design: Design, load: Load, context: float) -> Any:
+    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
+        return 0.0
+    of = _shared(design, load, "decode", "closed")
+    found = of.layers(1, 1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
+    return found[0]
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
@@ -217,7 +241,7 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     lengths, first = 2 * axes[1][1:] - 1, _shared(design, load, "prefill", fidelity)
     alike_plans = equal(mapping.prefill, mapping.decode) and not latent
     then = first if alike_plans else _shared(design, load, "decode", fidelity)
-    between = partial(_between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
+    between = partial(counted.between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
         new, at_once = np.rint(prompt), np.rint(decodes)
@@ -225,16 +249,16 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         keys = np.rint(own) + np.rint(past)
         cached = np.ceil(np.maximum(context, 1.0))
         near = lengths[np.abs(np.log(lengths / np.maximum(np.rint(own), 1.0)[..., None])).argmin(-1)]
-        prompts = _each(first.prompts, count, np.rint(own), keys, near)
+        prompts = each(first.prompts, count, np.rint(own), keys, near)
         decoding, some = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
-        tokens = np.where(decoding, _each(then.tokens, at_once, cached), 0.0)
-        alone = np.where(decoding, _each(then.layers, at_once, at_once) + _each(then.head, at_once) + tokens, 0.0)
+        tokens = np.where(decoding, each(then.tokens, at_once, cached), 0.0)
+        alone = np.where(decoding, each(then.layers, at_once, at_once) + each(then.head, at_once) + tokens, 0.0)
         if latent:
-            mixed = _each(first.layers, new, count) + _each(first.head, count) + prompts + alone
+            mixed = each(first.layers, new, count) + each(first.head, count) + prompts + alone
         else:
-            beside = tokens if first is then else np.where(decoding, _each(first.tokens, at_once, cached), 0.0)
+            beside = tokens if first is then else np.where(decoding, each(first.tokens, at_once, cached), 0.0)
             # compositions that a table is compared with are priced as they are
-            of = _each if prompt.ndim == 1 else between
+            of = each if prompt.ndim == 1 else between
             mixed = of(lambda many: first.layers(many, 1), new + at_once) + of(first.head, count + at_once) + prompts + beside
         return np.where(some, mixed, np.where(decoding, alone, np.nan))
 
@@ -348,27 +372,6 @@ def _together_spent(design: Design, designs: int, seconds: Any, activity: Activi
     joules = dynamic(activity, chip, itemsize_of(mapping))
     found = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
     return np.array([np.broadcast_to(value, designs) for value in found])
-
-
-def _between(known: Array, spent: Callable[[int], Array], counts: Array) -> Array:
-    """Of counts, evenly between those that are known; beyond the last one time goes on as before it, and work in proportion."""
-    here = np.array([spent(int(count)) for count in known])
-    place = np.clip(np.searchsorted(known, counts, side="right") - 1, 0, len(known) - 2)
-    slope = np.diff(here, axis=0) / np.diff(known)[:, None, None]
-    slope = np.concatenate([slope, here[-1:] / known[-1]])  # other tilings move less: a difference may be negative
-    slope[-1, 0] = slope[-2, 0]
-    place = np.where(counts > known[-1], len(known) - 1, place)
-    # what is less than the first one is asked for where there is nothing, and is left out
-    found = here[place] + slope[place] * np.maximum(counts - known[place], 0.0)[..., None, None]
-    return np.asarray(found)
-
-
-def _each(spent: Callable[..., Array], *counts: Array) -> Array:
-    """Of whole numbers, 1 at least, that broadcast together; each combination of them once. Shape (..., SPENT, designs)."""
-    together = np.broadcast_arrays(*(np.maximum(count, 1.0) for count in counts))
-    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
-    found = np.array([spent(*(int(count) for count in row)) for row in some])
-    return found[np.ravel(place)].reshape(*together[0].shape, *found.shape[1:])
 
 
 def _axes(load: Load, prompts: int, batch: int) -> list[Array]:

@@ -1,0 +1,111 @@
+"""Designs of a screen that need no evaluation: what bounds say of them breaks a bound of the study, or a design that is known
+beats it.
+
+Exact: a design is left out only where no value within its bounds would bring it on the front, so that the front is that of a
+screen which evaluates every design. What is left out because another beats it may keep all limits or not, which nobody knows.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dse.evaluators.account.played import optimistic
+from dse.evaluators.account.played.optimistic import Bounds
+from dse.evaluators.judges.serving import service_of
+from dse.running.study import Study
+from dse.search.pareto import front, layers, minimised
+from dse.space.elementwise import Array
+from dse.space.knobs import Columns
+
+SURELY = 1e-9
+"""Share by which a bound has to be beaten: what a bound and an evaluation round differently is less."""
+
+FIRST, BATCH = 256, 2_048
+"""Designs that are evaluated until one looks who is beaten, at first and then: the most promising of those that are left."""
+
+LIMITS, BEATEN = "limits", "front"
+"""Why a design is left out, beside the bounds of a study: a limit that needs no price, and a design that is known."""
+
+
+@dataclass
+class Left:
+    """Rows of a block that may be on its front.
+
+    Attributes:
+        study: whose objectives and constraints count.
+        why: of each row, 0 where it is not left out, else the place of a reason in `reasons` and one; shape (rows,).
+        values: objectives at their bounds, as `minimised` has them, shape (rows, objectives).
+        known: objectives of designs that keep all limits and that no other of them beats, likewise.
+    """
+
+    study: Study
+    why: Array
+    values: Array
+    known: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @classmethod
+    def of(cls, study: Study, size: int) -> "Left":
+        """Of a block of so many rows, of which nothing is known."""
+        return cls(study, np.zeros(size, np.int8), np.full((size, len(study.objectives)), -np.inf))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why designs are left out."""
+        return (LIMITS, *map(str, self.study.bounds), BEATEN)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many are left out, by reason; those that leave out none are not there."""
+        found = np.bincount(self.why, minlength=len(self.reasons) + 1)[1:].tolist()
+        return {name: count for name, count in zip(self.reasons, found, strict=True) if count}
+
+    def bound(self, rows: Array, columns: Columns, *, priced: bool) -> Array:
+        """Works out bounds of some rows, and leaves out those that break one of the study.
+
+        Args:
+            rows: of the block.
+            columns: their knobs.
+            priced: as `optimistic.bounds` has it.
+
+        Returns:
+            The rows that are left.
+        """
+        question = self.study.question
+        wanted = {*self.study.objectives, *(bound.metric for bound in self.study.bounds)}
+        found = optimistic.bounds(service_of, question.space.stack(columns), question.workload, wanted, priced=priced)
+        self.why[rows[found.broken]] = 1
+        for place, bound in enumerate(self.study.bounds):
+            side, sign = (found.low, -SURELY) if bound.relation == "<=" else (found.high, SURELY)
+            if bound.metric in side:
+                over = bound.excess(side[bound.metric] * (1 + sign)) > 0
+                self.why[rows[over & (self.why[rows] == 0)]] = place + 2
+        self.values[rows] = self._best(found)
+        return self.beaten(rows[self.why[rows] == 0])
+
+    def learn(self, values: Array) -> None:
+        """Designs that are evaluated, and keep all limits and constraints: their objectives, shape (designs, objectives)."""
+        every = minimised(values, self.study.directions)
+        every = np.concatenate([self.known, every]) if len(self.known) else every
+        self.known = every[front(every, ["min"] * every.shape[1])]
+
+    def beaten(self, rows: Array) -> Array:
+        """Leaves out those of some rows that a known design beats whatever they have within bounds; returns the others."""
+        lost = np.zeros(len(rows), bool)
+        mine = self.values[rows]
+        for one in self.known:
+            lost |= (one <= mine).all(axis=1)
+        self.why[rows[lost]] = len(self.reasons)
+        return rows[~lost]
+
+    def promising(self, rows: Array, most: int) -> Array:
+        """So many of these rows: those whose bounds no other's beat, and so on."""
+        if len(rows) <= most:
+            return rows
+        return np.sort(rows[layers(self.values[rows], ["min"] * self.values.shape[1], most)])
+
+    def _best(self, found: Bounds) -> Array:
+        """Objectives at their bounds, beyond which by what rounding may differ."""
+        sides = [found.high if way == "max" else found.low for way in self.study.directions]
+        every = np.column_stack([side[name] for name, side in zip(self.study.objectives, sides, strict=True)])
+        every = minimised(every, self.study.directions)
+        return np.asarray(every - SURELY * np.abs(every))

@@ -1,0 +1,65 @@
+"""What a design that serves a load does at least, whatever it chooses: no price is asked, and leaves broadcast over designs.
+
+An iteration that decodes anything reads the weights that one token uses, once each, from all the memories of an instance's
+stage; and a prompt's products take what engines that never wait do. Both are below what any reader prices.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from dse.evaluators.graph.operators import MatMul, useful
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.formats import weights_of
+from dse.space.chip import Chip
+from dse.space.elementwise import maximum
+from dse.space.mapping import BYTES, Precision
+from dse.space.model import Model
+
+HEAD = "head"
+"""The part of a model that only the last token of a prompt takes."""
+
+
+class Least(NamedTuple):
+    """A design, and what it does at least.
+
+    Attributes:
+        chips: of all instances, or dies where a chip is one.
+        decode_cores: tiles of one that only decode.
+        decode: of an iteration with a request that decodes. [s]
+        prompt: of each token of a prompt. [s]
+    """
+
+    chips: Any = 1.0
+    decode_cores: Any = 0
+    decode: Any = 0.0
+    prompt: Any = 0.0
+
+
+@lru_cache(maxsize=16)
+def worked_prompt(model: Model) -> Any:
+    """Of products of layers, for each token of a prompt. [FLOP]"""
+    parts = transformer(model, Step("prefill", 1.0, 1.0, 1.0, 0.0))
+    return sum(
+        part.times * useful(of) for part in parts if part.name != HEAD for of in part.operators if isinstance(of, MatMul)
+    )
+
+
+@lru_cache(maxsize=16)
+def read_weights(model: Model, precision: Precision) -> Any:
+    """Weights that products of an iteration read if it has one token. [B]"""
+    return sum(
+        part.times * of.copies * of.k.width * of.k.units * of.n.width * of.n.units * BYTES[weights_of(part, of, precision)]
+        for part in transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
+        for of in part.operators
+        if isinstance(of, MatMul)
+    )
+
+
+def fastest(chip: Chip) -> Any:
+    """What engines of a chip of tiles multiply at most: arrays, or lanes where these take products and are more. [FLOP/s]"""
+    tile = chip.tile
+    macs = tile.matrix.rows * tile.matrix.cols * 1.0
+    if tile.products != "matrix":
+        macs = maximum(macs, tile.vector.lanes)
+    return 2.0 * chip.mesh.rows * chip.mesh.cols * macs * chip.clock

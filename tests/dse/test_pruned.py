@@ -1,0 +1,137 @@
+"""Screens that leave out what bounds keep off the front find the front of screens that evaluate every design."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dse.commands.api import study_of
+from dse.evaluators.account.played import optimistic
+from dse.evaluators.account.played.served import singles
+from dse.evaluators.judges.serving import service_of
+from dse.evaluators.serving.standing import mix
+from dse.report.cannot import few_kept
+from dse.running import block
+from dse.running.pruned import BEATEN, LIMITS
+from dse.running.screen import Screened, coded, left_out, screen, stored
+from dse.running.study import Study
+
+CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
+"""Layouts that have a least iteration; those of pipelines and wafers have none."""
+
+
+def of(folder: Path, *words: str) -> Study:
+    """A small screen of the machines of four papers."""
+    return study_of("mesh_llm", CHIPS, "screen.limit=32", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
+
+
+def same(mine: Screened, its: Screened, asked: Study) -> None:
+    """Asserts that two fronts are one; metrics that nobody asks for are there or not."""
+    names = [*(knob.address for knob in asked.question.space.knobs), *block.asked(asked), "limit", "excess"]
+    pd.testing.assert_frame_equal(mine.front[names], its.front[names])
+
+
+def screened(asked: Study) -> Screened:
+    return screen(asked, lambda done, total, size: None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Screened]:
+    """Every design evaluated."""
+    asked = of(tmp_path_factory.mktemp("whole"))
+    return asked, screened(asked)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few designs are evaluated before others are left out."""
+    for name in ("FIRST", "BATCH"):
+        monkeypatch.setattr(block, name, 4)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "words", [(), ("~objectives.energy_per_token", "~objectives.tbt_p99"), ("~constraints.slo_attainment",)]
+)
+def test_the_front_is_that_of_a_screen_of_every_design(whole: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+    asked = of(tmp_path / "all", "screen.keep=front", *words)
+    every = screened(asked) if words else whole[1]
+    asked = of(tmp_path / "some", "screen.keep=front", "screen.prune=true", *words)
+    found = screened(asked)
+    same(found, every, asked)
+    out = sum(found.pruned.values())
+    assert found.pruned[LIMITS] > 0
+    assert found.pruned[BEATEN] > 0
+    assert found.rows == every.rows == found.evaluated + out
+    assert every.feasible - found.pruned[BEATEN] <= found.feasible <= every.feasible
+    # what is stored says the same, and nothing is evaluated again
+    for again in (stored(asked), screened(asked)):
+        assert again is not None
+        assert (again.rows, again.evaluated, again.pruned, again.feasible) == (found.rows, 0, found.pruned, found.feasible)
+        same(again, found, asked)
+    assert "nobody knows" in left_out(found)
+    assert left_out(found) in few_kept(asked, found)[0].text
+
+
+@pytest.mark.usefixtures("small")
+def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_path: Path) -> None:
+    asked = of(tmp_path, "screen.keep=front", "screen.prune=true")
+
+    def until(done: int, total: int, size: int) -> None:
+        if done > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        screen(asked, until)
+    before = stored(asked)
+    assert before is not None
+    assert 0 < before.rows < 32
+    found = screened(asked)
+    assert found.evaluated == found.rows - before.rows - sum(found.pruned.values())
+    same(found, whole[1], asked)
+
+
+def test_no_design_is_better_than_its_bounds(whole: Any) -> None:
+    """Nor does one that breaks a limit which needs no price keep all of them."""
+    asked, found = whole
+    space, workload = asked.question.space, asked.question.workload
+    rows = pd.concat([file.table().to_pandas() for file in found.blocks])
+    for priced in (False, True):
+        some = rows[rows["limit"].isna()] if priced else rows
+        every = {*optimistic.LOW, *optimistic.HIGH}
+        bounds = optimistic.bounds(service_of, space.stack(coded(space, some)), workload, every, priced=priced)
+        keeps = some["limit"].isna().to_numpy()
+        assert not (bounds.broken & keeps).any()
+        compared = 0
+        for columns, sign in ((bounds.low, 1), (bounds.high, -1)):
+            for name in set(columns) & set(some):
+                known = keeps & some[name].notna().to_numpy()
+                mine, its = columns[name][known], some[name].to_numpy()[known]
+                assert (sign * mine <= sign * its + 1e-9 * np.abs(its)).all(), name
+                compared += len(its)
+        assert compared > 100
+    assert (bounds.low["tpot"][keeps] > 0).all()
+
+
+@pytest.mark.parametrize("chip", ["npu_whole", "tile_gh200", "wafer64"])
+def test_more_requests_take_no_less_than_one(whole: Any, chip: str) -> None:
+    """What the price of one request's next token is a bound of."""
+    asked, found = whole
+    space, load = asked.question.space, asked.question.workload.cases[0]
+    rows = pd.concat([file.table().to_pandas() for file in found.blocks])
+    rows = rows[rows["limit"].isna() & (rows["chip"] == chip)].iloc[:4]
+    context, looked = max(1.0, mix(load.requests).context), 0
+    for _, group in space.stack(coded(space, rows)).groups:
+        for _, design in singles(group):
+            service = service_of(design)
+            price = service.instances(design, load, "closed")[-1].pricing
+            counts = np.array([1.0, 2.0, 3.0, 5.0, 16.0, 64.0])
+            nothing = np.zeros(len(counts))
+            seconds = np.ravel(price(nothing, nothing, counts, np.full(len(counts), context), nothing))
+            one = float(np.squeeze(service.decoded(design, load, context)))
+            assert seconds[0] == pytest.approx(one, rel=1e-9)
+            assert (seconds >= one * (1 - 1e-9)).all()
+            looked += 1
+    assert looked
