@@ -1,6 +1,7 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -21,7 +22,7 @@ from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
 from dse.evaluators.silicon.energy import design_parts
-from dse.evaluators.silicon.whole import ALONE, together
+from dse.evaluators.silicon.whole import together
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
@@ -124,8 +125,8 @@ def evaluate(
     every = tuple(range(len(workload.cases)))
     outer = fidelity in outside.words()
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], Load)
-    with together(designs.groups), _module("serving").together(designs, workload) if served else ALONE:
-        for group, design in designs.groups:
+    with together(designs.groups), _module("serving").together(designs, workload) if served else nullcontext(designs) as alike:
+        for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             left = [(group, design)] if whole else parted(group, design, None)

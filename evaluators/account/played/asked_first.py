@@ -13,6 +13,7 @@ from typing import cast
 
 from dse.evaluators.account.played import balanced, served, steady
 from dse.evaluators.account.shared_dies import kept
+from dse.evaluators.choices.words import merged
 from dse.space.design import Design, Designs
 from dse.space.limits import ClashError, Limit
 from dse.space.workload import Load, Workload
@@ -24,14 +25,17 @@ def together(
     limits: Callable[[Design, Load], list[Limit]],
     designs: Designs,
     workload: Workload,
-) -> Iterator[None]:
+) -> Iterator[Designs]:
     """While it is open, what is asked of several parts of designs is priced once for all that ask it.
+
+    It yields the designs, of which those are one group that a layout takes at once although some of their words differ.
 
     Args:
         service_of: the layout of a design.
         limits: of a part of designs, those that keep all of which are priced.
         designs, workload: what is asked.
     """
+    designs = merged(designs, lambda design: getattr(service_of(design), "words", _none)(design))
     loads, some = cast(tuple[Load, ...], workload.cases), list[tuple[ModuleType, Design, list[served.Part]]]()
     for _, design in designs.groups:
         service = service_of(design)
@@ -39,7 +43,7 @@ def together(
             alike = balanced.alike(design, service.TOGETHER) if hasattr(service, "TOGETHER") else served.singles(design)
             some.append((service, design, list(alike)))
     if sum(len(every) for _, _, every in some) < 2:
-        yield
+        yield designs
         return
     with kept():
         for service, _, every in some:
@@ -51,9 +55,14 @@ def together(
             for service, design, _ in some:
                 parts = served.BOUNDED[id(design)][1].parts if id(design) in served.BOUNDED else []
                 _each(loads, parts, partial(service.asks, fidelity=steady.PRICES))
-            yield
+            yield designs
         finally:
             served.BOUNDED.clear()
+
+
+def _none(_: Design) -> tuple[str, ...]:
+    """Words in which designs of a layout may differ that are one group, where it does not say so."""
+    return ()
 
 
 def _each(loads: Sequence[Load], parts: Sequence[served.Part], say: Callable[[Design, Load], None]) -> None:

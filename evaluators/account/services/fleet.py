@@ -31,9 +31,9 @@ from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import Policy, policy
 from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
-from dse.space.elementwise import Array, maximum, minimum, where
+from dse.space.elementwise import Array, maximum, minimum, option, where
 from dse.space.layers import Reach, by_reach
-from dse.space.mapping import AUTO, BYTES, DIVISIONS, Mapping, PoolPlan, Precision
+from dse.space.mapping import AUTO, BYTES, DIVISIONS, STAGES, Mapping, PoolPlan, Precision
 from dse.space.model import Model
 from dse.space.workload import Load
 
@@ -216,15 +216,31 @@ def _pipelines(
     whole, everywhere = held_by(first), 0.0
     if plan.partition == AUTO:
         whole, everywhere = _with_words(whole, load, plan, mapping, prompts, held_by)
-    if plan.stages == "layers":
+    cut = np.broadcast_to(option(plan.stages, STAGES) == STAGES.index("parts"), len(rules))
+    if not cut.any():
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
     typical = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
     stages = np.broadcast_to(plan.pp, len(rules)).astype(int).tolist()
-    each = tuple(parts_of_layers(line, many, value) for (line, value), many in zip(typical, stages, strict=True))
-    whole = whole._replace(each=each)
-    held, taken = with_share(whole.stages.share, whole.holds, everywhere)
-    return whole._replace(held=held, room=taken)
+    parted = whole._replace(
+        each=tuple(
+            parts_of_layers(line, many, value) if inside else layers
+            for inside, layers, (line, value), many in zip(cut.tolist(), each, typical, stages, strict=True)
+        )
+    )
+    held, taken = with_share(parted.stages.share, parted.holds, everywhere)
+    if not cut.all():
+        held, taken = _either(cut, held, whole.held), _either(cut, taken, whole.room)
+    return parted._replace(held=held, room=taken)
+
+
+def _either(which: Array, one: Any, other: Any) -> Any:
+    """Numbers of the first for some of several designs and of the second for the others, however they are held together."""
+    if isinstance(one, tuple):
+        found = (_either(which, *both) for both in zip(one, other, strict=True))
+        return type(one)(*found) if hasattr(one, "_fields") else tuple(found)
+    alike = not (np.ndim(one) or np.ndim(other)) and one == other
+    return one if alike else np.where(which, one, other)
 
 
 def _whole(load: Load, plan: PoolPlan, precision: Precision, size: int) -> tuple[Stages, ...]:

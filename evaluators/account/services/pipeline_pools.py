@@ -20,9 +20,9 @@ from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price, Pricing
 from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design
-from dse.space.elementwise import Array, minimum
+from dse.space.elementwise import Array, minimum, option
 from dse.space.layers import two_forms
-from dse.space.mapping import BYTES, Mapping
+from dse.space.mapping import ARRANGEMENTS, BYTES, Mapping
 from dse.space.workload import Load
 
 
@@ -129,6 +129,7 @@ def moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], paces: Seque
     fabric, act = tile_fabric(chip), float(BYTES[mapping.precision.activations])
     of_design = _rows([*(of.plan.tp for of in fleet), *(of.plan.pp for of in fleet), *(of.dp for of in fleet)], size)
     of_fabric, rated = _rows(list(fabric), size), _rows([*positions, *rates], size)
+    arrangements = np.broadcast_to(option(mapping.serving.arrangement, ARRANGEMENTS), size).tolist()
     found = []
     for row in range(size):
         tps, pps, dps = (of_design[row][at : at + 2] for at in (0, 2, 4))
@@ -138,7 +139,7 @@ def moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], paces: Seque
         ]
         # more groups than there is room for, which is a limit, are as many columns wider
         wide = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
-        layout, links = Layout(rows, wide, mapping.serving.arrangement, *fleets), type(fabric)(*of_fabric[row])
+        layout, links = Layout(rows, wide, ARRANGEMENTS[arrangements[row]], *fleets), type(fabric)(*of_fabric[row])
         said = (layout, links, block, *rated[row][2:])
         found.append(ways(*said) if reader.play is None else played_ways(*said, reader.play))
     return found[0] if size == 1 else Ways(*(np.array(values) for values in zip(*found, strict=True)))

@@ -45,10 +45,10 @@ from dse.evaluators.silicon import area, price
 from dse.evaluators.silicon.energy import design_parts, dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import maximum, minimum, where
+from dse.space.elementwise import maximum, minimum, option, where
 from dse.space.fields import leaves, replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import AUTO, Mapping
+from dse.space.mapping import AUTO, PARTITIONS, STAGES, Mapping
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
@@ -56,6 +56,10 @@ FIDELITIES = tuple(READERS)
 
 TOGETHER_AT = {STEADY: (standing.parts, chosen)}
 """Rows of a design that are worked out together, and how some are taken of them, by fidelity."""
+
+WORDS = (*(f"mapping.{phase}.{word}" for phase in ("prefill", "decode") for word in ("placement", "stages")),
+         "mapping.serving.arrangement")  # fmt: skip
+"""Words in which designs that are worked out at once may differ."""
 
 SHARES = 64
 """Numbers of cores set aside that are tried, where the one asked for does not do."""
@@ -73,6 +77,12 @@ OTHER_OPERATORS = (
     "auto chooses for operators that prompts and tokens share, and here they differ; say a partition, or set cores apart by "
     "mapping.serving.prefill_cores"
 )
+
+
+def words(design: Design) -> tuple[str, ...]:
+    """Those of `WORDS`; none where partitions are of a group that is a mesh, or left open."""
+    mapping = _mapping(design)
+    return WORDS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
 
 
 def limits(design: Design, load: Load) -> list[Limit]:
@@ -94,9 +104,9 @@ def limits(design: Design, load: Load) -> list[Limit]:
             said = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
             values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in said]
             found.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
-        words = ("partition", "placement", "experts", "stages")
-        alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
-        found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
+        said = ("partition", "placement", "experts", "stages")
+        alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in said))
+        found.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
         for part in ("prefetch", "sums"):
             same = _alike(getattr(mapping.prefill, part), getattr(mapping.decode, part))
             found.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
@@ -253,9 +263,9 @@ def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str
     return ""
 
 
-def _most_stages(of: Pipelines, load: Load) -> float:
+def _most_stages(of: Pipelines, load: Load) -> Any:
     """Into which a model can be divided."""
-    return float(load.model.layers) if of.plan.stages == "layers" else float("inf")
+    return where(option(of.plan.stages, STAGES) == STAGES.index("layers"), float(load.model.layers), float("inf"))
 
 
 def _divided(design: Design) -> list[Limit]:
