@@ -87,6 +87,12 @@ class Layout(NamedTuple):
         return min(self.prefill.dp, self.decode.dp) if self.arrangement == "dp_first" else 1
 
     @property
+    def shape(self) -> "Layout":
+        """Where pipelines are, whatever they send."""
+        fleets = (of._replace(position=0.0, activations=0.0) for of in (self.prefill, self.decode))
+        return Layout(self.rows, self.cols, self.arrangement, *fleets)
+
+    @property
     def partners(self) -> list[range]:
         """The decoding pipelines that each prefilling one sends caches to: those of its block."""
         blocks, count = self.blocks, self.decode.dp
@@ -158,27 +164,24 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
         [zhu2025] section 4.3.1, figure 6, for where pipelines are.
     """
     prefill, decode, made = layout.prefill, layout.decode, decoded / max(prefilled, 1e-30)
-    places, mesh = laid(layout), (layout.rows, layout.cols)
-    sent = [activations(of, some, fabric) for of, some in zip((prefill, decode), places, strict=True)]
+    of_shape, mesh = traffic(layout.shape), (layout.rows, layout.cols)
+    sent = [activations(of, some, fabric) for of, some in zip((prefill, decode), of_shape.streams, strict=True)]
     prefilling, decoding = (_held(messages, mesh) for messages in sent)
-    slowest, hops, cached = list[Array](), list[Array](), np.zeros(loaded.links(*mesh))
+    cached = np.zeros(loaded.links(*mesh))
     # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
     others, busy = np.zeros((2, len(cached)))
     for links, tokens, share in (
         (prefilling, 1.0, prefilled / prefill.dp),
         (decoding, made * prefill.dp / decode.dp, decoded / decode.dp),
     ):
-        loaded.added(others, links, tokens)
-        loaded.added(busy, links, share)
-    for p, partners in enumerate(layout.partners):
-        messages = caches(places[0][p], places[1][partners.start : partners.stop], layout, fabric, block)
-        mine, taken = np.zeros((len(messages), len(cached))), np.zeros(len(messages))
-        loaded.sent(messages, *mesh, others, busy, mine, taken)
-        loaded.added(cached, mine, 1 / (prefill.dp * len(partners)))
-        slowest.append(taken)
-        hops.append(_hops(messages).ravel())
-    per_token, every = float(np.concatenate(slowest).mean()), np.concatenate(hops)
-    latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * int(every.max()))
+        loaded.added(others, links, np.full(len(links), tokens))
+        loaded.added(busy, links, np.full(len(links), share))
+    messages = caches(layout, fabric, block)
+    mine, taken = np.zeros((len(messages), len(cached))), np.zeros(len(messages))
+    loaded.sent(messages, *mesh, others, busy, mine, taken)
+    loaded.added(cached, mine, of_shape.weights)
+    per_token = float(taken.mean())
+    latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * of_shape.most)
     streams = prefilling.mean(axis=0), decoding.mean(axis=0)
     together = max(1, int(per_token * loaded.carried(cached, *streams, prefilled, decoded)))
     crowded = []
@@ -187,37 +190,74 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
         loaded.crowded(messages, own, cached, times, prefilled, *mesh, found)
         crowded.append(float(found.mean()))
     before, after = crowded
-    return Ways(per_token, latency, together, layout.blocks, before, after, float(every.mean()))
+    return Ways(per_token, latency, together, layout.blocks, before, after, of_shape.hops)
 
 
-def activations(of: Fleet, places: Array, fabric: Fabric) -> Array:
-    """What each pipeline sends from group to group: records of `loaded.MESSAGE`, shape (dp, messages)."""
-    here, there = (some.reshape(len(places), -1, 2) for some in (places[:, :-1], places[:, 1:]))
-    return _messages(here, there, of.activations / of.tp, fabric)
+class Traffic(NamedTuple):
+    """Messages of some pipelines, whatever is in them.
+
+    Attributes:
+        streams: of the pipelines of each phase from group to group: records of `loaded.MESSAGE`, shape (dp, messages).
+        caches: from each prefilling pipeline to each decoding one of its block, shape (pairs, messages).
+        layers: that each of the latter has keys and values of, shape (messages,).
+        weights: share of all caches that goes each way, shape (pairs,).
+        most, hops: links of the longest way of a cache, and on average.
+    """
+
+    streams: tuple[Array, Array]
+    caches: Array
+    layers: Array
+    weights: Array
+    most: int
+    hops: float
 
 
-def caches(source: Array, targets: Array, layout: Layout, fabric: Fabric, block: int) -> Array:
-    """Keys and values of all layers from one pipeline to some others, block by block: records, shape (targets, messages)."""
-    prefill, decode = layout.prefill, layout.decode
+@lru_cache(maxsize=1024)
+def traffic(layout: Layout) -> Traffic:
+    """Of a layout whose messages have no bytes."""
+    (sources, targets), prefill, decode = laid(layout), layout.prefill, layout.decode
     pairs = Counter(zip(prefill.layers, decode.layers, strict=True))
     a, b = np.array(list(pairs)).T
-    here = source[a][:, np.arange(decode.tp) * prefill.tp // decode.tp].reshape(-1, 2)
-    there = targets[:, b].reshape(len(targets), -1, 2)
-    found = _messages(np.broadcast_to(here, there.shape), there, block * decode.position, fabric)
-    found["seconds"] = np.repeat(list(pairs.values()), decode.tp) * found["seconds"] / block
+    ends = [(p, d, 1 / (prefill.dp * len(partners))) for p, partners in enumerate(layout.partners) for d in partners]
+    from_, to, weights = (np.array(column) for column in zip(*ends, strict=True))
+    here = sources[from_][:, a][:, :, np.arange(decode.tp) * prefill.tp // decode.tp]
+    there = targets[to][:, b]
+    found = _messages(here.reshape(len(ends), -1, 2), there.reshape(len(ends), -1, 2))
+    streams = (_messages(*(some.reshape(len(at), -1, 2) for some in (at[:, :-1], at[:, 1:]))) for at in (sources, targets))
+    layers, hops = np.repeat(list(pairs.values()), decode.tp), _hops(found)
+    return Traffic((next(streams), next(streams)), found, layers, weights, int(hops.max()), float(hops.mean()))
+
+
+def activations(of: Fleet, messages: Array, fabric: Fabric) -> Array:
+    """What each pipeline of a fleet sends from group to group, a token, in messages as of `Traffic`."""
+    return _timed(messages, of.activations / of.tp, fabric)
+
+
+def caches(layout: Layout, fabric: Fabric, block: int) -> Array:
+    """Keys and values of a token and all layers, sent block by block, from each pipeline to its partners: as of `Traffic`."""
+    of = traffic(layout.shape)
+    found = _timed(of.caches, block * layout.decode.position, fabric)
+    found["seconds"] = of.layers * found["seconds"] / block
     return found
 
 
-def _messages(sources: Array, targets: Array, nbytes: float, fabric: Fabric) -> Array:
-    """Some bytes, and where routes are locked the handshake before them and after."""
-    found = np.empty(sources.shape[:-1], loaded.MESSAGE)
+def _messages(sources: Array, targets: Array) -> Array:
+    """From some cores to others."""
+    found = np.zeros(sources.shape[:-1], loaded.MESSAGE)
     found["row"], found["col"] = np.moveaxis(sources, -1, 0)
     found["to_row"], found["to_col"] = np.moveaxis(targets, -1, 0)
-    hops = _hops(found)
-    way = 2 * float(fabric.ramp) + float(fabric.hop) * hops
-    pace = float(fabric.pace) / float(fabric.word_bytes)
-    found["seconds"] = (3 * way if fabric.locked else 0.0) + nbytes * pace
-    found["both"] = bool(fabric.locked) & (hops > 1)
+    return found
+
+
+def _timed(messages: Array, nbytes: float, fabric: Fabric) -> Array:
+    """Messages of some bytes, and where routes are locked the handshake before them and after."""
+    found, pace = messages.copy(), float(fabric.pace) / float(fabric.word_bytes)
+    if fabric.locked:
+        hops = _hops(messages)
+        found["seconds"] = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * hops) + nbytes * pace
+        found["both"] = hops > 1
+    else:
+        found["seconds"] = nbytes * pace
     return found
 
 

@@ -53,10 +53,10 @@ def held(messages, rows, cols, found):
 
 @released
 def added(found, links, times):
-    """Adds some times what links are held for by each of some pipelines, shape (pipelines, links)."""
+    """Adds what links are held for by each of some pipelines, shape (pipelines, links), so many times, shape (pipelines,)."""
     for pipeline in range(len(links)):
         for place in range(len(found)):
-            found[place] += times * links[pipeline, place]
+            found[place] += times[pipeline] * links[pipeline, place]
 
 
 @released

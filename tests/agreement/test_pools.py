@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dse.evaluators.layouts.kv_transfer import Fleet, Layout, activations, caches, laid, ways
+from dse.evaluators.layouts.kv_transfer import Fleet, Layout, activations, caches, traffic, ways
 from dse.evaluators.layouts.played_transfer import Traffic, played_ways
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
@@ -35,9 +35,9 @@ class Pipelines:
         self.fabric, self.engines = tile_fabric(chip), engines(chip)
         fleet = Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
         self.layout = Layout(8, 8, arrangement, fleet, fleet)
-        sources, targets = laid(self.layout)
-        self.activations = np.concatenate([activations(fleet, places, self.fabric)[0] for places in (sources, targets)])
-        (cached,) = caches(sources[0], targets[:1], self.layout, self.fabric, TOKENS)
+        streams = traffic(self.layout.shape).streams
+        self.activations = np.concatenate([activations(fleet, messages, self.fabric)[0] for messages in streams])
+        (cached,) = caches(self.layout, self.fabric, TOKENS)
         self.kv, self.moved = sends("kv", cached, TOKENS * POSITION)
         self.x, self.passed = sends("x", self.activations, TOKENS * ACTIVATIONS / tp)
 
