@@ -120,7 +120,7 @@ def moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], paces: Seque
     if len(fleet) == 1:
         return None
     chip, mapping, asked = design.chip, design.mapping, load.requests
-    size, prompt = len(fleet[0].each), float(asked.prompt.mean())
+    size, prompt = len(fleet[0].rules), float(asked.prompt.mean())
     # as many as come, or as pipelines can do
     means = (float(asked.prompt.mean()), float(asked.output.mean()))
     rates = [minimum(asked.rate * mean, of.tokens) for mean, of in zip(means, paces, strict=True)]
@@ -130,12 +130,13 @@ def moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], paces: Seque
     of_design = _rows([*(of.plan.tp for of in fleet), *(of.plan.pp for of in fleet), *(of.dp for of in fleet)], size)
     of_fabric, rated = _rows(list(fabric), size), _rows([*positions, *rates], size)
     arrangements = np.broadcast_to(option(mapping.serving.arrangement, ARRANGEMENTS), size).tolist()
+    of_layer, carried = ([getattr(of.cut, name).tolist() for of in fleet] for name in ("of_layer", "carried"))
     found = []
     for row in range(size):
         tps, pps, dps = (of_design[row][at : at + 2] for at in (0, 2, 4))
         fleets = [
-            Fleet(int(tp), int(pp), int(dp), of.each[row].of_layer, position, (of.each[row].carried or load.model.hidden) * act)
-            for of, tp, pp, dp, position in zip(fleet, tps, pps, dps, rated[row], strict=False)
+            Fleet(int(tp), int(pp), int(dp), tuple(layers[row]), position, (values[row] or load.model.hidden) * act)
+            for tp, pp, dp, layers, values, position in zip(tps, pps, dps, of_layer, carried, rated[row], strict=False)
         ]
         # more groups than there is room for, which is a limit, are as many columns wider
         wide = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
