@@ -15,7 +15,7 @@ from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.readers.price import Reader
-from dse.evaluators.serving.kvcache import Room, picked, prefixes, two_level, two_paged
+from dse.evaluators.serving.kvcache import Room, prefixes, two_level, two_paged
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price, Pricing
 from dse.evaluators.serving.state import Transfer
@@ -73,22 +73,18 @@ def assembled(
     """
     mapping = design.mapping
     pools = [_pools(of, load, mapping, price, pace) for of, price, pace in zip(fleet, prices, paces, strict=True)]
-    way: Room | None = None
+    ways: list[Transfer | None] = [None] * len(fleet[0].rules)
     if between is not None:
         # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
         room, prompt = room_of_request(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
-        way = room.times(between.per_token * prompt / number(room.of(prompt)))
-    found = []
-    for row, each in enumerate(zip(*pools, strict=True)):
-        transfer = None
-        if way is not None and between is not None:
-            one, ways = way.at(row), between.at(row)
-            transfer = Transfer(
-                one.growing, ways.latency, ways.together, True, ways.blocks, fixed=one.fixed, windows=one.windows,
-                layers=layers(mapping.serving, load),
-            )  # fmt: skip
-        found.append(Deployment(each, transfer, mapping.serving.routing))
-    return found
+        rooms = room.times(between.per_token * prompt / number(room.of(prompt))).each_of(len(ways))
+        said, sent = _rows([between.latency, between.together, between.blocks], len(ways)), layers(mapping.serving, load)
+        ways = [
+            Transfer(one.growing, latency, int(together), True, int(blocks), fixed=one.fixed, windows=one.windows, layers=sent)
+            for one, (latency, together, blocks) in zip(rooms, said, strict=True)
+        ]
+    each = zip(zip(*pools, strict=True), ways, strict=True)
+    return [Deployment(some, transfer, mapping.serving.routing) for some, transfer in each]
 
 
 def _pools(of: Pipelines, load: Load, mapping: Mapping, price: Price, paces: Paced) -> list[Pool]:
@@ -96,16 +92,15 @@ def _pools(of: Pipelines, load: Load, mapping: Mapping, price: Price, paces: Pac
     longest, block = served.longest(load), int(mapping.serving.block)
     kept, every = float(mapping.serving.prefix), int(mapping.serving.snapshot or 0)
     form = two_paged if mapping.serving.overflow == "pages" else two_level
-    hbm, near, alone = of.free, of.near, least(of, load, mapping)
-    found = []
-    for row, (rule, shares) in enumerate(zip(of.rules, paces.shares, strict=True)):
-        room, free = of.room.at(row), picked(hbm, row)
+    size, found = len(of.rules), []
+    numbers = _rows([of.free, of.near, least(of, load, mapping), of.dp, of.batch], size)
+    for rule, shares, room, (free, near, alone, dp, batch) in zip(
+        of.rules, paces.shares, of.room.each_of(size), numbers, strict=True
+    ):
         # the longest request must fit, which is a limit
-        whole = max(free * (1 - kept), picked(alone, row))
-        memory = form(picked(near, row), whole, room, longest=longest, block=block)
+        memory = form(near, max(free * (1 - kept), alone), room, longest=longest, block=block)
         known = prefixes(free * kept, room, load.requests.block, every)
-        instances, batch = int(picked(of.dp, row)), int(picked(of.batch, row))
-        found.append(Pool(price, rule, memory, shares=shares, instances=instances, batch=batch, **known._asdict()))
+        found.append(Pool(price, rule, memory, shares=shares, instances=int(dp), batch=int(batch), **known._asdict()))
     return found
 
 
