@@ -1,7 +1,6 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
 from collections.abc import Collection
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -15,6 +14,7 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.lengths import LENGTH, lengths, shorter
 from dse.evaluators.account.metrics import MADE, METRICS, Judged, with_made, with_needs
 from dse.evaluators.account.outcomes import LIMITS, Columns, Outcomes, empty
+from dse.evaluators.account.played import asked_first
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.choices.per_design import parted
@@ -22,7 +22,7 @@ from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
 from dse.evaluators.silicon.energy import design_parts
-from dse.evaluators.silicon.whole import together
+from dse.evaluators.silicon.whole import ALONE, together
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
@@ -120,12 +120,11 @@ def evaluate(
     """
     if len(designs) >= MANY:
         keep_freed_memory()
-    metrics = with_needs(metrics)
-    outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
-    every = tuple(range(len(workload.cases)))
-    outer = fidelity in outside.words()
+    outcomes, common, metrics = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload), with_needs(metrics)
+    every, outer = tuple(range(len(workload.cases))), fidelity in outside.words()
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], Load)
-    with together(designs.groups), _module("serving").together(designs, workload) if served else nullcontext(designs) as alike:
+    alike = asked_first.alike(_module("serving").service_of, designs) if served else designs
+    with together(alike.groups), _module("serving").together(alike, workload) if served else ALONE:
         for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])

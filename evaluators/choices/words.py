@@ -43,6 +43,8 @@ def _joined(some: Sequence[tuple[Array, Design, dict[str, Any]]], options: dict[
     changes: dict[str, Any] = {}
     for address, value in table.items():
         each = [value, *(more[address] for _, _, more in others)]
+        if len(set(map(id, each))) == 1 and not isinstance(value, np.ndarray):
+            continue
         if not any(isinstance(of, np.ndarray) for of in each) and all(of == value for of in each):
             continue
         if address in options:

@@ -15,6 +15,7 @@ from dse.evaluators.machine.compile_cache import part, released
 MESSAGE = np.dtype([(name, "i8") for name in ("row", "col", "to_row", "to_col")])
 """From core to core; it holds the links of its way, or both ways of them."""
 
+
 class Net(NamedTuple):
     """A mesh.
 

@@ -152,7 +152,9 @@ def test_where_layers_divide_evenly_both_are_equal_but_for_the_head() -> None:
     line = by_weights(model)
     whole, parts = whole_layers(line, 32), parts_of_layers(line, 32, 0.0)
     head = line.weights[-1] / line.weights[line.layers[0] : line.layers[1]].sum()
-    assert seconds_of(whole, line, 0.0).max() / seconds_of(parts, line, 0.0).max() == pytest.approx(head / ((36 + head) / 32), rel=1e-3)
+    assert seconds_of(whole, line, 0.0).max() / seconds_of(parts, line, 0.0).max() == pytest.approx(
+        head / ((36 + head) / 32), rel=1e-3
+    )
 
 
 def test_parts_serve_more_where_the_head_binds() -> None:

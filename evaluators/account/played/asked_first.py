@@ -25,17 +25,14 @@ def together(
     limits: Callable[[Design, Load], list[Limit]],
     designs: Designs,
     workload: Workload,
-) -> Iterator[Designs]:
+) -> Iterator[None]:
     """While it is open, what is asked of several parts of designs is priced once for all that ask it.
-
-    It yields the designs, of which those are one group that a layout takes at once although some of their words differ.
 
     Args:
         service_of: the layout of a design.
         limits: of a part of designs, those that keep all of which are priced.
         designs, workload: what is asked.
     """
-    designs = merged(designs, lambda design: getattr(service_of(design), "words", _none)(design))
     loads, some = cast(tuple[Load, ...], workload.cases), list[tuple[ModuleType, Design, list[served.Part]]]()
     for _, design in designs.groups:
         service = service_of(design)
@@ -43,7 +40,7 @@ def together(
             alike = balanced.alike(design, service.TOGETHER) if hasattr(service, "TOGETHER") else served.singles(design)
             some.append((service, design, list(alike)))
     if sum(len(every) for _, _, every in some) < 2:
-        yield designs
+        yield
         return
     with kept():
         for service, _, every in some:
@@ -55,9 +52,14 @@ def together(
             for service, design, _ in some:
                 parts = served.BOUNDED[id(design)][1].parts if id(design) in served.BOUNDED else []
                 _each(loads, parts, partial(service.asks, fidelity=steady.PRICES))
-            yield designs
+            yield
         finally:
             served.BOUNDED.clear()
+
+
+def alike(service_of: Callable[[Design], ModuleType], designs: Designs) -> Designs:
+    """Designs, of which those are one group that their layout takes at once although some of their words differ."""
+    return merged(designs, lambda design: getattr(service_of(design), "words", _none)(design))
 
 
 def _none(_: Design) -> tuple[str, ...]:

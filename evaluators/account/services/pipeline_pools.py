@@ -15,7 +15,7 @@ from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.readers.price import Reader
-from dse.evaluators.serving.kvcache import Room, prefixes, two_level, two_paged
+from dse.evaluators.serving.kvcache import prefixes, two_level, two_paged
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price, Pricing
 from dse.evaluators.serving.state import Transfer
