@@ -206,7 +206,8 @@ def traffic(layout: Layout, block: int) -> Traffic:
     messages = _messages(sources[:, :-1], sources[:, 1:]), _messages(targets[:, :-1], targets[:, 1:]), _messages(*ends)
     caches = messages[2]
     hops = abs(caches["row"] - caches["to_row"]) + abs(caches["col"] - caches["to_col"])
-    times = *(np.ones(some.shape[1]) for some in messages[:2]), np.repeat(list(layers.values()), decode.tp) / block
+    once, blocks = [np.ones(some.shape[1]) for some in messages[:2]], np.repeat(list(layers.values()), decode.tp) / block
+    times = once[0], once[1], blocks
     return Traffic(messages, times, weights, int(hops.max()), float(hops.mean()))
 
 

@@ -52,14 +52,14 @@ class Stages(NamedTuple):
     """The stages of pipelines, of each design.
 
     Attributes:
-        count: how many, shape (designs,).
+        counts: how many, shape (designs,).
         ends: places on the line where each begins, and where the last one ends; 0 beyond. Shape (designs, most stages + 1).
         carried: values of a token from one stage to the next, on average.
         of_layer: the stage that has the keys and values of each layer, shape (designs, layers).
         share: what the fullest stage has.
     """
 
-    count: Array
+    counts: Array
     ends: Array
     carried: Any
     of_layer: Array
@@ -68,19 +68,19 @@ class Stages(NamedTuple):
     def of(self, rows: Array) -> "Stages":
         """Of some designs."""
         share = Share(*(values[rows] for values in self.share))
-        return Stages(self.count[rows], self.ends[rows], self.carried[rows], self.of_layer[rows], share)
+        return Stages(self.counts[rows], self.ends[rows], self.carried[rows], self.of_layer[rows], share)
 
     @property
     def plain(self) -> "Stages":
         """Where there is one design, with numbers for what is one of each design."""
-        if len(self.count) > 1:
+        if len(self.counts) > 1:
             return self
         return self._replace(carried=self.carried.item(), share=Share(*(values.item() for values in self.share)))
 
     def seconds(self, line: Line, value: Array) -> Array:
         """Of each stage, and of what it sends on, at some seconds a value; shape (designs, most stages), 0 beyond."""
-        found, done = np.zeros((len(self.count), self.ends.shape[1] - 1)), np.zeros(len(line.weights) + 1)
-        _each_taken(line, self.count, self.ends, value, done, found)
+        found, done = np.zeros((len(self.counts), self.ends.shape[1] - 1)), np.zeros(len(line.weights) + 1)
+        _each_taken(line, self.counts, self.ends, value, done, found)
         return found
 
 

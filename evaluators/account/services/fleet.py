@@ -354,7 +354,7 @@ def paces(load: Load, of: Pipelines, reader: Reader) -> tuple[list[tuple[float, 
     tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else of.plan.microbatch
     slowest, shares = seconds.max(axis=1), (seconds / seconds.sum(axis=1, keepdims=True)).tolist()
     found = of.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
-    return [tuple(some[:count]) for some, count in zip(shares, of.cut.count.tolist(), strict=True)], found
+    return [tuple(some[:count]) for some, count in zip(shares, of.cut.counts.tolist(), strict=True)], found
 
 
 def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, Array]:

@@ -104,8 +104,8 @@ def limits(design: Design, load: Load) -> list[Limit]:
             said = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
             values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in said]
             found.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
-        said = ("partition", "placement", "experts", "stages")
-        alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in said))
+        of_both = ("partition", "placement", "experts", "stages")
+        alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
         found.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
         for part in ("prefetch", "sums"):
             same = _alike(getattr(mapping.prefill, part), getattr(mapping.decode, part))
