@@ -14,7 +14,6 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.lengths import LENGTH, lengths, shorter
 from dse.evaluators.account.metrics import MADE, METRICS, Judged, with_made, with_needs
 from dse.evaluators.account.outcomes import LIMITS, Columns, Outcomes, empty
-from dse.evaluators.account.played import asked_first
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.choices.per_design import parted
@@ -123,8 +122,9 @@ def evaluate(
     outcomes, common, metrics = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload), with_needs(metrics)
     every, outer = tuple(range(len(workload.cases))), fidelity in outside.words()
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], Load)
-    alike = asked_first.alike(_module("serving").service_of, designs) if served else designs
-    with together(alike.groups), _module("serving").together(alike, workload) if served else ALONE:
+    serving = _module("serving") if served else None
+    alike = serving.asked_first.alike(serving.service_of, designs) if serving else designs
+    with together(alike.groups), serving.together(alike, workload) if serving else ALONE:
         for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
