@@ -119,13 +119,13 @@ def evaluate(
     """
     if len(designs) >= MANY:
         keep_freed_memory()
-    metrics = with_needs(metrics)
-    outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
-    every = tuple(range(len(workload.cases)))
-    outer = fidelity in outside.words()
+    outcomes, common, metrics = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload), with_needs(metrics)
+    every, outer = tuple(range(len(workload.cases))), fidelity in outside.words()
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], Load)
-    with together(designs.groups), _module("serving").together(designs, workload) if served else ALONE:
-        for group, design in designs.groups:
+    serving = _module("serving") if served else None
+    alike = serving.asked_first.alike(serving.service_of, designs) if serving else designs
+    with together(alike.groups), serving.together(alike, workload) if serving else ALONE:
+        for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             left = [(group, design)] if whole else parted(group, design, None)

@@ -42,6 +42,15 @@ def minimum(a: Any, b: Any) -> Any:
     return a if a <= b else b
 
 
+def option(word: Any, options: Sequence[str]) -> Any:
+    """The place of a word among its options, which is what several designs that differ in it have, shape (designs,).
+
+    >>> option("mesh", ("ring", "mesh")), option(np.array([1, 0]), ("ring", "mesh")).tolist()
+    (1, [1, 0])
+    """
+    return options.index(word) if isinstance(word, str) else word
+
+
 def ceil_div(a: Any, b: Any) -> Any:
     """How many groups of `b` hold `a` things; the last one may be part empty.
 

@@ -36,11 +36,14 @@ def one_by_one(design: Design, cases: Sequence[T], metrics: Callable[[Design, T]
 
 def picked(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Design:
     """Some of a design's rows: leaves of shape (rows,), but numbers where there is one, and below `apart`, where all agree."""
-    columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    changes = {}
-    for address, column in columns.items():
-        values = column[rows % len(column)]
+    changes: dict[str, Any] = {}
+    for address, value, spec in leaves(design):
+        if not isinstance(value, np.ndarray):
+            continue
+        values = np.ravel(value)[rows % value.size]
         changes[address] = values[0].item() if len(rows) == 1 or address.startswith(apart) else values
+        if "options" in spec.metadata and not np.ndim(changes[address]):  # a word, by its place (`choices/words.py`)
+            changes[address] = spec.metadata["options"][changes[address]]
     return replaced(design, changes) if changes else design
 
 

@@ -87,6 +87,12 @@ class Layout(NamedTuple):
         return min(self.prefill.dp, self.decode.dp) if self.arrangement == "dp_first" else 1
 
     @property
+    def shape(self) -> "Layout":
+        """Where pipelines are, whatever they send."""
+        fleets = (of._replace(position=0.0, activations=0.0) for of in (self.prefill, self.decode))
+        return Layout(self.rows, self.cols, self.arrangement, *fleets)
+
+    @property
     def partners(self) -> list[range]:
         """The decoding pipelines that each prefilling one sends caches to: those of its block."""
         blocks, count = self.blocks, self.decode.dp
@@ -157,80 +163,60 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
     Source:
         [zhu2025] section 4.3.1, figure 6, for where pipelines are.
     """
-    prefill, decode, made = layout.prefill, layout.decode, decoded / max(prefilled, 1e-30)
-    places, mesh = laid(layout), (layout.rows, layout.cols)
-    sent = [activations(of, some, fabric) for of, some in zip((prefill, decode), places, strict=True)]
-    prefilling, decoding = (_held(messages, mesh) for messages in sent)
-    slowest, hops, cached = list[Array](), list[Array](), np.zeros(loaded.links(*mesh))
-    # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
-    others, busy = np.zeros((2, len(cached)))
-    for links, tokens, share in (
-        (prefilling, 1.0, prefilled / prefill.dp),
-        (decoding, made * prefill.dp / decode.dp, decoded / decode.dp),
-    ):
-        loaded.added(others, links, tokens)
-        loaded.added(busy, links, share)
-    for p, partners in enumerate(layout.partners):
-        messages = caches(places[0][p], places[1][partners.start : partners.stop], layout, fabric, block)
-        mine, taken = np.zeros((len(messages), len(cached))), np.zeros(len(messages))
-        loaded.sent(messages, *mesh, others, busy, mine, taken)
-        loaded.added(cached, mine, 1 / (prefill.dp * len(partners)))
-        slowest.append(taken)
-        hops.append(_hops(messages).ravel())
-    per_token, every = float(np.concatenate(slowest).mean()), np.concatenate(hops)
-    latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * int(every.max()))
-    streams = prefilling.mean(axis=0), decoding.mean(axis=0)
-    together = max(1, int(per_token * loaded.carried(cached, *streams, prefilled, decoded)))
-    crowded = []
-    for messages, own, times in zip(sent, (prefilling, decoding), (1.0 * prefill.dp, decode.dp / max(made, 1e-9)), strict=True):
-        found = np.zeros(len(messages))
-        loaded.crowded(messages, own, cached, times, prefilled, *mesh, found)
-        crowded.append(float(found.mean()))
-    before, after = crowded
-    return Ways(per_token, latency, together, layout.blocks, before, after, float(every.mean()))
+    of, prefill, decode = traffic(layout.shape, block), layout.prefill, layout.decode
+    links, ramps, hop = loaded.links(layout.rows, layout.cols), 2 * float(fabric.ramp), float(fabric.hop)
+    byte = float(fabric.pace) / float(fabric.word_bytes)
+    net = loaded.Net(layout.rows, layout.cols, bool(fabric.locked), ramps, hop, byte)
+    nbytes = prefill.activations / prefill.tp, decode.activations / decode.tp, block * decode.position
+    room, own, found = np.zeros((6, links)), np.zeros((prefill.dp + decode.dp, links)), np.zeros(4)
+    rates = float(prefilled), float(decoded)
+    loaded.shared(of.messages, nbytes, of.times, of.weights, rates, net, room, own, found)
+    per_token, carried, before, after = found.tolist()
+    latency = 3 * (ramps + hop * of.most)
+    return Ways(per_token, latency, max(1, int(per_token * carried)), layout.blocks, before, after, of.hops)
 
 
-def activations(of: Fleet, places: Array, fabric: Fabric) -> Array:
-    """What each pipeline sends from group to group: records of `loaded.MESSAGE`, shape (dp, messages)."""
-    here, there = (some.reshape(len(places), -1, 2) for some in (places[:, :-1], places[:, 1:]))
-    return _messages(here, there, of.activations / of.tp, fabric)
+class Traffic(NamedTuple):
+    """Messages of some pipelines, whatever is in them.
+
+    Attributes:
+        messages: of the pipelines of each phase from group to group, and of caches from each prefilling pipeline to each
+            decoding one of its block: records of `loaded.MESSAGE`, shapes (dp, messages) twice, and (pairs, messages).
+        times: how often a token's go, shape (messages,) of each; those of caches once a block.
+        weights: share of all caches that goes between each pair, shape (pairs,).
+        most, hops: links of the longest way of a cache, and on average.
+    """
+
+    messages: tuple[Array, Array, Array]
+    times: tuple[Array, Array, Array]
+    weights: Array
+    most: int
+    hops: float
 
 
-def caches(source: Array, targets: Array, layout: Layout, fabric: Fabric, block: int) -> Array:
-    """Keys and values of all layers from one pipeline to some others, block by block: records, shape (targets, messages)."""
-    prefill, decode = layout.prefill, layout.decode
-    pairs = Counter(zip(prefill.layers, decode.layers, strict=True))
-    a, b = np.array(list(pairs)).T
-    here = source[a][:, np.arange(decode.tp) * prefill.tp // decode.tp].reshape(-1, 2)
-    there = targets[:, b].reshape(len(targets), -1, 2)
-    found = _messages(np.broadcast_to(here, there.shape), there, block * decode.position, fabric)
-    found["seconds"] = np.repeat(list(pairs.values()), decode.tp) * found["seconds"] / block
-    return found
+@lru_cache(maxsize=1024)
+def traffic(layout: Layout, block: int) -> Traffic:
+    """Of the `shape` of a layout, and tokens in a message of a layer's keys and values."""
+    (sources, targets), prefill, decode = laid(layout), layout.prefill, layout.decode
+    layers = Counter(zip(prefill.layers, decode.layers, strict=True))
+    a, b = np.array(list(layers)).T
+    pairs = [(p, d, 1 / (prefill.dp * len(partners))) for p, partners in enumerate(layout.partners) for d in partners]
+    here, there, weights = (np.array(column) for column in zip(*pairs, strict=True))
+    ends = sources[here][:, a][:, :, np.arange(decode.tp) * prefill.tp // decode.tp], targets[there][:, b]
+    messages = _messages(sources[:, :-1], sources[:, 1:]), _messages(targets[:, :-1], targets[:, 1:]), _messages(*ends)
+    caches = messages[2]
+    hops = abs(caches["row"] - caches["to_row"]) + abs(caches["col"] - caches["to_col"])
+    once, blocks = [np.ones(some.shape[1]) for some in messages[:2]], np.repeat(list(layers.values()), decode.tp) / block
+    times = once[0], once[1], blocks
+    return Traffic(messages, times, weights, int(hops.max()), float(hops.mean()))
 
 
-def _messages(sources: Array, targets: Array, nbytes: float, fabric: Fabric) -> Array:
-    """Some bytes, and where routes are locked the handshake before them and after."""
-    found = np.empty(sources.shape[:-1], loaded.MESSAGE)
-    found["row"], found["col"] = np.moveaxis(sources, -1, 0)
-    found["to_row"], found["to_col"] = np.moveaxis(targets, -1, 0)
-    hops = _hops(found)
-    way = 2 * float(fabric.ramp) + float(fabric.hop) * hops
-    pace = float(fabric.pace) / float(fabric.word_bytes)
-    found["seconds"] = (3 * way if fabric.locked else 0.0) + nbytes * pace
-    found["both"] = bool(fabric.locked) & (hops > 1)
-    return found
-
-
-def _hops(messages: Array) -> Array:
-    """Links of their ways."""
-    found: Array = abs(messages["row"] - messages["to_row"]) + abs(messages["col"] - messages["to_col"])
-    return found
-
-
-def _held(messages: Array, mesh: tuple[int, int]) -> Array:
-    """How long messages of each pipeline hold each link of a mesh, shape (pipelines, links). [s]"""
-    found = np.zeros((len(messages), loaded.links(*mesh)))
-    loaded.held(messages, *mesh, found)
+def _messages(sources: Array, targets: Array) -> Array:
+    """From some cores to others, shape (pipelines or pairs, groups, cores, 2)."""
+    found = np.zeros((len(sources), sources.shape[1] * sources.shape[2]), loaded.MESSAGE)
+    for names, ends in ((("row", "col"), sources), (("to_row", "to_col"), targets)):
+        for axis, name in enumerate(names):
+            found[name] = ends[..., axis].reshape(found.shape)
     return found
 
 

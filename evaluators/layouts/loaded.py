@@ -6,12 +6,32 @@ A way is a direction; locked routes that routers pass on hold both at once.
 
 # mypy: disable-error-code="no-untyped-def"
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import part, released
 
-MESSAGE = np.dtype([*((name, "i8") for name in ("row", "col", "to_row", "to_col")), ("seconds", "f8"), ("both", "?")])
-"""From core to core; it holds the links of its way, or both ways of them, for some seconds, here of each token."""
+MESSAGE = np.dtype([(name, "i8") for name in ("row", "col", "to_row", "to_col")])
+"""From core to core; it holds the links of its way, or both ways of them."""
+
+
+class Net(NamedTuple):
+    """A mesh.
+
+    Attributes:
+        rows, cols: of it.
+        locked: whether a message locks its way.
+        ramps, hop, byte: from a core to its router and back, a router, and a byte on a link. [s]
+    """
+
+    rows: int
+    cols: int
+    locked: bool
+    ramps: float
+    hop: float
+    byte: float
+
 
 FULL = 1 - 1e-9
 """Share of the time of a link that others leave some of."""
@@ -29,9 +49,9 @@ def hops(message):
 
 
 @part
-def link(message, step, other, rows, cols):
+def link(message, step, other, net):
     """The place of one of the links of a message's way, first along its row; or the one that leads back beside it."""
-    across = abs(message.col - message.to_col)
+    across, rows, cols = abs(message.col - message.to_col), net.rows, net.cols
     if step < across:
         way = (message.to_col > message.col) != other
         return (way * rows + message.row) * (cols - 1) + min(message.col, message.to_col) + step
@@ -40,39 +60,76 @@ def link(message, step, other, rows, cols):
     return 2 * rows * (cols - 1) + (way * (rows - 1) + down) * cols + message.to_col
 
 
-@released
-def held(messages, rows, cols, found):
-    """Adds what messages of each of some pipelines hold links for, shape (pipelines, links). [s]"""
-    for pipeline in range(len(messages)):
-        for place in range(messages.shape[1]):
-            message = messages[pipeline, place]
-            for step in range(hops(message)):
-                for other in range(1 + message.both):
-                    found[pipeline, link(message, step, other > 0, rows, cols)] += message.seconds
+@part
+def ways(message, net):
+    """Of its links that it holds: both where routers are between that lock them."""
+    return 2 if net.locked and hops(message) > 1 else 1
+
+
+@part
+def seconds(message, nbytes, net):
+    """For which it holds them: its words, and where routes are locked the handshake before them and after."""
+    return (3 * (net.ramps + net.hop * hops(message)) if net.locked else 0.0) + nbytes * net.byte
+
+
+@part
+def held(messages, nbytes, times, net, found):
+    """Adds what messages hold links for that have some bytes and go so many times each, shape (links,). [s]"""
+    for place in range(len(messages)):
+        message = messages[place]
+        lasts = times[place] * seconds(message, nbytes, net)
+        for step in range(hops(message)):
+            for other in range(ways(message, net)):
+                found[link(message, step, other > 0, net)] += lasts
 
 
 @released
-def added(found, links, times):
-    """Adds some times what links are held for by each of some pipelines, shape (pipelines, links)."""
-    for pipeline in range(len(links)):
-        for place in range(len(found)):
-            found[place] += times * links[pipeline, place]
-
-
-@released
-def sent(messages, rows, cols, others, busy, room, found):
-    """Seconds of caches to each of some pipelines, of the link that is longest taken, in what is found, shape (pipelines,).
+def shared(messages, nbytes, times, weights, rates, net, room, own, found):
+    """What caches and activations do to each other on links, as `kv_transfer.ways` has it.
 
     Args:
-        messages: of each, shape (pipelines, messages).
-        rows, cols: of the mesh.
-        others, busy: as in `slowest`.
-        room: for what caches hold links, nothing before; shape (pipelines, links).
-        found: shape (pipelines,).
+        messages: of each pipeline that prefills, of each that decodes, and of caches from each of some pairs of these, shapes
+            (dp, messages), (dp, messages) and (pairs, messages).
+        nbytes, times: of each of these three, bytes of a message, and how often a token's go, shape (messages,).
+        weights: share of all caches that each pair has.
+        rates: tokens that pass through all pipelines of each kind. [1/s]
+        net: the network.
+        room, own: to work in, nothing before; shapes (6, links) and (pipelines of both kinds, links).
+        found: written: seconds of a token of a cache, tokens that links carry beside activations [1/s], and how many times as
+            long messages of each kind take; shape (4,).
     """
-    held(messages, rows, cols, room)
-    for pipeline in range(len(messages)):
-        found[pipeline] = slowest(room[pipeline], others, busy)
+    cached, others, busy, mine = room[0], room[1], room[2], room[3]
+    prefills, decodes, pairs = len(messages[0]), len(messages[1]), len(messages[2])
+    prefilled, decoded = rates
+    made = decoded / max(prefilled, 1e-30)
+    for pipeline in range(prefills + decodes):
+        here = own[pipeline]
+        # a cache crosses links of pipelines that it is not of; each of these does its share of the tokens
+        if pipeline < prefills:
+            held(messages[0][pipeline], nbytes[0], times[0], net, here)
+            each, rate, mean = 1.0, prefilled / prefills, room[4]
+        else:
+            held(messages[1][pipeline - prefills], nbytes[1], times[1], net, here)
+            each, rate, mean = made * prefills / decodes, decoded / decodes, room[5]
+        for place in range(len(here)):
+            others[place] += each * here[place]
+            busy[place] += rate * here[place]
+            mean[place] += here[place] / (prefills if pipeline < prefills else decodes)
+    taken = 0.0
+    for pair in range(pairs):
+        mine[:] = 0.0
+        held(messages[2][pair], nbytes[2], times[2], net, mine)
+        taken += slowest(mine, others, busy)
+        for place in range(len(mine)):
+            cached[place] += weights[pair] * mine[place]
+    found[0], found[1] = taken / pairs, carried(cached, room[4], room[5], prefilled, decoded)
+    for pipeline in range(prefills):
+        more = crowding(messages[0][pipeline], own[pipeline], cached, 1.0 * prefills, prefilled, net)
+        found[2] += more / prefills
+    for pipeline in range(decodes):
+        turns = decodes / max(made, 1e-9)
+        more = crowding(messages[1][pipeline], own[prefills + pipeline], cached, turns, prefilled, net)
+        found[3] += more / decodes
 
 
 @part
@@ -91,7 +148,7 @@ def slowest(own, others, busy):
     return found
 
 
-@released
+@part
 def carried(caches, prefilling, decoding, prefilled, decoded):
     """Tokens whose caches links can carry beside activations, which take what they need, or their turn. [1/s]
 
@@ -108,15 +165,8 @@ def carried(caches, prefilling, decoding, prefilled, decoded):
     return found
 
 
-@released
-def crowded(messages, own, caches, times, prefilled, rows, cols, found):
-    """`crowding` of each of some pipelines, in what is found; messages and own of shape (pipelines, ...)."""
-    for pipeline in range(len(messages)):
-        found[pipeline] = crowding(messages[pipeline], own[pipeline], caches, times, prefilled, rows, cols)
-
-
 @part
-def crowding(messages, own, caches, times, prefilled, rows, cols):
+def crowding(messages, own, caches, times, prefilled, net):
     """How many times as long a pipeline's messages take, at most.
 
     Args:
@@ -125,17 +175,16 @@ def crowding(messages, own, caches, times, prefilled, rows, cols):
         caches: that a token's caches do. [s]
         times: caches' tokens, of one of the pipeline's.
         prefilled: caches' tokens over time. [1/s]
-        rows, cols: of the mesh.
+        net: the network.
     """
-    found = -1.0
+    found = 1.0
     for place in range(len(messages)):
         message = messages[place]
-        if message.seconds == 0:
-            continue
         turns = share = 0.0
         for step in range(hops(message)):
-            for other in range(1 + message.both):
-                at = link(message, step, other > 0, rows, cols)
-                turns, share = max(turns, times * caches[at] / own[at]), max(share, prefilled * caches[at])
+            for other in range(ways(message, net)):
+                at = link(message, step, other > 0, net)
+                if own[at] > 0:
+                    turns, share = max(turns, times * caches[at] / own[at]), max(share, prefilled * caches[at])
         found = max(found, min(1 + turns, 1 / (1 - min(share, FULL))))
-    return found if found > 0 else 1.0
+    return found

@@ -25,8 +25,8 @@ from dse.evaluators.kernels.partition.placement import grid
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, Exchange, alike
 from dse.evaluators.passes.rivals import of_ways, picked
-from dse.space.elementwise import ceil_div
-from dse.space.mapping import DIVISIONS, ON_MESH, PARTITIONS, TilePlan
+from dse.space.elementwise import ceil_div, option
+from dse.space.mapping import DIVISIONS, ON_MESH, PARTITIONS, PLACEMENTS, TilePlan
 
 STATES = ("all", "grid", "rows", "columns", "block", "dealt")
 """Layouts of activations on a group."""
@@ -100,8 +100,9 @@ def rules(plan: TilePlan, *, heads: bool) -> Rules:
 
 
 def offered(plan: TilePlan) -> tuple[str, ...]:
-    """Ways to divide a product that a plan's groups have."""
-    return DIVISIONS if plan.placement == "mesh" else PARTITIONS
+    """Ways to divide a product that a plan's groups have, all of them where there are several."""
+    mesh = option(plan.placement, PLACEMENTS) == PLACEMENTS.index("mesh")
+    return DIVISIONS if np.all(mesh) else PARTITIONS
 
 
 def taken(part: Part) -> dict[str, tuple[str, ...]]:

@@ -4,7 +4,9 @@ A model is a line of operators, layer after layer; a stage is a stretch of it. A
 columns of its weights: both have its input, and what the first has computed goes along. How long operators take is told.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+# mypy: disable-error-code="no-untyped-def"
+
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,13 +16,11 @@ import numpy as np
 
 from dse.evaluators.graph.operators import Attention, Index, MatMul, Operator, Part, Recur
 from dse.evaluators.layouts.residency import Share, nbytes, width
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import part, released
 from dse.space.elementwise import Array
 from dse.space.layers import layers
 from dse.space.mapping import Precision
 from dse.space.model import Model
-
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
 
 STEPS = 30
 """Of the bisection for the slowest stage: its time is found to a part in 2^30."""
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     """Operators in order; arrays of shape (operators,) unless said.
 
     Attributes:
-        seconds: of each.
+        seconds: of each, of each design, shape (designs, operators).
         weights: of each. [B]
         divisible: whether it may lie on two stages.
         crossing: values of a token that go from what is before an operator to it and to what is after it.
@@ -47,68 +47,63 @@ class Line(NamedTuple):
     layers: Array
     caches: Array
 
-    def carried(self, places: Array) -> Array:
-        """Values of a token that go over each of some places."""
-        crossing, result = np.append(self.crossing, 0.0), np.append(self.result, 0.0)
-        at = np.floor(places).astype(int)
-        found: Array = crossing[at] + (places - at) * result[at]
-        return found
-
 
 class Stages(NamedTuple):
-    """The stages of a pipeline.
+    """The stages of pipelines, of each design.
 
     Attributes:
-        ends: places on the line where each begins, and where the last one ends; shape (stages + 1,).
+        counts: how many, shape (designs,).
+        ends: places on the line where each begins, and where the last one ends; 0 beyond. Shape (designs, most stages + 1).
         carried: values of a token from one stage to the next, on average.
-        of_layer: the stage that has the keys and values of each layer.
+        of_layer: the stage that has the keys and values of each layer, shape (designs, layers).
         share: what the fullest stage has.
-
-    Of one design, or `stacked` of several.
     """
 
-    ends: Any
+    counts: Array
+    ends: Array
     carried: Any
-    of_layer: tuple[Any, ...]
+    of_layer: Array
     share: Share
 
-    def seconds(self, line: Line, value: float) -> Array:
-        """Of each stage, and of what it sends on, at some seconds a value; shape (stages,)."""
-        found = _between(line.seconds, self.ends)
-        found[:-1] += value * line.carried(self.ends[1:-1])
+    def of(self, rows: Array) -> "Stages":
+        """Of some designs."""
+        share = Share(*(values[rows] for values in self.share))
+        return Stages(self.counts[rows], self.ends[rows], self.carried[rows], self.of_layer[rows], share)
+
+    @property
+    def plain(self) -> "Stages":
+        """Where there is one design, with numbers for what is one of each design."""
+        if len(self.counts) > 1:
+            return self
+        return self._replace(carried=self.carried.item(), share=Share(*(values.item() for values in self.share)))
+
+    def seconds(self, line: Line, value: Array) -> Array:
+        """Of each stage, and of what it sends on, at some seconds a value; shape (designs, most stages), 0 beyond."""
+        found, done = np.zeros((len(self.counts), self.ends.shape[1] - 1)), np.zeros(len(line.weights) + 1)
+        _each_taken(line, self.counts, self.ends, value, done, found)
         return found
-
-
-def stacked(each: Sequence[Stages]) -> Stages:
-    """Stages of several designs: numbers of shape (designs,), what is in sequence one after the other."""
-    carried = np.array([of.carried for of in each])
-    share = Share(*(np.array(values) for values in zip(*(of.share for of in each), strict=True)))
-    return Stages(tuple(of.ends for of in each), carried, tuple(of.of_layer for of in each), share)
 
 
 def line_of(
-    model: Model, parts: tuple[Part, ...], precision: Precision, seconds: Mapping[tuple[str, str], float] = MappingProxyType({})
+    model: Model,
+    parts: tuple[Part, ...],
+    precision: Precision,
+    seconds: Mapping[tuple[str, str], Any] = MappingProxyType({}),
+    designs: int = 1,
 ) -> Line:
     """The operators of a step in the order of its layers.
 
     Args:
         model, parts: of the step.
         precision: formats of weights.
-        seconds: of an operator once, by part and name; nothing for what is not there.
+        seconds: of an operator once, by part and name, a number or of shape (designs,); nothing for what is not there.
+        designs: how many.
     """
-    (line,) = lines_of(model, parts, precision, seconds, 1)
-    return line
-
-
-def lines_of(
-    model: Model, parts: tuple[Part, ...], precision: Precision, seconds: Mapping[tuple[str, str], Any], designs: int
-) -> list[Line]:
-    """As `line_of`, of several designs of whose operators only the seconds differ: numbers, or of shape (designs,)."""
     names, each, line = _ordered(model, parts, precision)
     taken = np.empty((designs, len(names)))
     for place, name in enumerate(names):
         taken[:, place] = seconds.get(name, 0.0)
-    return [line._replace(seconds=row) for row in taken[:, each]]
+    return line._replace(seconds=taken[:, each])
 
 
 @lru_cache(maxsize=64)
@@ -135,54 +130,132 @@ def _ordered(model: Model, parts: tuple[Part, ...], precision: Precision) -> tup
     starts.append(len(order))
     order += of("head")
     each = np.array(order)
-    weights, divisible, crossing, result = np.array(rows, float)[each].T
-    line = Line(np.zeros(len(each)), weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
+    weights, divisible, crossing, result = np.array(rows, float)[each].T.copy()
+    line = Line(np.zeros((1, len(each))), weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
     return names, each, line
 
 
-def whole_layers(line: Line, stages: int) -> Stages:
-    """As many layers on each stage; the last ones have what is left, and the very last one the head."""
-    count = len(line.caches)
-    starts = np.minimum(np.arange(1, stages) * -(-count // stages), count)
-    return _stages(line, np.concatenate([[0], line.layers[starts], [len(line.seconds)]]))
+def cut(line: Line, stages: Array, value: Array, inside: Array) -> Stages:
+    """Stages of whole layers: as many on each; the last ones have what is left, and the very last one the head.
 
-
-def parts_of_layers(line: Line, stages: int, value: float) -> Stages:
-    """Stages of which the slowest one takes least, with what it sends on; never more than with whole layers.
-
-    Filled as far as they go within a time, which bisection makes as short as can be.
+    Or of parts of them: those of which the slowest takes least, with what it sends on; never more than with whole layers. They
+    are filled as far as they go within a time, which bisection makes as short as can be.
 
     Args:
-        line: of a step that is typical.
+        line: of a step that is typical, seconds of each design.
         stages: how many.
         value: to send a value of each token to the next stage. [s]
+        inside: whether layers are divided.
+
+    All but the line are of shape (designs,).
     """
-    best = whole_layers(line, stages)
-    most = float(best.seconds(line, value).max())
-    done = np.append(0.0, np.cumsum(line.seconds))
-    sending, slope = value * line.crossing, np.maximum(line.seconds + value * line.result, 1e-30)
-    tried, ends = np.zeros(stages + 1), np.zeros(stages + 1)
-    found = _bisected(done, line.divisible, sending, slope, most, tried, ends)
-    return _stages(line, ends) if found else best
+    size, most, count = len(stages), int(stages.max()) + 1, len(line.weights)
+    ends, of_layer, found = np.zeros((size, most)), np.zeros((size, len(line.caches)), np.int64), np.zeros((3, size))
+    _each_cut(line, stages, value, inside, np.zeros((3, count + 1)), np.zeros((2, most)), ends, of_layer, found)
+    carried, fullest, caches = found
+    return Stages(stages, ends, carried, of_layer, Share(fullest, fullest, caches))
 
 
-@compiled
-def _bisected(done, divisible, sending, slope, most, tried, ends):  # type: ignore[no-untyped-def]
-    """Whether stages take less than a time, and then their ends, for the least that is found; arguments as of `_filled`."""
-    least, found = 0.0, False
+@released
+def _each_cut(line, stages, value, inside, room, tried, ends, of_layer, found):
+    """What `cut` finds of each design: ends, the stage of each layer, and values sent on, the fullest stage and its caches.
+
+    Args:
+        line, stages, value, inside: as of `cut`.
+        room, tried: to work in, shapes (3, operators + 1) and (2, most stages + 1).
+        ends, of_layer, found: written, shapes (designs, most stages + 1), (designs, layers) and (3, designs).
+    """
+    done, sending, slope = room
+    count, layers = len(line.weights), len(line.caches)
+    for row in range(len(stages)):
+        many = stages[row]
+        mine, taken = ends[row, : many + 1], tried[0, :many]
+        for stage in range(1, many):
+            mine[stage] = line.layers[min(stage * -(-layers // many), layers)]
+        mine[many] = count
+        if inside[row]:
+            _summed(line.seconds[row], done)
+            _taken(line, done, mine, value[row], taken)
+            for place in range(count):
+                sending[place] = value[row] * line.crossing[place]
+                slope[place] = max(line.seconds[row, place] + value[row] * line.result[place], 1e-30)
+            most = taken[0]
+            for stage in range(1, many):
+                most = max(most, taken[stage])
+            _bisected(done, line.divisible, sending, slope, most, tried[1, : many + 1], mine)
+        _summed(line.weights, done)
+        sent = fullest = whole = 0.0
+        for stage in range(many):
+            weights = _up_to(done, mine[stage + 1]) - _up_to(done, mine[stage])
+            fullest, whole = max(fullest, weights), whole + weights
+            if stage > 0:
+                sent += _carried_over(line, mine[stage])
+        stage = here = most_here = 0
+        for layer in range(layers):
+            while stage < many - 1 and mine[stage + 1] <= line.caches[layer]:
+                stage, here = stage + 1, 0
+            of_layer[row, layer] = stage
+            here += 1
+            most_here = max(most_here, here)
+        found[0, row] = sent / (many - 1) if many > 1 else 0.0
+        found[1, row], found[2, row] = fullest / whole, most_here / layers
+
+
+@released
+def _each_taken(line, stages, ends, value, done, found):
+    """Seconds of stages, as `Stages.seconds` has them, of each design; `done` is to work in, shape (operators + 1,)."""
+    for row in range(len(stages)):
+        _summed(line.seconds[row], done)
+        _taken(line, done, ends[row, : stages[row] + 1], value[row], found[row])
+
+
+@part
+def _taken(line, done, ends, value, found):
+    """Seconds of each stage, and of what it sends on, at some seconds a value."""
+    for stage in range(len(ends) - 1):
+        found[stage] = _up_to(done, ends[stage + 1]) - _up_to(done, ends[stage])
+        if stage < len(ends) - 2:
+            found[stage] += value * _carried_over(line, ends[stage + 1])
+
+
+@part
+def _summed(amounts, found):
+    """Of the operators before each one and of all."""
+    found[0] = 0.0
+    for place in range(len(amounts)):
+        found[place + 1] = found[place] + amounts[place]
+
+
+@part
+def _up_to(done, end):
+    """Of the operators before a place, of sums as of `_summed`."""
+    first, count = int(end), len(done) - 1
+    return done[count] if first >= count else (done[first + 1] - done[first]) * (end - first) + done[first]
+
+
+@part
+def _carried_over(line, end):
+    """Values of a token that go over a place."""
+    at = int(end)
+    return line.crossing[at] + (end - at) * line.result[at] if at < len(line.crossing) else 0.0
+
+
+@part
+def _bisected(done, divisible, sending, slope, most, tried, ends):
+    """Ends of stages that take less than a time, for the least that is found, if any is; arguments as of `_filled`."""
+    least = 0.0
     for _ in range(STEPS):
         bound = (least + most) / 2
         if _filled(done, divisible, sending, slope, bound, tried):
-            most, found = bound, True
+            most = bound
             for place in range(len(ends)):
                 ends[place] = tried[place]
         else:
             least = bound
-    return found
 
 
-@compiled
-def _filled(done, divisible, sending, slope, bound, ends):  # type: ignore[no-untyped-def]
+@part
+def _filled(done, divisible, sending, slope, bound, ends):
     """Whether stages that each go as far as a time lets them come to the last operator: `ends`, but for the first one.
 
     Args:
@@ -195,8 +268,7 @@ def _filled(done, divisible, sending, slope, bound, ends):  # type: ignore[no-un
     count = len(divisible)
     for stage in range(1, len(ends)):
         start = ends[stage - 1]
-        first = int(start)
-        before = done[count] if first >= count else (done[first + 1] - done[first]) * (start - first) + done[first]
+        first, before = int(start), _up_to(done, start)
         if done[count] - before <= bound:
             ends[stage:] = count
             return True
@@ -214,17 +286,6 @@ def _filled(done, divisible, sending, slope, bound, ends):  # type: ignore[no-un
     return False
 
 
-def _stages(line: Line, ends: Array) -> Stages:
-    weights = _between(line.weights, ends)
-    of_layer = np.searchsorted(ends[1:-1], line.caches, side="right")
-    caches = float(np.bincount(of_layer).max()) / len(of_layer)
-    fullest = float(weights.max() / weights.sum())
-    carried = line.carried(ends[1:-1])
-    return Stages(
-        ends, float(carried.mean()) if len(carried) else 0.0, tuple(of_layer.tolist()), Share(fullest, fullest, caches)
-    )
-
-
 def _rows(part: Part, hidden: float, precision: Precision) -> list[tuple[float, bool, float, float]]:
     """Weights, whether it may be divided, crossing and result of each operator of a part, once."""
     rows = []
@@ -232,12 +293,6 @@ def _rows(part: Part, hidden: float, precision: Precision) -> list[tuple[float, 
         stored = nbytes(replace(part, operators=(operator,)), precision)
         rows.append((stored, isinstance(operator, MatMul), crossing, result))
     return rows
-
-
-def _between(amounts: Array, ends: Array) -> Array:
-    """Of the operators between each end and the next."""
-    up_to = np.append(0.0, np.cumsum(amounts))
-    return np.diff(np.interp(ends, np.arange(len(up_to)), up_to))
 
 
 def _carried(part: Part, hidden: float) -> Iterator[tuple[float, float]]:

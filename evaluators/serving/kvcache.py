@@ -63,6 +63,15 @@ class Room(NamedTuple):
         """Of a position, in all layers that keep some. [B]"""
         return self.growing + sum(nbytes for _, nbytes in self.windows)
 
+    def each_of(self, size: int) -> "list[Room]":
+        """Of each of some designs."""
+        columns = [np.broadcast_to(values, size).tolist() for values in self.each]
+        sizes = [most for most, _ in self.windows]
+        return [
+            Room(growing, fixed, tuple(zip(sizes, windows, strict=True)))
+            for growing, fixed, *windows in zip(*columns, strict=True)
+        ]
+
     def at(self, row: int) -> "Room":
         """Of one design, where numbers are of several, shape (designs,)."""
         windows = tuple((most, picked(nbytes, row)) for most, nbytes in self.windows)
@@ -233,7 +242,7 @@ def two_level(sram: float, hbm: float, room: Room, *, longest: int, block: int =
     buffers = int(hbm // buffer)
     if buffers < 1:
         raise DesignError(f"KV memory: {hbm:.4g} B of HBM hold no buffer of {longest} tokens, which takes {buffer:.4g} B")
-    return replace(one, blocks=int(sram // size), spare=0.0, buffers=buffers, buffer=longest)
+    return Memory(int(sram // size), block, 0.0, 0, buffers, longest, 0.0, one.each, one.fixed, one.windows)
 
 
 def two_paged(sram: float, hbm: float, room: Room, *, longest: int, block: int = 16) -> Memory:
@@ -251,7 +260,8 @@ def two_paged(sram: float, hbm: float, room: Room, *, longest: int, block: int =
     """
     size, one = _sized(room, block)
     blocks = int(sram // size)
-    return replace(one, blocks=blocks, pages=max(int(hbm // size), one.needed(longest) - blocks, int(blocks == 0)))
+    pages = max(int(hbm // size), one.needed(longest) - blocks, int(blocks == 0))
+    return Memory(blocks, block, one.spare, pages, 0, 0, 0.0, one.each, one.fixed, one.windows)
 
 
 def _sized(room: Room, block: int) -> tuple[float, Memory]:

@@ -97,21 +97,20 @@ def _lengths(requests: Requests) -> tuple[float, float, float]:
     return float(requests.total.mean()), float(requests.prompt.mean()), float(requests.output.mean())
 
 
-def station(pool: Pool, requests: Requests, *, prefills: bool, decodes: bool) -> Array:
-    """A pool as a record of `balance.STATION`; of the mean request, as far as memory goes."""
-    memory, rule = pool.memory, pool.policy
+def stations(pools: Sequence[Pool], requests: Requests, *, prefills: bool, decodes: bool) -> Array:
+    """Pools as records of `balance.STATION`; of the mean request, as far as memory goes."""
     total, prompt, output = _lengths(requests)
-    whole = total - 1
-    positions = whole if rule.lifetime else prompt + (output / 2 if decodes else 0)
-    need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
-    room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
-    near = memory.blocks / need if memory.pages or memory.buffers else math.inf
-    batch = max(1.0, min(float(pool.batch), room) / pool.stages)
-    return records(
-        STATION, 1, instances=pool.instances, stages=pool.stages, share=max(pool.shares), batch=batch, near=near,
-        mixed=rule.mixed, chunked=rule.chunked, tokens=rule.tokens, unit=rule.unit, chunk=rule.chunk,
-        prefills=prefills, decodes=decodes,
-    )  # fmt: skip
+    rows = []
+    for pool in pools:
+        memory, rule = pool.memory, pool.policy
+        positions = total - 1 if rule.lifetime else prompt + (output / 2 if decodes else 0)
+        need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
+        room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
+        near = memory.blocks / need if memory.pages or memory.buffers else math.inf
+        batch, said = max(1.0, min(float(pool.batch), room) / pool.stages), (rule.tokens, rule.unit, rule.chunk)
+        of = pool.instances, pool.stages, max(pool.shares), batch, near, rule.mixed, rule.chunked
+        rows.append((*of, *said, prefills, decodes))  # in the order of the record's fields
+    return np.array(rows, STATION)
 
 
 Tables = tuple[Array, Array]
@@ -153,8 +152,8 @@ def stood(
     for one in kinds:
         if why := refused(one.pools, requests):
             raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
-    first = np.concatenate([station(one.pools[0], requests, prefills=True, decodes=not apart) for one in kinds])[which]
-    last = np.concatenate([station(one.pools[-1], requests, prefills=not apart, decodes=True) for one in kinds])[which]
+    first = stations([one.pools[0] for one in kinds], requests, prefills=True, decodes=not apart)[which]
+    last = stations([one.pools[-1] for one in kinds], requests, prefills=not apart, decodes=True)[which]
     sent = np.array([sending(one.transfer, load) for one in kinds])[which]
     found = records(STANDING, len(which))
     room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))

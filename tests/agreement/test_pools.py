@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dse.evaluators.layouts.kv_transfer import Fleet, Layout, activations, caches, laid, ways
+from dse.evaluators.layouts.kv_transfer import Fleet, Layout, traffic, ways
 from dse.evaluators.layouts.played_transfer import Traffic, played_ways
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
@@ -35,11 +35,16 @@ class Pipelines:
         self.fabric, self.engines = tile_fabric(chip), engines(chip)
         fleet = Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
         self.layout = Layout(8, 8, arrangement, fleet, fleet)
-        sources, targets = laid(self.layout)
-        self.activations = np.concatenate([activations(fleet, places, self.fabric)[0] for places in (sources, targets)])
-        (cached,) = caches(sources[0], targets[:1], self.layout, self.fabric, TOKENS)
+        (prefilled,), (decoded,), (cached,) = traffic(self.layout.shape, TOKENS).messages
+        self.activations = np.concatenate([prefilled, decoded])
         self.kv, self.moved = sends("kv", cached, TOKENS * POSITION)
         self.x, self.passed = sends("x", self.activations, TOKENS * ACTIVATIONS / tp)
+
+    def sending(self, nbytes: float) -> float:
+        """Of so many bytes in each message of activations, the longest. [s]"""
+        of, on = self.activations, self.fabric
+        hops = float((abs(of["row"] - of["to_row"]) + abs(of["col"] - of["to_col"])).max())
+        return (3 * (2 * on.ramp + on.hop * hops) if on.locked else 0.0) + nbytes * on.pace / on.word_bytes
 
     def price(self, rate: float) -> float:
         """Of the caches of some tokens, where both pipelines do tokens at a rate."""
@@ -68,7 +73,7 @@ def test_a_cache_takes_as_long_as_its_busiest_link(routing: str, arrangement: st
 def test_caches_beside_pipelines_that_compute_and_send_in_turn(routing: str, tp: int, pp: int, share: float) -> None:
     """Each core computes for so long that its messages hold a link for a share of the time; caches go all the while."""
     chip, turns = Pipelines(routing, "pp_first", tp, pp), 24
-    rows, sending = chip.x.shape[0], TOKENS * chip.activations["seconds"].max()
+    rows, sending = chip.x.shape[0], TOKENS * chip.sending(ACTIVATIONS / tp)
     # as deep a product as takes that long
     wanted = sending * (1 / share - 1)
     depth = int(64 * wanted / chip.engines.product(rows, 64, 1, 2))

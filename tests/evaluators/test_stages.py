@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.stages import Line, line_of, parts_of_layers, whole_layers
+from dse.evaluators.layouts.stages import Line, Stages, cut, line_of
 from dse.space.elementwise import Array
 from dse.space.mapping import Precision
 from dse.space.model import Model
@@ -31,56 +31,104 @@ def lines(draw: st.DrawFn, *, divisible: bool = True) -> Line:
     may = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count))) & divisible
     starts = np.arange(layers + 1) * OPERATORS
     may[starts[:-1] + 1] = False
-    return Line(draw(amounts), draw(amounts), may, draw(amounts), draw(amounts), starts, starts[:-1] + 1)
+    return Line(draw(amounts)[None], draw(amounts), may, draw(amounts), draw(amounts), starts, starts[:-1] + 1)
+
+
+def whole_layers(line: Line, stages: int, *, inside: bool = False, value: float = 0.0) -> Stages:
+    return cut(line, np.array([stages]), np.array([value]), np.array([inside]))
+
+
+def parts_of_layers(line: Line, stages: int, value: float) -> Stages:
+    return whole_layers(line, stages, inside=True, value=value)
+
+
+def seconds_of(of: Stages, line: Line, value: float) -> Array:
+    return of.seconds(line, np.array([value]))[0]
+
+
+def carried(line: Line, places: Array) -> Array:
+    """Values of a token that go over each of some places."""
+    crossing, result = np.append(line.crossing, 0.0), np.append(line.result, 0.0)
+    at = np.floor(places).astype(int)
+    return np.asarray(crossing[at] + (places - at) * result[at])
+
+
+def taken(line: Line, ends: Array, value: float) -> Array:
+    """Of each stage, and of what it sends on."""
+    up_to = np.append(0.0, np.cumsum(line.seconds[0]))
+    seconds = np.diff(np.interp(ends, np.arange(len(up_to)), up_to))
+    seconds[:-1] += value * carried(line, np.asarray(ends[1:-1], float))
+    return np.asarray(seconds)
 
 
 def slowest(line: Line, ends: Array, value: float) -> float:
-    up_to = np.append(0.0, np.cumsum(line.seconds))
-    seconds = np.diff(np.interp(ends, np.arange(len(up_to)), up_to))
-    seconds[:-1] += value * line.carried(np.asarray(ends[1:-1], float))
-    return float(seconds.max())
+    return float(taken(line, ends, value).max())
+
+
+@given(lines(), st.lists(st.integers(1, 9), min_size=2, max_size=5), st.integers(0, 10**9))
+@settings(max_examples=40, deadline=None)
+def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: Line, counts: list[int], seed: int) -> None:
+    rng, size = np.random.default_rng(seed), len(counts)
+    of = line._replace(seconds=rng.uniform(0.1, 10, (size, len(line.weights))))
+    value, inside = rng.choice([0.0, 0.01, 1.0], size), rng.random(size) < 0.7
+    found = cut(of, np.array(counts), value, inside)
+    seconds = found.seconds(of, value)
+    for row, count in enumerate(counts):
+        own = of._replace(seconds=of.seconds[row : row + 1])
+        one = cut(own, np.array([count]), value[row : row + 1], inside[row : row + 1])
+        assert (found.of(np.array([row])).ends[0, : count + 1] == one.ends[0]).all()
+        assert (found.of_layer[row] == one.of_layer[0]).all()
+        assert [values[row] for values in found.share] == [values[0] for values in one.share]
+        assert found.carried[row] == one.carried[0]
+        assert seconds[row, :count] == pytest.approx(taken(own, one.ends[0], value[row]), rel=1e-9)
+        assert not seconds[row, count:].any()
+        sent, weights = carried(line, one.ends[0, 1:-1]), taken(line._replace(seconds=line.weights[None]), one.ends[0], 0.0)
+        assert one.carried[0] == pytest.approx(sent.mean() if count > 1 else 0.0)
+        assert one.share.layers[0] == pytest.approx(weights.max() / weights.sum())
+        assert one.share.caches[0] == pytest.approx(np.bincount(one.of_layer[0]).max() / len(line.caches))
 
 
 @given(lines(), st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0]))
 @settings(max_examples=100, deadline=None)
 def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: Line, stages: int, value: float) -> None:
     whole, parts = whole_layers(line, stages), parts_of_layers(line, stages, value)
-    assert parts.seconds(line, value).max() <= whole.seconds(line, value).max() * (1 + 1e-9)
+    assert seconds_of(parts, line, value).max() <= seconds_of(whole, line, value).max() * (1 + 1e-9)
     for of in (whole, parts):
-        assert of.seconds(line, 0.0).sum() == pytest.approx(line.seconds.sum())
-        assert of.seconds(line, value).max() == pytest.approx(slowest(line, of.ends, value))
-        assert len(of.ends) == stages + 1
-        assert (np.diff(of.ends) >= 0).all()
+        ends = of.ends[0]
+        assert seconds_of(of, line, 0.0).sum() == pytest.approx(line.seconds.sum())
+        assert seconds_of(of, line, value).max() == pytest.approx(slowest(line, ends, value))
+        assert len(ends) == stages + 1
+        assert (np.diff(ends) >= 0).all()
         assert of.share.layers * stages >= 1 - 1e-9
-        for layer, stage in enumerate(of.of_layer):
+        for layer, stage in enumerate(of.of_layer[0]):
             place = line.caches[layer]
-            assert of.ends[stage] <= place
-            assert place + 1 <= of.ends[stage + 1]
-    for end in parts.ends:
+            assert ends[stage] <= place
+            assert place + 1 <= ends[stage + 1]
+    for end in parts.ends[0]:
         assert end == int(end) or line.divisible[int(end)]
 
 
 @given(lines(divisible=False), st.integers(2, 4), st.sampled_from([0.0, 0.5]))
 @settings(max_examples=40, deadline=None)
 def test_where_nothing_can_be_divided_no_other_cut_is_faster(line: Line, stages: int, value: float) -> None:
-    count = len(line.seconds)
+    count = len(line.weights)
     cuts = ([0, *inner, count] for few in range(1, stages + 1) for inner in combinations(range(1, count), few - 1))
     best = min(slowest(line, np.array(ends, float), value) for ends in cuts)
-    found = parts_of_layers(line, stages, value).seconds(line, value).max()
-    assert found == pytest.approx(min(best, whole_layers(line, stages).seconds(line, value).max()), rel=1e-6)
+    found = seconds_of(parts_of_layers(line, stages, value), line, value).max()
+    assert found == pytest.approx(min(best, seconds_of(whole_layers(line, stages), line, value).max()), rel=1e-6)
 
 
 @given(lines(), st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
 def test_more_stages_are_never_slower(line: Line, stages: int) -> None:
-    few, more = (parts_of_layers(line, count, 0.1).seconds(line, 0.1).max() for count in (stages, stages + 1))
+    few, more = (seconds_of(parts_of_layers(line, count, 0.1), line, 0.1).max() for count in (stages, stages + 1))
     assert more <= few * (1 + 1e-6)
 
 
 def by_weights(model: Model) -> Line:
     """A line whose operators take as long as their weights are many."""
     line = line_of(model, transformer(model, Step("decode", 4.0, 4.0, 4e3, 4e3)), FP16)
-    return line._replace(seconds=line.weights)
+    return line._replace(seconds=line.weights[None])
 
 
 @pytest.mark.parametrize("name", ["qwen3_8b", "qwen3_30b_a3b", "deepseek_v2_lite"])
@@ -88,7 +136,7 @@ def test_a_line_has_one_cache_a_layer_and_the_residual_stream_between_layers(nam
     model = asked("chip=npu64", f"model={name}").workload.cases[0].model  # type: ignore[union-attr]
     line = by_weights(model)
     assert len(line.caches) == model.layers
-    assert line.carried(line.layers[1:].astype(float)) == pytest.approx(np.full(model.layers, float(model.hidden)))
+    assert carried(line, line.layers[1:].astype(float)) == pytest.approx(np.full(model.layers, float(model.hidden)))
     assert line.crossing.min() >= 0
 
 
@@ -98,13 +146,15 @@ def test_where_layers_divide_evenly_both_are_equal_but_for_the_head() -> None:
     line = by_weights(small)
     for stages in (1, 2, 9, 12, 36):
         whole, parts = whole_layers(line, stages), parts_of_layers(line, stages, 0.0)
-        assert parts.seconds(line, 0.0).max() == pytest.approx(whole.seconds(line, 0.0).max(), rel=1e-4)
+        assert seconds_of(parts, line, 0.0).max() == pytest.approx(seconds_of(whole, line, 0.0).max(), rel=1e-4)
         assert parts.share.layers == pytest.approx(whole.share.layers, rel=1e-4)
     # 36 layers and a head of 3.2 of them over 32 stages
     line = by_weights(model)
     whole, parts = whole_layers(line, 32), parts_of_layers(line, 32, 0.0)
     head = line.weights[-1] / line.weights[line.layers[0] : line.layers[1]].sum()
-    assert whole.seconds(line, 0.0).max() / parts.seconds(line, 0.0).max() == pytest.approx(head / ((36 + head) / 32), rel=1e-3)
+    assert seconds_of(whole, line, 0.0).max() / seconds_of(parts, line, 0.0).max() == pytest.approx(
+        head / ((36 + head) / 32), rel=1e-3
+    )
 
 
 def test_parts_serve_more_where_the_head_binds() -> None:

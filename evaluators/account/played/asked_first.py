@@ -13,6 +13,7 @@ from typing import cast
 
 from dse.evaluators.account.played import balanced, served, steady
 from dse.evaluators.account.shared_dies import kept
+from dse.evaluators.choices.words import merged
 from dse.space.design import Design, Designs
 from dse.space.limits import ClashError, Limit
 from dse.space.workload import Load, Workload
@@ -54,6 +55,16 @@ def together(
             yield
         finally:
             served.BOUNDED.clear()
+
+
+def alike(service_of: Callable[[Design], ModuleType], designs: Designs) -> Designs:
+    """Designs, of which those are one group that their layout takes at once although some of their words differ."""
+    return merged(designs, lambda design: getattr(service_of(design), "words", _none)(design))
+
+
+def _none(_: Design) -> tuple[str, ...]:
+    """Words in which designs of a layout may differ that are one group, where it does not say so."""
+    return ()
 
 
 def _each(loads: Sequence[Load], parts: Sequence[served.Part], say: Callable[[Design, Load], None]) -> None:

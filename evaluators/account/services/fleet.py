@@ -24,7 +24,7 @@ from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.layouts.partitioned import Chosen, brings, merged, offered
 from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, Share, cached_here, resident
-from dse.evaluators.layouts.stages import Line, Stages, line_of, lines_of, parts_of_layers, stacked, whole_layers
+from dse.evaluators.layouts.stages import Line, Stages, cut, line_of
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block
@@ -34,9 +34,9 @@ from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import Policy, policy
 from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
-from dse.space.elementwise import Array, maximum, minimum, where
+from dse.space.elementwise import Array, maximum, minimum, option, where
 from dse.space.layers import Reach, by_reach
-from dse.space.mapping import AUTO, BYTES, DIVISIONS, Mapping, PoolPlan, Precision
+from dse.space.mapping import AUTO, BYTES, DIVISIONS, STAGES, Mapping, PoolPlan, Precision
 from dse.space.model import Model
 from dse.space.workload import Load
 
@@ -54,7 +54,7 @@ class Pipelines(NamedTuple):
         batch: requests of one, over all its micro-batches.
         held: on the fullest core.
         room: what a request has on it, of all its layers.
-        each: stages of a pipeline, of each design.
+        cut: stages of a pipeline, of each design.
         precision: formats.
         words: partitions of operators, where the plan leaves them open.
         holds: the plan, with the partition as which what a core holds is counted.
@@ -69,7 +69,7 @@ class Pipelines(NamedTuple):
     batch: Any
     held: Resident
     room: Room
-    each: tuple[Stages, ...]
+    cut: Stages
     precision: Precision
     words: Chosen | None
     holds: PoolPlan
@@ -82,8 +82,8 @@ class Pipelines(NamedTuple):
 
     @property
     def stages(self) -> Stages:
-        """Of a pipeline; `stacked` of several designs."""
-        return self.each[0] if len(self.each) == 1 else stacked(self.each)
+        """Of a pipeline; numbers of one design."""
+        return self.cut.plain
 
     @property
     def near(self) -> Any:
@@ -132,11 +132,10 @@ def _picked(of: Pipelines, chip: Chip, mapping: Mapping, rows: Array) -> Pipelin
         return value[rows] if np.size(value) > 1 else value
 
     room = Room(some(of.room.growing), some(of.room.fixed), tuple((most, some(nbytes)) for most, nbytes in of.room.windows))
-    plan, places = getattr(mapping, of.name), rows.tolist()
+    plan = getattr(mapping, of.name)
     return of._replace(
-        chip=chip, plan=plan, rules=tuple(of.rules[row] for row in places), groups=some(of.groups), dp=some(of.dp),
-        batch=some(of.batch), held=Resident(*map(some, of.held)), room=room, each=tuple(of.each[row] for row in places),
-        holds=plan,
+        chip=chip, plan=plan, rules=tuple(of.rules[row] for row in rows.tolist()), groups=some(of.groups), dp=some(of.dp),
+        batch=some(of.batch), held=Resident(*map(some, of.held)), room=room, cut=of.cut.of(rows), holds=plan,
     )  # fmt: skip
 
 
@@ -208,34 +207,44 @@ def _pipelines(
         whole = held(by_reach(load.model, lambda reach: 1.0 * batch * reach.kept(longest)), 1.0 * batch)
         return whole, room_of(load.model, lambda cached, sequences: held(cached, sequences).kv)
 
-    each, first = _whole(load, plan, mapping.precision, len(rules)), plan
+    line, stages = line_of(load.model, _one_token(load, "prefill"), mapping.precision), _each(plan.pp, len(rules))
+    none, first = np.zeros(len(rules)), plan
+    layers = cut(line._replace(seconds=np.zeros((len(rules), len(line.weights)))), stages, none, none > 0)
     if plan.partition == AUTO:  # which what a core holds decides on
         first = with_partition(plan, "k")
 
     def held_by(plan: PoolPlan, everywhere: Any = 0.0) -> Pipelines:
         holds = with_share(None, plan, everywhere)
-        return Pipelines(name, chip, plan, rules, groups, dp, batch, *holds, each, mapping.precision, None, plan)
+        return Pipelines(name, chip, plan, rules, groups, dp, batch, *holds, layers, mapping.precision, None, plan)
 
     whole, everywhere = held_by(first), 0.0
     if plan.partition == AUTO:
         whole, everywhere = _with_words(whole, load, plan, mapping, prompts, held_by)
-    if plan.stages == "layers":
+    inside = np.broadcast_to(option(plan.stages, STAGES) == STAGES.index("parts"), len(rules))
+    if not inside.any():
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
     typical = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
-    stages = np.broadcast_to(plan.pp, len(rules)).astype(int).tolist()
-    each = tuple(parts_of_layers(line, many, value) for (line, value), many in zip(typical, stages, strict=True))
-    whole = whole._replace(each=each)
-    held, taken = with_share(whole.stages.share, whole.holds, everywhere)
-    return whole._replace(held=held, room=taken)
+    parted = whole._replace(cut=cut(typical[0], stages, typical[1], inside))
+    held, taken = with_share(parted.stages.share, parted.holds, everywhere)
+    if not inside.all():
+        held, taken = _either(inside, held, whole.held), _either(inside, taken, whole.room)
+    return parted._replace(held=held, room=taken)
 
 
-def _whole(load: Load, plan: PoolPlan, precision: Precision, size: int) -> tuple[Stages, ...]:
-    """Stages of whole layers, of each of some designs."""
-    line = line_of(load.model, _one_token(load, "prefill"), precision)
-    each = np.broadcast_to(plan.pp, size).astype(int).tolist()
-    known = {stages: whole_layers(line, stages) for stages in set(each)}
-    return tuple(known[stages] for stages in each)
+def _either(which: Array, one: Any, other: Any) -> Any:
+    """Numbers of the first for some of several designs and of the second for the others, however they are held together."""
+    if isinstance(one, tuple):
+        found = (_either(which, *both) for both in zip(one, other, strict=True))
+        return type(one)(*found) if hasattr(one, "_fields") else tuple(found)
+    alike = not (np.ndim(one) or np.ndim(other)) and one == other
+    return one if alike else np.where(which, one, other)
+
+
+def _each(count: Any, size: int) -> Array:
+    """Whole things of each of some designs."""
+    found: Array = np.broadcast_to(np.ravel(count), size).astype(np.int64)
+    return found
 
 
 def _one_token(load: Load, phase: str) -> tuple[Part, ...]:
@@ -344,21 +353,20 @@ def paces(load: Load, of: Pipelines, reader: Reader) -> tuple[list[tuple[float, 
 
     They go at the pace of the slowest stage.
     """
-    typical = zip(of.each, _typical(load, of, reader), strict=True)
-    seconds = [stages.seconds(line, value) for stages, (line, value) in typical]
+    seconds = of.cut.seconds(*_typical(load, of, reader))
     tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else of.plan.microbatch
-    slowest = np.array([some.max() for some in seconds])
+    slowest, shares = seconds.max(axis=1), (seconds / seconds.sum(axis=1, keepdims=True)).tolist()
     found = of.dp * tokens / (float(slowest[0]) if len(slowest) == 1 else slowest)
-    return [tuple((some / some.sum()).tolist()) for some in seconds], found
+    return [tuple(some[:count]) for some, count in zip(shares, of.cut.counts.tolist(), strict=True)], found
 
 
-def _typical(load: Load, of: Pipelines, reader: Reader) -> list[tuple[Line, float]]:
+def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, Array]:
     """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it.
 
     Of each design.
     """
     prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    size = len(of.each)
+    size = len(of.rules)
     if of.name == "prefill":
         tokens: Any = prompt
         at = iteration(load, of, reader, "prefill", prompt, prompt / 2, 0.0, 0.0, 0.0)
@@ -370,10 +378,9 @@ def _typical(load: Load, of: Pipelines, reader: Reader) -> list[tuple[Line, floa
         for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
             name = call.needs[0] if brings(call) else call.name
             seconds[call.part, name] = seconds.get((call.part, name), 0.0) + np.ravel(taken)
-    lines = lines_of(load.model, _one_token(load, of.name), of.precision, seconds, size)
-    hop, carried = np.broadcast_to(np.ravel(at.hop.mean), size), np.broadcast_to(of.stages.carried, size)
-    values = np.divide(hop, carried, out=np.zeros(size), where=carried != 0)
-    return list(zip(lines, values.tolist(), strict=True))
+    line = line_of(load.model, _one_token(load, of.name), of.precision, seconds, size)
+    hop, carried = np.broadcast_to(np.ravel(at.hop.mean), size), of.cut.carried
+    return line, np.divide(hop, carried, out=np.zeros(size), where=carried != 0)
 
 
 def room_of_request(design: Design, load: Load, plan: PoolPlan) -> Room:

@@ -15,14 +15,14 @@ from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.readers.price import Reader
-from dse.evaluators.serving.kvcache import Room, picked, prefixes, two_level, two_paged
+from dse.evaluators.serving.kvcache import prefixes, two_level, two_paged
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price, Pricing
 from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design
-from dse.space.elementwise import Array, minimum
+from dse.space.elementwise import Array, minimum, option
 from dse.space.layers import two_forms
-from dse.space.mapping import BYTES, Mapping
+from dse.space.mapping import ARRANGEMENTS, BYTES, Mapping
 from dse.space.workload import Load
 
 
@@ -73,22 +73,18 @@ def assembled(
     """
     mapping = design.mapping
     pools = [_pools(of, load, mapping, price, pace) for of, price, pace in zip(fleet, prices, paces, strict=True)]
-    way: Room | None = None
+    ways: list[Transfer | None] = [None] * len(fleet[0].rules)
     if between is not None:
         # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
         room, prompt = room_of_request(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
-        way = room.times(between.per_token * prompt / number(room.of(prompt)))
-    found = []
-    for row, each in enumerate(zip(*pools, strict=True)):
-        transfer = None
-        if way is not None and between is not None:
-            one, ways = way.at(row), between.at(row)
-            transfer = Transfer(
-                one.growing, ways.latency, ways.together, True, ways.blocks, fixed=one.fixed, windows=one.windows,
-                layers=layers(mapping.serving, load),
-            )  # fmt: skip
-        found.append(Deployment(each, transfer, mapping.serving.routing))
-    return found
+        rooms = room.times(between.per_token * prompt / number(room.of(prompt))).each_of(len(ways))
+        said, sent = _rows([between.latency, between.together, between.blocks], len(ways)), layers(mapping.serving, load)
+        ways = [
+            Transfer(one.growing, latency, int(together), True, int(blocks), fixed=one.fixed, windows=one.windows, layers=sent)
+            for one, (latency, together, blocks) in zip(rooms, said, strict=True)
+        ]
+    each = zip(zip(*pools, strict=True), ways, strict=True)
+    return [Deployment(some, transfer, mapping.serving.routing) for some, transfer in each]
 
 
 def _pools(of: Pipelines, load: Load, mapping: Mapping, price: Price, paces: Paced) -> list[Pool]:
@@ -96,16 +92,15 @@ def _pools(of: Pipelines, load: Load, mapping: Mapping, price: Price, paces: Pac
     longest, block = served.longest(load), int(mapping.serving.block)
     kept, every = float(mapping.serving.prefix), int(mapping.serving.snapshot or 0)
     form = two_paged if mapping.serving.overflow == "pages" else two_level
-    hbm, near, alone = of.free, of.near, least(of, load, mapping)
-    found = []
-    for row, (rule, shares) in enumerate(zip(of.rules, paces.shares, strict=True)):
-        room, free = of.room.at(row), picked(hbm, row)
+    size, found = len(of.rules), []
+    numbers = _rows([of.free, of.near, least(of, load, mapping), of.dp, of.batch], size)
+    for rule, shares, room, (free, near, alone, dp, batch) in zip(
+        of.rules, paces.shares, of.room.each_of(size), numbers, strict=True
+    ):
         # the longest request must fit, which is a limit
-        whole = max(free * (1 - kept), picked(alone, row))
-        memory = form(picked(near, row), whole, room, longest=longest, block=block)
+        memory = form(near, max(free * (1 - kept), alone), room, longest=longest, block=block)
         known = prefixes(free * kept, room, load.requests.block, every)
-        instances, batch = int(picked(of.dp, row)), int(picked(of.batch, row))
-        found.append(Pool(price, rule, memory, shares=shares, instances=instances, batch=batch, **known._asdict()))
+        found.append(Pool(price, rule, memory, shares=shares, instances=int(dp), batch=int(batch), **known._asdict()))
     return found
 
 
@@ -120,7 +115,7 @@ def moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], paces: Seque
     if len(fleet) == 1:
         return None
     chip, mapping, asked = design.chip, design.mapping, load.requests
-    size, prompt = len(fleet[0].each), float(asked.prompt.mean())
+    size, prompt = len(fleet[0].rules), float(asked.prompt.mean())
     # as many as come, or as pipelines can do
     means = (float(asked.prompt.mean()), float(asked.output.mean()))
     rates = [minimum(asked.rate * mean, of.tokens) for mean, of in zip(means, paces, strict=True)]
@@ -129,16 +124,18 @@ def moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], paces: Seque
     fabric, act = tile_fabric(chip), float(BYTES[mapping.precision.activations])
     of_design = _rows([*(of.plan.tp for of in fleet), *(of.plan.pp for of in fleet), *(of.dp for of in fleet)], size)
     of_fabric, rated = _rows(list(fabric), size), _rows([*positions, *rates], size)
+    arrangements = np.broadcast_to(option(mapping.serving.arrangement, ARRANGEMENTS), size).tolist()
+    of_layer, carried = ([getattr(of.cut, name).tolist() for of in fleet] for name in ("of_layer", "carried"))
     found = []
     for row in range(size):
         tps, pps, dps = (of_design[row][at : at + 2] for at in (0, 2, 4))
         fleets = [
-            Fleet(int(tp), int(pp), int(dp), of.each[row].of_layer, position, (of.each[row].carried or load.model.hidden) * act)
-            for of, tp, pp, dp, position in zip(fleet, tps, pps, dps, rated[row], strict=False)
+            Fleet(int(tp), int(pp), int(dp), tuple(layers[row]), position, (values[row] or load.model.hidden) * act)
+            for tp, pp, dp, layers, values, position in zip(tps, pps, dps, of_layer, carried, rated[row], strict=False)
         ]
         # more groups than there is room for, which is a limit, are as many columns wider
         wide = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
-        layout, links = Layout(rows, wide, mapping.serving.arrangement, *fleets), type(fabric)(*of_fabric[row])
+        layout, links = Layout(rows, wide, ARRANGEMENTS[arrangements[row]], *fleets), type(fabric)(*of_fabric[row])
         said = (layout, links, block, *rated[row][2:])
         found.append(ways(*said) if reader.play is None else played_ways(*said, reader.play))
     return found[0] if size == 1 else Ways(*(np.array(values) for values in zip(*found, strict=True)))

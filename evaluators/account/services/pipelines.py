@@ -46,10 +46,10 @@ from dse.evaluators.silicon import area, price
 from dse.evaluators.silicon.energy import design_parts, dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import maximum, minimum, where
+from dse.space.elementwise import maximum, minimum, option, where
 from dse.space.fields import leaves, replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import AUTO, Mapping
+from dse.space.mapping import AUTO, PARTITIONS, STAGES, Mapping
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
@@ -57,6 +57,10 @@ FIDELITIES = tuple(READERS)
 
 TOGETHER_AT = {STEADY: (standing.parts, chosen)}
 """Rows of a design that are worked out together, and how some are taken of them, by fidelity."""
+
+WORDS = (*(f"mapping.{phase}.{word}" for phase in ("prefill", "decode") for word in ("placement", "stages")),
+         "mapping.serving.arrangement")  # fmt: skip
+"""Words in which designs that are worked out at once may differ."""
 
 SHARES = 64
 """Numbers of cores set aside that are tried, where the one asked for does not do."""
@@ -81,6 +85,12 @@ def at_least(design: Design, load: Load) -> Least:
     return Least(decode_cores=decode_cores(design), prompt=worked_prompt(load.model) / fastest(_chip(design)))
 
 
+def words(design: Design) -> tuple[str, ...]:
+    """Those of `WORDS`; none where partitions are of a group that is a mesh, or left open."""
+    mapping = _mapping(design)
+    return WORDS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
+
+
 def limits(design: Design, load: Load) -> list[Limit]:
     """Cores for both phases, and what those of each hold; of designs that have cores for both, or of those that have not."""
     mapping, found = _mapping(design), _divided(design)
@@ -100,9 +110,9 @@ def limits(design: Design, load: Load) -> list[Limit]:
             said = [getattr(plan, knob) * 1.0 for plan in (mapping.prefill, mapping.decode)]
             values = [where(value > 0, value, usual[knob]) if knob in usual else value for value in said]
             found.append(Limit(f"mapping.decode.{knob}", maximum(*values), minimum(*values), "1"))
-        words = ("partition", "placement", "experts", "stages")
-        alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
-        found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
+        of_both = ("partition", "placement", "experts", "stages")
+        alike = reduce(operator.and_, (getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in of_both))
+        found.append(Limit("mapping.decode.partition", where(alike, 1.0, 2.0), 1.0, "layout"))
         for part in ("prefetch", "sums"):
             same = _alike(getattr(mapping.prefill, part), getattr(mapping.decode, part))
             found.append(Limit(f"mapping.decode.{part}", where(same, 1.0, 2.0), 1.0, "layout"))
@@ -259,9 +269,9 @@ def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str
     return ""
 
 
-def _most_stages(of: Pipelines, load: Load) -> float:
+def _most_stages(of: Pipelines, load: Load) -> Any:
     """Into which a model can be divided."""
-    return float(load.model.layers) if of.plan.stages == "layers" else float("inf")
+    return where(option(of.plan.stages, STAGES) == STAGES.index("layers"), float(load.model.layers), float("inf"))
 
 
 def _divided(design: Design) -> list[Limit]:

@@ -29,7 +29,7 @@ from dse.space.workload import Load
 
 READER = READERS[steady.PRICES]
 
-SHARED = ("mapping.serving.prefill_cores", "mapping.serving.decode_cores")
+SHARED = ("mapping.serving.prefill_cores", "mapping.serving.decode_cores", "mapping.serving.arrangement")
 """Leaves that say how pipelines serve, in which designs that come together may differ."""
 
 MESH = ("chip.mesh.",)
@@ -57,7 +57,8 @@ class Stood(NamedTuple):
 def parts(design: Design) -> Iterator[tuple[Array, Design]]:
     """Rows of a design that are worked out together, and the design that these are.
 
-    Those whose partitions are left open are worked out one by one.
+    Those whose partitions are left open are worked out one by one. Those with cores set apart come first: of limits that are
+    exceeded alike the first one binds, and theirs has the order that each has by itself.
     """
     columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
     size = max((len(column) for column in columns.values()), default=1)
@@ -65,8 +66,8 @@ def parts(design: Design) -> Iterator[tuple[Array, Design]]:
     open_ = AUTO in (mapping.prefill.partition, mapping.decode.partition)
     apart = tuple(address for address in columns if address.startswith((*HERE, *MESH)) and address not in SHARED)
     asked = mapping.serving.prefill_cores
-    unlike = [*(columns[address] for address in apart), np.arange(size) if open_ else 0]
-    unlike += [asked > 0, asked > cores - 1, mapping.serving.decode_cores > np.maximum(cores - asked, 1.0)]
+    unlike = [asked <= 0, *(columns[address] for address in apart), np.arange(size) if open_ else 0]
+    unlike += [asked > cores - 1, mapping.serving.decode_cores > np.maximum(cores - asked, 1.0)]
     unlike.append(mapping.prefill.chunk > 0)
     said = np.array([np.broadcast_to(np.ravel(value), size) for value in unlike], float)
     _, which = np.unique(said, axis=1, return_inverse=True)

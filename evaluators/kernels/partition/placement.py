@@ -21,7 +21,7 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
 from dse.evaluators.program.routes import way
-from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.space.elementwise import Array, ceil_div, maximum, option, where
 from dse.space.mapping import PLACEMENTS
 
 
@@ -120,13 +120,13 @@ def _closed(rows: int, cols: int) -> tuple[Array, Array]:
 
 def grid(placement: str, cores: Any, *, divided: bool = False) -> tuple[Any, Any]:
     """Rings of a group and members of each; leaves broadcast over designs."""
-    which = PLACEMENTS.index(placement)
+    which = option(placement, PLACEMENTS)
     return _rings(which, cores, divided * 1), cores // _rings(which, cores, divided * 1)
 
 
 def sides_of(placement: str, cores: Any) -> tuple[Any, Any]:
     """Rows and columns of the chip that a group takes; leaves broadcast over designs."""
-    rows = _rows(PLACEMENTS.index(placement), cores)
+    rows = _rows(option(placement, PLACEMENTS), cores)
     return rows, cores // rows
 
 
@@ -156,7 +156,7 @@ def step(
         mean: bytes of a core on average, where slices differ: they take turns on a channel; `nbytes` where None. [B]
         buffered: whether what is sent is a whole slot of two versions.
     """
-    key = (PLACEMENTS.index(placement), cores, axis, divided * 1)
+    key = (option(placement, PLACEMENTS), cores, axis, divided * 1)
     ahead: Any = 0.0
     if not fabric.locked:
         ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop
@@ -174,7 +174,7 @@ def occupied(
     A wormhole's message holds a link for its words, a locked one all channels of its route until its last word is there: both
     ways of them where routers are between, which pass the grant on, its own way between neighbours.
     """
-    key = (PLACEMENTS.index(placement), cores, axis, divided * 1)
+    key = (option(placement, PLACEMENTS), cores, axis, divided * 1)
     stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
     others = stream if mean is None else mean / fabric.word_bytes * fabric.pace
     if not fabric.locked:

@@ -18,7 +18,7 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Round, Send
 from dse.evaluators.program.routes import way
-from dse.space.elementwise import ceil_div, where
+from dse.space.elementwise import ceil_div, option, where
 from dse.space.mapping import PLACEMENTS
 
 Turn = list[tuple[int, int]]
@@ -54,7 +54,7 @@ def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: 
         nbytes: of the vector that each core has. [B]
         fabric: the network.
     """
-    key = PLACEMENTS.index(placement), cores, phases
+    key = option(placement, PLACEMENTS), cores, phases
     stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
     locked = 6 * _circuits(*key) * fabric.ramp + 3 * _ways(*key) * fabric.hop + _circuits(*key) * stream
     free = 2 * _count(*key) * fabric.ramp + _hops(*key) * fabric.hop + _messages(*key) * stream

@@ -1,0 +1,52 @@
+"""Pipelines that differ in words are worked out as one group in the steady state, and each is what it is by itself."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate
+from dse.evaluators.account.played import asked_first
+from dse.evaluators.judges.serving import service_of
+from dse.space.design import Design, stacked
+from dse.space.fields import replaced
+from dse.space.mapping import ARRANGEMENTS, ON_MESH, PLACEMENTS, STAGES
+from tests.samples import asked
+
+LINE = ("chip=npu64", "workload=serving", "workload.requests=24", "workload.rate='3 Hz'", "workload.prompt=256",
+        "workload.output=16", "model=qwen3_1b7", "model.qwen3_1b7.layers=6")  # fmt: skip
+
+
+def drawn(base: Design, rng: np.random.Generator, partition: str) -> Design:
+    tp, pp = int(rng.choice([2, 4])), int(rng.choice([2, 4, 8]))
+    both = {
+        "partition": partition, "placement": str(rng.choice(PLACEMENTS)), "stages": str(rng.choice(STAGES)), "tp": tp, "pp": pp,
+    }  # fmt: skip
+    changes: dict[str, Any] = {f"mapping.{phase}.{word}": of for phase in ("prefill", "decode") for word, of in both.items()}
+    changes |= {
+        "mapping.serving.arrangement": str(rng.choice(ARRANGEMENTS)),
+        "mapping.serving.prefill_cores": int(rng.choice([0, 8, 32])),
+        "chip.hbm.channel_bandwidth": float(rng.choice([3e10, 1.2e11])),
+    }
+    return replaced(base, changes)
+
+
+@settings(max_examples=1, deadline=None)
+@given(st.integers(0, 2**32))
+def test_designs_whose_words_differ_are_what_each_is_by_itself(seed: int) -> None:
+    of, rng = asked(*LINE), np.random.default_rng(seed)
+    partitions = [str(rng.choice(["k", "mn"]))] * 10 + [ON_MESH[0]] * 2  # of which one may clash with its placement
+    designs = [drawn(of.base, rng, partition) for partition in partitions]
+    groups = asked_first.alike(service_of, stacked(designs)).groups
+    assert max(len(rows) for rows, _ in groups) == 10
+    together = evaluate(stacked(designs), of.workload, fidelity="steady")
+    for row in (0, 1, 2, 10):
+        alone = evaluate(stacked([designs[row]]), of.workload, fidelity="steady")
+        assert alone.limit[0] == together.limit[row]
+        assert alone.excess[0] == pytest.approx(together.excess[row], rel=1e-12)
+        assert alone.refused.get(0) == together.refused.get(row)
+        for name, column in together.columns.items():
+            value = alone.columns[name][0] if name in alone.columns else np.nan
+            assert column[row] == pytest.approx(value, rel=1e-11, nan_ok=True), name
