@@ -92,14 +92,16 @@ def seconds(blocks: tuple[Block, ...], machine: Machine, reader: Reader, prefetc
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     if engines is None or cache is None or memory is None or machine.library is not None or prefetch.once is not None:
         return None
-    rates = (*engines, cache.byte, cache.size, *memory[:4], machine.overhead, prefetch.budget)
+    records: Any = engines, memory  # of numbers, each of one design or of many
+    rates = (*records[0], cache.byte, cache.size, *records[1][:4], machine.overhead, prefetch.budget)
     designs = max(len(rate) if isinstance(rate, np.ndarray) else 1 for rate in rates)
     of = table(blocks) if designs <= MOST else None
     if of is None:
         return None
     count, m, k, n = of.product
     byte, hidden = memory.byte, prefetch.policy != "none"
-    busy = engines.together(count * engines.started(m, k, n, WIDTH), engines.vectors(*of.vector, 1.0))
+    operations, specials, streamed = of.vector
+    busy = engines.together(count * engines.started(m, k, n, WIDTH), engines.vectors(operations, specials, streamed, 1.0))
     read: Any = of.fetch * byte
     saved: Any = 0.0
     if hidden:
