@@ -8,6 +8,7 @@ A study with numbers has a ``finding.py`` whose function ``finding()`` returns M
 
 import importlib
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -80,15 +81,23 @@ def published() -> str:
 
 def summary() -> str:
     """How far simulated figures are from published ones, a paper a row and a role in two columns."""
-    rows = []
-    for prefix, paper in PAPERS.items():
-        found = [row for path in sorted(HERE.glob(f"{prefix}*/published.csv")) for row in compare(path)]
-        cells = []
-        for role in ROLES:
-            errors = sorted(abs(row.error) for row in found if row.role == role and row.error is not None)
-            cells += [f"{len(errors)}", f"{median(errors):.1%}, {errors[-1]:.1%}"] if errors else ["", ""]
-        rows.append([paper, *cells])
-    return table(["paper", *(word for role in ROLES for word in (f"{role} rows", "median, worst error"))], rows)
+    head = ["paper", *(word for role in ROLES for word in (f"{role} rows", "median, worst error"))]
+    found = compared()
+    return table(head, [line(paper, of(prefix, found)) for prefix, paper in PAPERS.items()])
+
+
+def of(prefix: str, found: Mapping[str, Sequence[Compared]]) -> list[Compared]:
+    """The rows of a paper, by how the names of its studies begin."""
+    return [row for study, rows in found.items() if study.startswith(prefix) for row in rows]
+
+
+def line(paper: str, found: Sequence[Compared]) -> list[str]:
+    """The cells of a paper."""
+    cells = [paper]
+    for role in ROLES:
+        errors = sorted(abs(row.error) for row in found if row.role == role and row.error is not None)
+        cells += [f"{len(errors)}", f"{median(errors):.1%}, {errors[-1]:.1%}"] if errors else ["", ""]
+    return cells
 
 
 FINDINGS = {"README": summary, "accuracy": published}

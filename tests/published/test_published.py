@@ -8,8 +8,8 @@ import pytest
 
 from dse.commands.validation import Checked
 from dse.measured.promised import misses, tolerance
-from dse.measured.validate import COLUMNS, compare, ends
-from dse.studies.write import PAPERS, names, written
+from dse.measured.validate import COLUMNS, Compared, compare, ends
+from dse.studies.write import PAPERS, line, names, of, written
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "studies").glob("*/published.csv"))
@@ -63,6 +63,7 @@ LONG = {
     "sparse_gather",
 }
 """Studies whose findings take more than some ten seconds to compute, and the table of all: FINDINGS=all asks of these too.
+Lines of README's table whose studies are all quick are asked always.
 
 A result that changes is noticed by the golden set; whoever writes that again writes the findings again as well.
 """
@@ -80,17 +81,32 @@ def test_the_summary_leaves_no_study_out() -> None:
     assert not [path for path in FILES if not path.parent.name.startswith(tuple(PAPERS))]
 
 
-def test_a_check_is_said_to_hold_or_is_among_the_misses() -> None:
+@pytest.fixture(scope="module")
+def quick() -> dict[str, list[Compared]]:
+    """Rows of the studies that are asked, simulated."""
+    return {path.parent.name: compare(path) for path in FILES if path.parent.name not in LEFT_OUT}
+
+
+def test_a_check_is_said_to_hold_or_is_among_the_misses(quick: dict[str, list[Compared]]) -> None:
     """Whoever makes a check hold takes it off the list, and whoever breaks one says why there."""
-    quick = [path for path in FILES if path.parent.name not in LEFT_OUT]
     failing = {
-        (path.parent.name, row.id)
-        for path in quick
-        for row in compare(path)
-        if row.role == "check" and Checked(path.parent.name, row, tolerance(path.parent.name, row.id), "").fails
+        (study, row.id)
+        for study, rows in quick.items()
+        for row in rows
+        if row.role == "check" and Checked(study, row, tolerance(study, row.id), "").fails
     }
     assert failing == {(study, row) for study, row in misses() if study not in LEFT_OUT}
     assert {study for study, _ in misses()} <= {path.parent.name for path in FILES}
+
+
+def test_the_readme_says_how_far_off_papers_are(quick: dict[str, list[Compared]]) -> None:
+    """Of papers all of whose studies are asked."""
+    known = {path.parent.name for path in FILES}
+    asked = [prefix for prefix in PAPERS if all(study in quick for study in known if study.startswith(prefix))]
+    assert {"waferllm", "noc", "silicon"} <= set(asked)
+    text = (ROOT / "README.md").read_text()
+    for prefix in asked:
+        assert "| " + " | ".join(line(PAPERS[prefix], of(prefix, quick))) + " |" in text
 
 
 VARIED = {
