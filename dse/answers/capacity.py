@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dse.answers.deployments import DIES, INSTANCES, PREFILL, TP, Candidate, Kinds, candidates, fewest
-from dse.answers.race import COARSE, LONGEST, USUAL, Tried, compared, curve, enough, play, raced, threads
+from dse.answers.race import COARSE, LONGEST, USUAL, Alone, Tried, compared, curve, enough, of_hope, play, raced, threads
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
 from dse.config.free import free_knobs
@@ -403,13 +403,16 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -
 
 def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
     """The fewest devices of which some deployment keeps the bounds at a rate."""
-    load = kinds.load
+    load, alone = kinds.load, Alone()
 
     def keeper(devices: int) -> Candidate | None:
         found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
-        for one in found:
-            if one.most >= asked.rate and not bounds.broken(play(one, load, asked.rate, bounds)):
+        left = [one for one in found if one.most >= asked.rate]
+        while left:
+            one, *left = left
+            if not bounds.broken(play(one, load, asked.rate, bounds)):
                 return one
+            left = of_hope(left, load, bounds, alone)
         return None
 
     few, many = 0, 1

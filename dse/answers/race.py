@@ -23,6 +23,9 @@ from dse.terminal.progress import Progress
 LONGEST = 10.0
 """Of a token, for requests that are to be alone where nothing bounds it. [s]"""
 
+Alone = dict[tuple[Any, ...], tuple[bool, Candidate]]
+"""Whether kinds of instances keep the bounds where requests meet no other, each with one that has been played."""
+
 WAVE = 4
 """Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
 
@@ -95,7 +98,7 @@ def raced(
 ) -> list[Tried]:
     """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
     tried: list[Tried] = []
-    left, best = list(found), 0.0
+    left, best, alone = list(found), 0.0, Alone()
     while left := [one for one in left if one.most > best and not _known(one, tried, best)]:
         # the first is searched by itself: against no rate at all, others would be, too
         wave = _wave(left) if best else left[:1]
@@ -103,24 +106,29 @@ def raced(
         tried += several.map(lambda one, best=best: _against(one, load, bounds, best), wave)
         best = max(one.rate for one in tried)
         if not best:
-            left = _of_hope(left, load, bounds)
+            left = of_hope(left, load, bounds, alone)
         progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
     return tried
 
 
-def _of_hope(left: Sequence[Candidate], load: Load, bounds: Bounds) -> list[Candidate]:
-    """Without those that break a bound where requests meet no other, the quickest they can be; of alike ones one is played."""
+def of_hope(left: Sequence[Candidate], load: Load, bounds: Bounds, alone: Alone) -> list[Candidate]:
+    """Without those that break a bound where requests meet no other, the quickest they can be; of alike ones one is played.
+
+    Args:
+        left: deployments.
+        load, bounds: what they serve, and what they are to keep.
+        alone: whether kinds of instances keep the bounds so, as far as that is known; what is played is added.
+    """
     if len(load.requests.before):  # turns come when they are answered
         return list(left)
-    alone: dict[tuple[Any, ...], bool] = {}
     kept, count = [], len(load.requests)
     for one in left:
         kind = tuple((id(pool.price), pool.policy, pool.prefix, pool.pooled) for pool in one.pools)
         if kind not in alone:
             gap = 10 * (one.estimate.ttft + float(load.requests.output.max()) * LONGEST)
             asked = replace(load.requests, arrival=gap * np.arange(count))
-            alone[kind] = not bounds.broken(one.at(asked).serve(asked, stop=bounds.stop(count)))
-        if alone[kind]:
+            alone[kind] = not bounds.broken(one.at(asked).serve(asked, stop=bounds.stop(count))), one
+        if alone[kind][0]:
             kept.append(one)
     return kept
 

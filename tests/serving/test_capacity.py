@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
 from dse.answers.deployments import Candidate
 from dse.answers.most import ROUNDS, of_most, of_prompts
-from dse.answers.race import NEAR, Tried, _known, _of_hope, raced
+from dse.answers.race import NEAR, Tried, _known, of_hope, raced
 from dse.answers.race import play as play_one
 from dse.commands.capacities import leave, record
 from dse.config.build import question
@@ -238,7 +238,7 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
         patch.setattr("dse.answers.race._against", against)
-        patch.setattr("dse.answers.race._of_hope", lambda left, *_: left)
+        patch.setattr("dse.answers.race.of_hope", lambda left, *_: left)
         tried = raced(found, None, None, progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
@@ -462,7 +462,7 @@ def test_who_breaks_a_bound_alone_keeps_it_at_no_rate(seed: int, ttft: float, tp
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     one = SimpleNamespace(pools=of.pools, estimate=Steady(0.5, 0.1, 0.0, 1.0), at=lambda _: of)
     found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
-    assert _of_hope([one], load, bounds) == [one] or found.rate == 0  # type: ignore[list-item]
+    assert of_hope([one], load, bounds, {}) == [one] or found.rate == 0  # type: ignore[list-item]
 
 
 def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -543,3 +543,19 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
 def test_a_rate_that_is_looked_for_is_not_said(word: str) -> None:
     with pytest.raises(DesignError, match="looks for the largest rate"):
         capacity([*SMALL, word])
+
+
+def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deployments whose requests break a bound alone are not played at the rate."""
+    rates: list[float] = []
+
+    def played(one: Candidate, load: Load, rate: float, until: Bounds) -> Served:
+        rates.append(rate)
+        return play_one(one, load, rate, until)
+
+    monkeypatch.setattr("dse.answers.capacity.MOST_SEARCHED", 4)
+    monkeypatch.setattr("dse.answers.capacity.play", played)
+    words = ["workload.ttft='1 ms'", "workload.requests=50", "workload.prompt=300", "workload.output=20"]
+    with pytest.raises(DesignError, match=r"no deployment keeps 1 ms to the first token.* 4 devices do not serve 20 requests"):
+        capacity(["chip=h200", "model=llama3_8b", "rate='20 Hz'", *words])
+    assert rates == [20.0] * 3
