@@ -16,7 +16,7 @@ from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call
 from dse.evaluators.passes.prefetch import fitting
 from dse.evaluators.readers.price import Prefetch, Reader
-from dse.evaluators.readers.timeline import schedule
+from dse.evaluators.readers.timeline import in_turn, schedule
 from dse.space.elementwise import Array
 from dse.space.remember import same
 
@@ -128,8 +128,7 @@ def seconds(blocks: tuple[Block, ...], machine: Machine, reader: Reader, prefetc
         if order and hidden:
             now = schedule(now, durations[start:end], fetched[start:end], order)
         else:
-            for duration in durations[start:end]:
-                now = now + duration
+            now = in_turn(now, durations[start:end])
         total = total + now * block.times
     return total
 

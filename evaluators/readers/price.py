@@ -12,7 +12,7 @@ from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
 from dse.evaluators.passes.prefetch import Window, prefetched
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.readers.timeline import Span, schedule
+from dse.evaluators.readers.timeline import Span, in_turn, schedule
 from dse.evaluators.readers.timing import Timing
 from dse.space.elementwise import ceil_div, maximum, where
 from dse.space.mapping import AUTO
@@ -317,10 +317,8 @@ def _timed(
 ) -> Timed:
     resident: list[Any] = [None] * len(costs)
     if block.opener is None or prefetch.policy == "none":
-        durations, seconds = _durations(costs, resident, machine, known), collective
-        for duration in durations:
-            seconds = seconds + duration
-        return Timed(block, collective, costs, resident, durations, resident, seconds)
+        durations = _durations(costs, resident, machine, known)
+        return Timed(block, collective, costs, resident, durations, resident, in_turn(collective, durations))
     resident = prefetched(block, prefetch.policy, prefetch.budget)
     durations = _durations(costs, resident, machine, known)
     byte = machine.memory and machine.memory.byte

@@ -56,3 +56,11 @@ def schedule(
         if spans is not None:
             spans.append(Span(ready, start, now, arrival))
     return now
+
+
+def in_turn(collective: Any, durations: Sequence[Any]) -> Any:
+    """The end of a segment that prefetches nothing, from the start of its collective: one work after the other. [s]"""
+    now = collective
+    for duration in durations:
+        now = now + duration
+    return now

@@ -67,7 +67,7 @@ def _alike(part: str, who: str) -> Way:
 
 
 OPERATORS = _alike("operators, FLOP and bytes of the model", "graph.transformer:transformer")
-TIMELINE = _alike("the timeline of calls and what is prefetched", "readers.timeline:schedule")
+TIMELINE = _alike("the timeline of calls and what is prefetched", "readers.timeline:schedule|readers.timeline:in_turn")
 SILICON = (
     _alike("energy of counted work", "silicon.energy:dynamic"),
     _alike("area by part", "silicon.area:total"),

@@ -119,8 +119,8 @@ FAULTS = (
     Fault(
         "a prefetch goes on for nothing when the messages it was behind have ended",
         "evaluators/passes/prefetch.py",
-        "bytes_in = minimum(fitting, self.seconds / byte)",
-        "bytes_in = fitting",
+        "bytes_in = minimum(room, self.seconds / byte)",
+        "bytes_in = room",
         "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
         "workload.sequence=[512]",
         ("tests/evaluators/test_tile_prefetch.py::test_what_is_prefetched_is_read_within_the_messages_before_it_and_fits",),

@@ -39,6 +39,7 @@ def test_multicasts_in_the_network_gain_what_is_published_at_large_sizes() -> No
 
 LONG = {
     "README",
+    "accuracy",
     "capacity",
     "flat_fig1",
     "flat_fig7",
