@@ -6,16 +6,17 @@ screen which evaluates every design. What is left out because another beats it m
 """
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.evaluators.account.played import optimistic
-from dse.evaluators.account.played.optimistic import Bounds
-from dse.evaluators.judges.serving import service_of
 from dse.running.study import Study
 from dse.search.pareto import front, layers, minimised
 from dse.space.elementwise import Array
 from dse.space.knobs import Columns
+
+if TYPE_CHECKING:
+    from dse.evaluators.account.played.optimistic import Bounds
 
 SURELY = 1e-9
 """Share by which a bound has to be beaten: what a bound and an evaluation round differently is less."""
@@ -70,6 +71,9 @@ class Left:
         Returns:
             The rows that are left.
         """
+        from dse.evaluators.account.played import optimistic
+        from dse.evaluators.judges.serving import service_of
+
         question = self.study.question
         wanted = {*self.study.objectives, *(bound.metric for bound in self.study.bounds)}
         found = optimistic.bounds(service_of, question.space.stack(columns), question.workload, wanted, priced=priced)
@@ -103,7 +107,7 @@ class Left:
             return rows
         return np.sort(rows[layers(self.values[rows], ["min"] * self.values.shape[1], most)])
 
-    def _best(self, found: Bounds) -> Array:
+    def _best(self, found: "Bounds") -> Array:
         """Objectives at their bounds, beyond which by what rounding may differ."""
         sides = [found.high if way == "max" else found.low for way in self.study.directions]
         every = np.column_stack([side[name] for name, side in zip(self.study.objectives, sides, strict=True)])

@@ -16,7 +16,6 @@ from dse.config.unplayed import refuse_unplayed
 from dse.evaluators import PHYSICS, fidelities, readers, smaller
 from dse.evaluators.account.lengths import shorter
 from dse.evaluators.account.metrics import METRICS, metric
-from dse.evaluators.account.played.optimistic import HIGH, LOW
 from dse.evaluators.evaluation import clash, infeasible
 from dse.evaluators.passes.part import PART
 from dse.running.workers import Crew
@@ -314,6 +313,8 @@ def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, st
         raise DesignError(f"screen.prune: {prune!r} is not true or false")
     if not prune:
         return
+    from dse.evaluators.account.played.optimistic import HIGH, LOW  # which loads what plays loads
+
     if screen["keep"] != FRONT:
         raise DesignError(f"screen.prune: designs that are left out have no metrics to be kept; say screen.keep={FRONT}")
     if (screen["fidelity"] or fidelity) != STEADY:

@@ -228,7 +228,8 @@ def _block_rows(
     times, several = weights * block.times, 1.0 if dies is None else dies
 
     def total(value: Any) -> float:
-        return float(np.sum(times * value))
+        found = times * value
+        return float(found.sum() if isinstance(found, np.ndarray) else found)
 
     found = []
     if block.opener is not None:
