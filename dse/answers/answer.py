@@ -25,6 +25,7 @@ from dse.evaluators.passes.part import PART
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
 from dse.space.beside import unread
+from dse.space.chip import Hbm
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, leaves, spec_at
@@ -186,14 +187,15 @@ class Evaluation:
         return [("on the chip", f"{text}: their time stands for all, and nothing says where the others are")] if text else []
 
     def _paced(self) -> list[tuple[str, str]]:
-        """That blocks of tiles have a pace where banks would be played, since channels move more than these."""
+        """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""
         chip = self.design.chip
         by_core = software_of(self.design.mapping) in (PIPELINES, SERVED_PIPELINES)
-        if not self.fidelity.startswith("cycles") or chip.tile is None or by_core or not beyond(chip.hbm):
+        on_die = isinstance(chip.hbm, Hbm)
+        played = self.fidelity in ("events", "cycles") if on_die else self.fidelity.startswith("cycles")
+        if not played or (chip.tile is None and not on_die) or by_core or not beyond(chip.hbm):
             return []
-        return [
-            ("memory", "one pace for all blocks: chip.hbm.channel_bandwidth is more than chip.hbm.banks moves, so not played")
-        ]
+        said = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
+        return [("memory", f"one pace for all blocks: {said} is more than chip.hbm.banks moves, so not played")]
 
     def frame(self) -> "pd.DataFrame":
         """The operators of the first case as a table."""

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
+
 from dse.evaluators.machine.channels import LONG, Channels, behind_channel, channels, channels_used
-from dse.space.chip import Chip, MainMemory
+from dse.space.chip import Chip, Hbm, MainMemory
 from dse.space.memory import behind, peak
 
 SAME = 1.02
@@ -22,9 +24,15 @@ def chip_memory(chip: Chip) -> dict[str, Any]:
     return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: chip_channels(chip))}
 
 
-def beyond(hbm: MainMemory) -> bool:
-    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks."""
-    return hbm.banks is not None and bool(hbm.channel_bandwidth * hbm.channels > SAME * peak(hbm.banks))
+def beyond(hbm: MainMemory | Hbm) -> bool:
+    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks.
+
+    Of many designs, whether those of any do.
+    """
+    if hbm.banks is None:
+        return False
+    bandwidth = hbm.bandwidth if isinstance(hbm, Hbm) else hbm.channel_bandwidth * hbm.channels
+    return bool(np.any(bandwidth > SAME * peak(hbm.banks)))
 
 
 def chip_channels(chip: Chip) -> Channels:
