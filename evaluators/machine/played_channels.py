@@ -6,6 +6,7 @@ import numpy as np
 
 from dse.evaluators.machine.channels import LONG, Channels, behind_channel, channels, channels_used
 from dse.space.chip import Chip, Hbm, MainMemory
+from dse.space.fields import leaves, replaced
 from dse.space.memory import behind, peak
 
 SAME = 1.02
@@ -37,12 +38,25 @@ def beyond(hbm: MainMemory | Hbm) -> bool:
 
 def chip_channels(chip: Chip) -> Channels:
     """Channels of a chip with their places, for who plays links; what long blocks lose is what tables of their banks say."""
-    hbm = chip.hbm
+    return _channels(chip, reached(chip.hbm))
+
+
+def reached(hbm: MainMemory) -> Any:
+    """Share of a channel's bandwidth that long blocks have: what tables of its banks say, or what is said of it without banks.
+
+    Designs are the last axis of leaves that differ.
+    """
     if hbm.banks is None:
-        return _channels(chip, hbm.achieved)
+        return hbm.achieved
     from dse.evaluators.machine import bank_state  # which compiles
 
-    return _channels(chip, 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG))
+    wide = {name: value for name, value, _ in leaves(hbm) if name.startswith("banks.") and isinstance(value, np.ndarray)}
+    if not wide:
+        return 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
+    count, *columns = np.broadcast_arrays(behind(hbm.banks, hbm.channel_bandwidth), *wide.values())
+    some = ({name: column[at].item() for name, column in zip(wide, columns, strict=True)} for at in np.ndindex(count.shape))
+    each = [bank_state.pace(replaced(hbm, one).banks, many, LONG) for many, one in zip(count.ravel(), some, strict=True)]
+    return 1 / np.reshape(each, count.shape)  # memory by memory
 
 
 def _channels(chip: Chip, share: Any) -> Channels:

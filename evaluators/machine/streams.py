@@ -1,8 +1,8 @@
 """What cores of a die read side by side from the channels of its memory, burst by burst, where their layout puts it.
 
 A matrix lies tile by tile: each core has one, reads it from one end to the other, and goes on with the tile that is as many
-farther as there are cores. A cache lies in blocks of `TOKENS` positions, which are given out anywhere; cores read a head each, so
-that those of all heads of a block walk through it in step. What an indexer picks lies anywhere, piece by piece.
+farther as there are cores. A cache lies in blocks of `TOKENS` positions, which are given out anywhere; cores read a head each,
+so that those of all heads of a block walk through it in step. What an indexer picks lies anywhere, piece by piece.
 
 Every core has some bursts outstanding, and meets all others in banks, queues and refresh: those of `evaluators.machine.dram`,
 which plays some of the channels, as all of them have alike to do.
@@ -26,8 +26,8 @@ TOKENS = 16
 """Positions of a block of the cache: vLLM's default ([kwon2023])."""
 
 OUTSTANDING = 256
-"""Requests of each channel that all cores together have outstanding: 1 MB of an H100, in local memories that hold 30 times that.
-Software that reaches a die's bandwidth has to have so many on the way; more make no difference."""
+"""Requests of each channel that all cores together have outstanding, at least a stretch each: 1 MB of an H100, whose local
+memories hold 30 times that. Assumed: software that reaches a die's bandwidth has so many on the way."""
 
 CHANNELS = 8
 """Channels of all that are played."""

@@ -253,9 +253,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
             network = reader.exchange(around, machine, 0.0)
     if shown is not None:
         network = shown(reading)
-    return Cost(
-        matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least
-    )
+    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least)
 
 
 def _messages(of: Group, product: Product, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:

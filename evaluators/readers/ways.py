@@ -110,7 +110,9 @@ def _standing(*ways: Way) -> tuple[Way, ...]:
 WAYS: dict[str, tuple[Way, ...]] = {
     DEVICES: (
         Way(
-            "reads of HBM by cores side by side", "machine.pooled:Rated.read", "machine.bank_state:side_by_side",
+            "reads of HBM by cores side by side",
+            "machine.pooled:Rated.read",
+            "machine.bank_state:side_by_side",
             "machine.streams:pace",
         ),
         OPERATORS,

@@ -258,7 +258,9 @@ def _exchanging(design: Design, case: Collective) -> Any:
 def _refuse_unread(reader: Reader, what: str) -> None:
     """Refuses readers that play banks for what reads no weights and no cache."""
     if reader is not READERS[FORMULA]:
-        raise DesignError(f"fidelity: only banks of main memory are played on a die, of which {what} reads nothing; say {FORMULA}")
+        raise DesignError(
+            f"fidelity: only banks of main memory are played on a die, of which {what} reads nothing; say {FORMULA}"
+        )
 
 
 CASES: dict[type, Callable[[Design, Any, Reader], Laid]] = {
@@ -281,7 +283,12 @@ def _ideal(calls: tuple[Call, ...]) -> Callable[[Any, Any], Any]:
 
 
 def _laid(
-    design: Design, phase: str, blocks: tuple[Block, ...], plan: Plan, held: Held, ideal: Callable[[Any, Any], Any],
+    design: Design,
+    phase: str,
+    blocks: tuple[Block, ...],
+    plan: Plan,
+    held: Held,
+    ideal: Callable[[Any, Any], Any],
     reader: Reader,
 ) -> tuple[Laid, list[Timed]]:
     """What a die does, from its blocks; `ideal` is what operations take on the matrix engines, at a time and a share of it."""
