@@ -18,8 +18,9 @@ LAYOUTS = (
 """What interleaving does, its order and its hash."""
 
 HEAD = [
-    *("die", "model", "batch", "interleaving", "rate [ms]", "events [ms]", "cycles [ms]"), "error of the rate", "error of events",
-]  # fmt: skip
+    *("die", "model", "batch", "interleaving", "rate [ms]", "events [ms]", "cycles [ms]"),
+    *("error of the rate", "error of events"),
+]
 
 
 def by_dies() -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Whole models on NPU cores and dies by a rate, by tables and by bursts; and what streams of several tiles lose at one channel."""
+"""Whole models on NPU cores and dies by a rate, tables and bursts; and what streams of several tiles lose at one channel."""
 
 import numpy as np
 
