@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dse.config.build import Question
+from dse.config.idle_chip import OF_CACHES
 from dse.config.said import named, typed
-from dse.space.chip import Hbm
 from dse.space.errors import DesignError
 from dse.space.knobs import Knob
+from dse.space.software import software_of
 from dse.space.workload import Stream, Traffic
 
 FORMULAS = ("steady", "closed")
@@ -51,7 +52,7 @@ def refuse_unplayed(question: Question, config: Mapping[str, Any], knobs: Sequen
                 )
     if isinstance(case, Stream):
         return
-    on_die = isinstance(question.base.chip.hbm, Hbm)
+    on_die = software_of(question.base.mapping) in OF_CACHES
     if on_die and any(word.partition("=")[0].endswith(PART) for word in words):
         raise DesignError(_said(BANKS.rstrip("."), config["fidelity"]))
     moved = [("space.", knob.address) for knob in knobs]

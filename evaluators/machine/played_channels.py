@@ -4,13 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.machine.channels import LONG, Channels, behind_channel, channels, channels_used
-from dse.space.chip import Chip, Hbm, MainMemory
+from dse.evaluators.machine.channels import LONG, Channels, behind_channel, beyond, channels, channels_used
+from dse.space.chip import Chip, MainMemory
 from dse.space.fields import leaves, replaced
-from dse.space.memory import behind, peak
-
-SAME = 1.02
-"""Of what a memory's banks move, bandwidth up to which they are a chip's: more is that of a cache in front of them."""
+from dse.space.memory import behind
 
 
 def chip_memory(chip: Chip) -> dict[str, Any]:
@@ -23,17 +20,6 @@ def chip_memory(chip: Chip) -> dict[str, Any]:
         return {"memory": chip_channels(chip), "banks": None}
     banks = behind_channel(hbm.banks, float(hbm.channel_bandwidth * max(hbm.channels / count, 1.0)))
     return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: chip_channels(chip))}
-
-
-def beyond(hbm: MainMemory | Hbm) -> bool:
-    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks.
-
-    Of many designs, whether those of any do.
-    """
-    if hbm.banks is None:
-        return False
-    bandwidth = hbm.bandwidth if isinstance(hbm, Hbm) else hbm.channel_bandwidth * hbm.channels
-    return bool(np.any(bandwidth > SAME * peak(hbm.banks)))
 
 
 def chip_channels(chip: Chip) -> Channels:
@@ -50,12 +36,13 @@ def reached(hbm: MainMemory) -> Any:
         return hbm.achieved
     from dse.evaluators.machine import bank_state  # which compiles
 
-    wide = {name: value for name, value, _ in leaves(hbm) if name.startswith("banks.") and isinstance(value, np.ndarray)}
+    banks, behind_each = hbm.banks, behind(hbm.banks, hbm.channel_bandwidth)
+    wide = {name: value for name, value, _ in leaves(banks) if isinstance(value, np.ndarray)}
     if not wide:
-        return 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
-    count, *columns = np.broadcast_arrays(behind(hbm.banks, hbm.channel_bandwidth), *wide.values())
+        return 1 / bank_state.pace(banks, behind_each, LONG)
+    count, *columns = np.broadcast_arrays(behind_each, *wide.values())
     some = ({name: column[at].item() for name, column in zip(wide, columns, strict=True)} for at in np.ndindex(count.shape))
-    each = [bank_state.pace(replaced(hbm, one).banks, many, LONG) for many, one in zip(count.ravel(), some, strict=True)]
+    each = [bank_state.pace(replaced(banks, one), many, LONG) for many, one in zip(count.ravel(), some, strict=True)]
     return 1 / np.reshape(each, count.shape)  # memory by memory
 
 

@@ -3,8 +3,8 @@
 from math import inf
 from typing import Any, NamedTuple
 
+from dse.evaluators.machine.channels import beyond
 from dse.evaluators.machine.laid import Asked
-from dse.evaluators.machine.played_channels import beyond
 from dse.evaluators.machine.strided import strided_efficiency
 from dse.space.chip import Chip
 from dse.space.elementwise import extremes, maximum, where

@@ -190,9 +190,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         first = _read(_asked(call, call.fetch, call.piece), machine, reader)[0] if call.reads else 0.0
         return _alone(done.seconds + first, done.activity)
     took = None if machine.library is None else library.took(call.asked, machine.library)
-    least: Any = NOTHING
-    if call.reads and reader.banks is not None:
-        least = reader.banks(_asked(call, call.fetch, call.piece), machine)
+    least = _least(call, machine, reader)
     if took is not None:
         return _of_library(took, call, machine, least)
     engines, cache, memory = machine.engines, machine.cache, machine.memory
@@ -288,6 +286,13 @@ def _asked(call: Call, nbytes: Any, piece: Any) -> Asked:
     if call.wrote is NOTHING:
         return Asked(nbytes, piece, call.stride)
     return Asked(nbytes, piece, call.stride, 1 - call.known, call.wrote)
+
+
+def _least(call: Call, machine: Machine, reader: Reader) -> Any:
+    """Of a byte that cores of a die read side by side, in banks; `NOTHING` where these are not played. [s/B]"""
+    if not call.reads or reader.banks is None:
+        return NOTHING
+    return reader.banks(_asked(call, call.fetch, call.piece), machine)
 
 
 def _read(asked: Asked, machine: Machine, reader: Reader) -> tuple[Any, Any]:
