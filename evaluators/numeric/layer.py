@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import FEEDING, MIXING, Attention, Elementwise, MatMul, Part
+from dse.evaluators.graph.operators import FEEDING, MIXING, Attention, Elementwise, MatMul, Part, Recur
 from dse.evaluators.numeric.states import State
 from dse.space.elementwise import Array
 
@@ -92,6 +92,17 @@ class Layer(NamedTuple):
     def attention(self) -> Attention:
         """The operator."""
         return next(of for part in self.parts for of in part.operators if isinstance(of, Attention))
+
+    @property
+    def mixed(self) -> Attention | Recur:
+        """The operator that mixes tokens."""
+        return next(of for part in self.parts for of in part.operators if isinstance(of, Attention | Recur))
+
+    @property
+    def shared(self) -> int:
+        """Heads of queries, or states, that have one head of keys."""
+        of = self.mixed
+        return of.shared if isinstance(of, Recur) else of.heads.units // of.kv_heads.units
 
 
 class Routed(NamedTuple):

@@ -32,52 +32,60 @@ class State(NamedTuple):
     bias: Array
 
 
-def convolved(inputs: list[Array], state: State, place: int) -> Array:
-    """Causal convolution by channels, and SiLU, of a device's queries with keys, and values; shape (tokens, columns)."""
+def convolved(inputs: list[Array], state: State, first: tuple[int, int]) -> Array:
+    """Causal convolution by channels, and SiLU, of a device's queries with keys, and values; shape (tokens, columns).
+
+    Args:
+        inputs: of the convolution, each of which has the layer's columns from its `first` on.
+        state: of the layer.
+        first: columns.
+    """
     found = []
-    for x, rows, taps in zip(inputs, state.rows, state.taps, strict=True):
-        sequences, here = len(rows), slice(place * x.shape[1], (place + 1) * x.shape[1])
-        whole = np.concatenate([rows[..., here], x.reshape(sequences, -1, x.shape[1])], axis=1)
+    for x, start, rows, taps in zip(inputs, first, state.rows, state.taps, strict=True):
+        sequences, columns = len(rows), x.shape[1]
+        whole = np.concatenate([cut(rows, start, columns, 2), x.reshape(sequences, -1, columns)], axis=1)
         new = whole.shape[1] - len(taps) + 1
-        total = sum(whole[:, tap : tap + new] * weights for tap, weights in enumerate(taps[:, here]))
+        total = sum(whole[:, tap : tap + new] * weights for tap, weights in enumerate(cut(taps, start, columns, 1)))
         found.append((total / (1 + np.exp(-total))).reshape(len(x), -1))
     return np.concatenate(found, axis=1)
 
 
-def recurred(call: Call, of: Recur, inputs: list[Array], state: State, place: int) -> Array:
+def recurred(call: Call, of: Recur, inputs: list[Array], state: State, first: int) -> Array:
     """What queries read of a device's states, shape (tokens, heads x value_dim).
 
     Args:
         call, of: what is asked for.
         inputs: queries and keys of each head of keys and then values of each head, and what decays and rates are made of.
         state: of the layer.
-        place: number of the device.
+        first: head of values that the device has.
 
     Raises:
-        ValueError: the rule has no numbers, heads of values are not those of the device's keys, or products are others.
+        ValueError: the rule has no numbers, the device has not the keys of all its heads of values, or products are others.
     """
     if of.rule not in RULES:
         raise ValueError(f"call {call.name!r}: rule {of.rule!r} has no numbers; {', '.join(RULES)} have")
     x, projected = inputs
     tokens, sequences, heads = len(x), len(state.matrices), projected.shape[1] // RULES[of.rule]
     keys, left = divmod(x.shape[1] - heads * of.value_dim, 2 * of.key_dim)
-    if left or keys * of.shared != heads:
-        raise ValueError(f"call {call.name!r}: {heads} heads of values are not those of its heads of keys")
+    own = (first + np.arange(heads)) // of.shared - first // of.shared
+    real = first + np.arange(heads) < state.matrices.shape[1]
+    if left or (own[real] >= keys).any():
+        raise ValueError(f"call {call.name!r}: {keys} heads of keys are not those of all its {heads} heads of values")
     by_head = x[:, : 2 * keys * of.key_dim].reshape(sequences, -1, keys, 2, of.key_dim)
-    q, k = (np.repeat(by_head[..., which, :], of.shared, axis=2) for which in range(2))
+    q, k = (by_head[..., np.where(real, own, 0), which, :] for which in range(2))
     v = x[:, 2 * keys * of.key_dim :].reshape(sequences, -1, heads, of.value_dim)
-    own = slice(place * heads, (place + 1) * heads)
     gates = projected.reshape(sequences, -1, heads, RULES[of.rule])
-    step = np.log1p(np.exp(gates[..., 0] + state.bias[own]))
-    decay, rate = -state.rate[own] * step, step
+    step = np.log1p(np.exp(gates[..., 0] + cut(state.bias, first, heads, 0)))
+    decay, rate = -cut(state.rate, first, heads, 0) * step, step
+    matrices = cut(state.matrices, first, heads, 1)
     if of.rule == "delta":
-        q, k = (some / np.linalg.norm(some, axis=-1, keepdims=True) for some in (q, k))
+        q, k = (some / np.maximum(np.linalg.norm(some, axis=-1, keepdims=True), 1e-30) for some in (q, k))
         q, rate = q * of.key_dim**-0.5, 1 / (1 + np.exp(-gates[..., 1]))
     (said,) = call.products
     found = np.empty_like(v)
     for sequence in range(sequences):
         for head in range(heads):
-            matrix = state.matrices[sequence, place * heads + head]
+            matrix = matrices[sequence, head]
             for start in range(0, v.shape[1], of.chunk):
                 at = sequence, slice(start, start + of.chunk), head
                 done = _Products()
@@ -88,6 +96,14 @@ def recurred(call: Call, of: Recur, inputs: list[Array], state: State, place: in
     if abs(said.count * of.chunk - tokens * heads) > 1e-9 * tokens * heads:
         raise ValueError(f"call {call.name!r}: {said.count} chunks of heads, has {tokens * heads / of.chunk}")
     return found.reshape(tokens, -1)
+
+
+def cut(x: Array, start: int, count: int, axis: int) -> Array:
+    """A range along an axis, of zeros where it goes beyond the end."""
+    kept = np.take(x, np.arange(min(start, x.shape[axis]), min(start + count, x.shape[axis])), axis)
+    more = [(0, 0)] * x.ndim
+    more[axis] = (0, count - kept.shape[axis])
+    return np.pad(kept, more)
 
 
 RULES = {"delta": 2, "ssd": 1}

@@ -11,7 +11,7 @@ import numpy as np
 
 from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part, Recur
 from dse.evaluators.numeric.layer import Layer, Routed, Scored, combined, gated, left_by, rms, rotated, routed, whole
-from dse.evaluators.numeric.states import State, convolved
+from dse.evaluators.numeric.states import State, convolved, cut
 from dse.evaluators.passes.call import Call
 from dse.space.elementwise import Array
 
@@ -100,7 +100,7 @@ class Worker:
             elif isinstance(of, Elementwise):
                 self._rows(of, call)
             elif isinstance(of, Recur) and self.kernels.states is not None and self.layer.state is not None:
-                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.place)
+                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.place * self.heads)
             else:
                 raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
 
@@ -140,15 +140,14 @@ class Worker:
         """The worker's part of the weights of a product; beyond the last row or column there are zeros."""
         weights, k, n = self.layer.weights[of.name], whole(call.shape[1]), whole(call.shape[2])
         first = self.place * n * of.n.split
-        if of.name in ("k_proj", "v_proj"):
+        if of.name in ("k_proj", "v_proj", "state_qk"):
             first = self.first_kv_head * of.n.width
-        return _cut(_cut(weights, self.place * k * of.k.split, k, -2), first, n, -1)
+        return cut(cut(weights, self.place * k * of.k.split, k, -2), first, n, -1)
 
     @property
     def first_kv_head(self) -> int:
-        """That of the worker's first head of queries."""
-        of = self.layer.attention
-        return self.place * self.heads * of.kv_heads.units // of.heads.units
+        """That of the worker's first head of queries, or of its first state."""
+        return self.place * self.heads // self.layer.shared
 
     def _product(self, of: MatMul, call: Call) -> Array:
         if of.name in ("q_absorb", "v_absorb"):
@@ -169,7 +168,7 @@ class Worker:
     def _apart(self, of: MatMul, call: Call) -> Array:
         """Products of the rows of each head with a matrix of its own; of queries, what is not rotated."""
         heads, (x,) = whole(call.shape[2]) // (of.n.width), self.inputs(of)
-        weights = _cut(self.layer.weights[of.name], self.place * heads * of.n.split, heads, 0)
+        weights = cut(self.layer.weights[of.name], self.place * heads * of.n.split, heads, 0)
         a = x.reshape(len(x), heads, -1).swapaxes(0, 1)[:, :, : weights.shape[1]]
         _expect(call, a, (heads, whole(call.shape[0]), whole(call.shape[1])))
         return self.kernels.apart(call, a, weights).swapaxes(0, 1).reshape(len(x), -1)
@@ -194,7 +193,7 @@ class Worker:
             self.get(need)
         layer, heads, first = self.layer, self.heads, self.first_kv_head
         q, k, v = self._latent(of) if layer.rope else self._grouped(of)
-        cached = (_cut(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
+        cached = (cut(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
         k, v = (np.concatenate([old, new], axis=1) for old, new in zip(cached, (k, v), strict=True))
         own = (self.place * heads + np.arange(heads)) * of.kv_heads.units // of.heads.units - first
         real = own + first < of.kv_heads.units
@@ -202,7 +201,7 @@ class Worker:
             raise ValueError(f"worker {self.place}: has {k.shape[2]} KV heads from {first} on, not those of all its heads")
         scored = layer.scored
         if scored.sinks is not None:  # a head of nobody has one too
-            scored = scored._replace(sinks=_cut(scored.sinks, self.place * heads, heads, 0))
+            scored = scored._replace(sinks=cut(scored.sinks, self.place * heads, heads, 0))
         found = self._attended(call, Attends(q, k, v, np.where(real, own, 0), scored))
         return found.reshape(len(self.x), -1)
 
@@ -252,7 +251,9 @@ class Worker:
             return
         inputs = self.inputs(of)
         if of.name == "state_conv" and layer.state is not None:
-            self.done[of.name] = convolved(inputs, layer.state, self.place)
+            assert of.dim.beside is not None
+            first = self.first_kv_head * of.dim.width, self.place * self.heads * of.dim.beside.width
+            self.done[of.name] = convolved(inputs, layer.state, first)
             _expect(call, self.done[of.name], (whole(call.shape[0]), whole(call.shape[2])))
             return
         weights = [layer.weights[of.name]] if of.name.endswith("norm") else []
@@ -298,21 +299,12 @@ def _of_heads(layer: Layer, name: str) -> list[Array]:
 
 
 def _query_heads(layer: Layer, calls: tuple[Call, ...]) -> int:
-    """Heads of queries of a worker, by the columns of their projection; none of a recurrent layer."""
-    if layer.state is not None:
-        return 0
-    found = [call.shape[2] for call in calls if {"q_proj", "q_up"} & set(call.operators)]
-    every = sum(layer.weights[name].shape[-1] for name in ("q_proj", "q_up") if name in layer.weights)
-    heads = layer.attention.heads.units
+    """Heads of queries, or states, of a worker, by the columns of their projection."""
+    names = ("q_proj", "q_up", "state_v")
+    found = [call.shape[2] for call in calls if set(names) & set(call.operators)]
+    every = sum(layer.weights[name].shape[-1] for name in names if name in layer.weights)
+    heads = layer.mixed.heads.units
     return whole(found[0]) * heads // every if found else heads
-
-
-def _cut(x: Array, start: int, count: int, axis: int) -> Array:
-    """A range along an axis, of zeros where it goes beyond the end."""
-    kept = np.take(x, np.arange(min(start, x.shape[axis]), min(start + count, x.shape[axis])), axis)
-    more = [(0, 0)] * x.ndim
-    more[axis] = (0, count - kept.shape[axis])
-    return np.pad(kept, more)
 
 
 def _expect(call: Call, x: Array, shape: tuple[int, ...]) -> None:

@@ -121,8 +121,16 @@ def test_other_products_than_a_state_takes_are_refused(changed: dict[str, float]
         right(walk._replace(steps=(*walk.steps[:number], block._replace(calls=calls), *walk.steps[number + 1 :])), of)
 
 
-def test_fewer_heads_of_keys_than_devices_are_refused() -> None:
-    """A convolution is divided by heads of keys: a device that shares one with another is given the values of all its heads."""
-    of = states("prefill", "delta", 1, 4, 1, 3, 0)
-    with pytest.raises(ValueError, match=r"'state_conv': has \(3, 16\), says \(3, 26\)"):
-        right(on_devices(of, 2), of)
+@given(st.fixed_dictionaries(SIZES), st.sampled_from([2, 4, 8]))
+@settings(max_examples=10, deadline=None)
+def test_devices_beyond_heads_of_keys_share_these(sizes: dict[str, Any], times: int) -> None:
+    """Each has the keys of its heads of values, which a convolution finds beside these; some have heads of nobody."""
+    of = states(**sizes | {"shared": times})
+    assert right(on_devices(of, sizes["key_heads"] * times), of)
+    assert right(on_devices(of, sizes["key_heads"] * 2 * times), of)
+
+
+def test_devices_that_lack_keys_of_some_states_are_refused() -> None:
+    of = states("prefill", "delta", 2, 3, 1, 3, 0)
+    with pytest.raises(ValueError, match="'state': 1 heads of keys are not those of all its 2 heads of values"):
+        right(on_devices(of, 3), of)
