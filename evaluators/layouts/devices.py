@@ -244,10 +244,10 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
 
 
 def _repeated(of: MatMul, tp: Any, flop: Any) -> Any:
-    """Operations of a product that several devices do: of columns that are not divided, and of heads of keys that each holds."""
+    """Operations of a product that several devices do: of columns not divided, and of heads of keys that each holds."""
     if not (of.k.split or of.n.split):
         return flop * (tp - 1.0)
-    if of.name not in ("k_proj", "v_proj", "state_qk"):
+    if of.name not in ("k_proj", "v_proj", "state_qk", "decay_up"):
         return NOTHING
     return flop * maximum(tp / of.n.units - 1.0, 0.0)
 

@@ -56,7 +56,7 @@ class Kernels(NamedTuple):
         attention: of a call and what it attends to; shape (sequences, queries, heads, of a head).
         rows: of a call, an operator on elements, its inputs and the layer.
         apart: of a call, products side by side: rows of each head, shape (heads, m, k), and their matrices.
-        states: of a call, an update of states, its inputs, the layer's states and the number of the worker; None where no
+        states: of a call, an update of states, its inputs, the layer's states and heads of the worker; None where no
             walk follows them.
     """
 
@@ -65,7 +65,7 @@ class Kernels(NamedTuple):
     attention: Callable[[Call, Attends], Array]
     rows: Callable[[Call, Elementwise, list[Array], Layer], Array]
     apart: Callable[[Call, Array, Array], Array]
-    states: Callable[[Call, Recur, list[Array], State, int], Array] | None = None
+    states: Callable[[Call, Recur, list[Array], State, range], Array] | None = None
 
 
 class Worker:
@@ -100,7 +100,7 @@ class Worker:
             elif isinstance(of, Elementwise):
                 self._rows(of, call)
             elif isinstance(of, Recur) and self.kernels.states is not None and self.layer.state is not None:
-                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.place * self.heads)
+                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.states)
             else:
                 raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
 
@@ -140,9 +140,14 @@ class Worker:
         """The worker's part of the weights of a product; beyond the last row or column there are zeros."""
         weights, k, n = self.layer.weights[of.name], whole(call.shape[1]), whole(call.shape[2])
         first = self.place * n * of.n.split
-        if of.name in ("k_proj", "v_proj", "state_qk"):
+        if of.name in ("k_proj", "v_proj", "state_qk", "decay_up"):
             first = self.first_kv_head * of.n.width
         return cut(cut(weights, self.place * k * of.k.split, k, -2), first, n, -1)
+
+    @property
+    def states(self) -> range:
+        """Heads of values of the worker."""
+        return range(self.place * self.heads, (self.place + 1) * self.heads)
 
     @property
     def first_kv_head(self) -> int:
@@ -268,7 +273,9 @@ class Worker:
 def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
     """An operator on elements."""
     if of.name == "output_activation":
-        return gated(*reversed(inputs))
+        read, gate = inputs
+        smooth = isinstance(layer.mixed, Recur) and layer.mixed.rule in ("delta", "ssd")
+        return gated(gate, read) if smooth else np.asarray(read / (1 + np.exp(-gate)))
     if of.name.endswith("activation"):
         return gated(*inputs)
     if of.name in ("rope", "heads_norm"):
