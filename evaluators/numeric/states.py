@@ -33,22 +33,31 @@ class State(NamedTuple):
     bias: Array
 
 
-def convolved(inputs: list[Array], state: State, first: tuple[int, int]) -> Array:
-    """Causal convolution by channels, and SiLU, of a device's queries with keys, and values; shape (tokens, columns).
+def windows(inputs: list[Array], state: State, first: tuple[int, int]) -> tuple[Array, Array]:
+    """What a convolution of a device's queries with keys, and values, sees, and its taps, the newest token's last.
 
     Args:
         inputs: of the convolution, each of which has the layer's columns from its `first` on.
         state: of the layer.
         first: columns.
+
+    Returns:
+        Rows of each sequence and the earlier ones before them, shape (sequences, earlier + tokens, columns), and taps, shape
+        (earlier + 1, columns).
     """
-    found = []
-    for x, start, rows, taps in zip(inputs, first, state.rows, state.taps, strict=True):
-        sequences, columns = len(rows), x.shape[1]
-        whole = np.concatenate([cut(rows, start, columns, 2), x.reshape(sequences, -1, columns)], axis=1)
-        new = whole.shape[1] - len(taps) + 1
-        total = sum(whole[:, tap : tap + new] * weights for tap, weights in enumerate(cut(taps, start, columns, 1)))
-        found.append((total / (1 + np.exp(-total))).reshape(len(x), -1))
-    return np.concatenate(found, axis=1)
+    rows, taps = [], []
+    for x, start, before, weights in zip(inputs, first, state.rows, state.taps, strict=True):
+        columns = x.shape[1]
+        rows.append(np.concatenate([cut(before, start, columns, 2), x.reshape(len(before), -1, columns)], axis=1))
+        taps.append(cut(weights, start, columns, 1))
+    return np.concatenate(rows, axis=2), np.concatenate(taps, axis=1)
+
+
+def convolved(rows: Array, taps: Array) -> Array:
+    """Causal convolution by channels, and SiLU, shape (tokens, columns); arguments as `windows` leaves them."""
+    new = rows.shape[1] - len(taps) + 1
+    total = sum(rows[:, tap : tap + new] * weights for tap, weights in enumerate(taps))
+    return np.asarray(total / (1 + np.exp(-total))).reshape(-1, rows.shape[2])
 
 
 def recurred(call: Call, of: Recur, inputs: list[Array], state: State, own: range) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part, Recur
 from dse.evaluators.numeric.layer import Layer, Routed, Scored, combined, gated, left_by, rms, rotated, routed, whole
-from dse.evaluators.numeric.states import State, convolved, cut
+from dse.evaluators.numeric.states import State, convolved, cut, windows
 from dse.evaluators.passes.call import Call
 from dse.space.elementwise import Array
 
@@ -255,12 +255,9 @@ class Worker:
             self.done[of.name] = self.kernels.rows(call, of, [self.get("experts_down"), *self.chosen], layer)
             return
         inputs = self.inputs(of)
-        if of.name == "state_conv" and layer.state is not None:
-            assert of.dim.beside is not None
+        if of.name == "state_conv" and layer.state is not None and of.dim.beside is not None:
             first = self.first_kv_head * of.dim.width, self.place * self.heads * of.dim.beside.width
-            self.done[of.name] = convolved(inputs, layer.state, first)
-            _expect(call, self.done[of.name], (whole(call.shape[0]), whole(call.shape[2])))
-            return
+            inputs = [*windows(inputs, layer.state, first)]
         weights = [layer.weights[of.name]] if of.name.endswith("norm") else []
         found = self.kernels.rows(call, of, [*inputs, *weights], layer)
         if of.name == "choice":
@@ -288,6 +285,8 @@ def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
         return combined(rows, Routed(*copies), len(layer.x))
     if of.name == "choice":
         return np.asarray(np.exp(-np.sort(-inputs[0], axis=1)[:, : layer.top]))
+    if of.name == "state_conv":
+        return convolved(*inputs)
     if of.name == "state_norm":  # head by head
         x, weight = inputs
         return rms(x.reshape(len(x), -1, len(weight)), weight).reshape(len(x), -1)

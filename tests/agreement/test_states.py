@@ -15,7 +15,7 @@ from dse.space.elementwise import Array
 from dse.space.model import RULES, Model, Recurrence
 from dse.space.workload import Case
 from tests.agreement.layers import Drawn, fed, unit
-from tests.agreement.walks import faulty, noticed, on_devices, right
+from tests.agreement.walks import faulty, noticed, on_devices, on_tiles, right
 
 
 def states(
@@ -128,9 +128,17 @@ def test_devices_compute_the_layer_of_a_state(sizes: dict[str, Any], tp: int) ->
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_whatever_of_a_state_is_left_out_is_noticed(phase: str, rule: str) -> None:
     of = states(phase, rule, 2, 2, 2, 5, 0)
-    walk = on_devices(of, 2)
-    assert right(walk, of)
-    assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+    for walk in (on_devices(of, 2), on_tiles(of, 2, 1, stay=0.5))[: 1 + (rule == "channel_delta")]:
+        assert right(walk, of)
+        assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+
+
+@given(st.fixed_dictionaries(SIZES), st.integers(1, 2), st.integers(1, 3), st.sampled_from([0.0, 0.4, 1.0]))
+@settings(max_examples=15, deadline=None)
+def test_tiles_compute_the_layer_of_a_state(sizes: dict[str, Any], rows: int, cols: int, stay: float) -> None:
+    """States that come from memory and go back, and those that stay with their tiles."""
+    of = states(**sizes)
+    assert right(on_tiles(of, rows, cols, stay=stay * (sizes["phase"] == "decode")), of)
 
 
 @pytest.mark.parametrize(
