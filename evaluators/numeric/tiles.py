@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.graph.operators import Elementwise, Recur
+from dse.evaluators.graph.operators import Elementwise, Index, Recur
 from dse.evaluators.kernels.attention import merge
 from dse.evaluators.kernels.attention.dataflow import PARTIAL
 from dse.evaluators.kernels.attention.dataflow import steps as attending
@@ -89,17 +89,23 @@ def attention(call: Call, of: Attends) -> Array:
     job: Job = call.job
     shape = replace(job.shape, **_whole(job.shape))
     q, k, v = (some.swapaxes(1, 2) for some in (of.q, of.k, of.v))
+    keys, numbers = k.shape[2], None
+    if of.picked is not None and shape.piece:
+        if q.shape[2] > 1:
+            raise ValueError(f"call {call.name!r}: tokens of prompts have as many keys as on average, and no numbers")
+        numbers = np.stack([np.flatnonzero(one) for one in of.picked[:, 0]])
+        keys, numbers = numbers.shape[1], numbers[:, None].repeat(k.shape[1], axis=1)
     if shape.latent and not np.array_equal(v, k[..., -v.shape[3] :]):
         raise ValueError(f"call {call.name!r}: values are not the last columns of keys")
     said = (shape.batch, shape.heads, shape.queries, shape.kv_heads, shape.keys)
-    if said != (*q.shape[:3], *k.shape[1:3]) or (of.own != np.arange(shape.heads) // shape.shared).any():
+    if said != (*q.shape[:3], k.shape[1], keys) or (of.own != np.arange(shape.heads) // shape.shared).any():
         raise ValueError(f"call {call.name!r}: {shape}, has queries {q.shape} and keys {k.shape}")
     if of.scored.sinks is not None:
         raise ValueError(f"call {call.name!r}: programs of attention on tiles have no sinks")
     mesh, tiling = _mesh(job), replace(job.tiling, **_whole(job.tiling))
     told = {"channels": mesh.cols, "kv": job.kv, "cap": of.scored.cap or 1.0, "scale": of.scored.scale}
     program = in_double(attending(job.of, shape, tiling, mesh, "float32", **told))
-    stored = play(program, {}, place(q, k, v, job.of, shape, tiling, mesh))
+    stored = play(program, {}, place(q, k, v, job.of, shape, tiling, mesh, numbers))
     if cut(shape, tiling, mesh).parts == 1:
         return result(stored, job.of, shape, tiling, mesh).swapaxes(1, 2)
     partial = {slot: stored_rows(stored, slot, job.of, shape, tiling, mesh) for slot in PARTIAL}
@@ -144,7 +150,65 @@ def states(call: Call, of: Recur, inputs: list[Array], state: State, own: range)
     return (_prompts if of.chunk > 1 else _tokens)(call, of, found, state.matrices)
 
 
-BY_JOBS = Kernels(product, experts, attention, rows, products, states)
+def index(call: Call, of: Index, q: Array, weights: Array, k: Array) -> Array:
+    """Scores of a block of queries through parts of the keys, then the largest of them, of whole rows or of parts first.
+
+    Raises:
+        ValueError: queries and keys are not those of the job, or a prompt's, whose tokens see ever more keys.
+    """
+    first, *then = call.job.jobs
+    if first.rising is not None:
+        raise ValueError(f"call {call.name!r}: tokens of a prompt, which see ever more keys, have no numbers on tiles")
+    scores = _scored(call, first, q, weights, k)
+    if not then:
+        return np.ones(scores.shape, bool)
+    found = np.zeros((scores.shape[0] * scores.shape[1], k.shape[1]), bool)
+    np.put_along_axis(found, _largest(call, then, scores.reshape(found.shape)).astype(int), np.array(True), axis=1)
+    return found.reshape(scores.shape)
+
+
+BY_JOBS = Kernels(product, experts, attention, rows, products, states, index)
+
+
+def _scored(call: Call, job: Any, q: Array, weights: Array, k: Array) -> Array:
+    """Scores of all keys, shape (sequences, queries, keys)."""
+    sides, mesh = {slot.name: tuple(map(whole, slot.shape)) for slot in job.walk.slots}, _mesh(job)
+    (each, heads, dim), (_, many, _), (sequences, queries) = sides["q"], sides["k"], q.shape[:2]
+    down, across, blocks = ceil_div(queries, each), ceil_div(k.shape[1], many), whole(job.blocks)
+    parts = ceil_div(across, blocks)
+    items = sequences * down * parts
+    if whole(job.items) != items or (heads, dim) != q.shape[2:] or queries % each:
+        raise ValueError(f"call {call.name!r}: {job.items} items, has {items} of {q.shape} and {k.shape}")
+    by_item = (some.reshape(sequences * down, 1, each, *some.shape[2:]).repeat(parts, axis=0) for some in (q, weights))
+    given = dict(zip("qw", by_item, strict=True))
+    given["w"] = np.moveaxis(given["w"], 3, 2)[:, :, :, None, None]
+    keys = np.pad(k, ((0, 0), (0, parts * blocks * many - k.shape[1]), (0, 0)))
+    given["k"] = (
+        keys.reshape(sequences, 1, parts, blocks, 1, many, dim).repeat(down, axis=1).reshape(items, blocks, 1, many, dim)
+    )
+    given["scale"] = np.ones((items, blocks, 1, 1, many, 1))
+    counts = (blocks,) * ceil_div(items, mesh.rows * mesh.cols)
+    program = in_double(walked.steps(job.walk, items, counts, mesh, channels=mesh.cols))
+    loads = {name: x for name, x in given.items() if name in job.walk.opening + job.walk.loads}
+    out = walked.result(play(program, {}, walked.place(loads, job.walk, counts, mesh)), "out", job.walk, counts)
+    out = out.reshape(sequences, down, parts, blocks, many, each).transpose(0, 1, 5, 2, 3, 4)
+    return np.asarray(out.reshape(sequences, queries, -1)[..., : k.shape[1]])
+
+
+def _largest(call: Call, jobs: Sequence[Any], x: Array) -> Array:
+    """Positions of the largest of each row."""
+    parts = whole(jobs[0].rows) // len(x)
+    wide = ceil_div(x.shape[1], parts)
+    padded = np.pad(x, ((0, 0), (0, parts * wide - x.shape[1])), constant_values=x.min() - 1)
+    given = {"x": padded.reshape(1, -1, wide)}
+    if len(jobs) == 1:
+        return _played(call._replace(job=jobs[0]), given, {}, "chosen")
+    at, values = (
+        _played(call._replace(job=jobs[0]), given, {}, slot).reshape(len(x), parts, -1) for slot in ("chosen", "values")
+    )
+    at = at + wide * np.arange(parts)[:, None]
+    again = {"x": values.reshape(1, len(x), -1), "at": at.reshape(1, len(x), -1)}
+    return _played(call._replace(job=jobs[1]), again, {}, "found")
 
 
 def _tokens(call: Call, of: Recur, done: Fed, matrices: Array) -> Array:

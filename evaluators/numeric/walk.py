@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part, Recur
+from dse.evaluators.graph.operators import Attention, Elementwise, Index, MatMul, Operator, Part, Recur
 from dse.evaluators.numeric.layer import Layer, Routed, Scored, combined, gated, left_by, rms, rotated, routed, whole
 from dse.evaluators.numeric.states import State, convolved, cut, windows
 from dse.evaluators.passes.call import Call
@@ -24,6 +24,7 @@ class Attends(NamedTuple):
         k, v: of the worker's KV heads, shape (sequences, keys, KV heads, of a head).
         own: KV head of each head, a place among the worker's.
         scored: what becomes of scores of these heads.
+        picked: keys that each query has, shape (sequences, queries, keys); None where it has all that it sees.
     """
 
     q: Array
@@ -31,6 +32,7 @@ class Attends(NamedTuple):
     v: Array
     own: Array
     scored: Scored
+    picked: Array | None = None
 
 
 class Here(NamedTuple):
@@ -58,6 +60,8 @@ class Kernels(NamedTuple):
         apart: of a call, products side by side: rows of each head, shape (heads, m, k), and their matrices.
         states: of a call, an update of states, its inputs, the layer's states and heads of the worker; None where no
             walk follows them.
+        index: of a call, an indexer, its queries, shape (sequences, tokens, heads, of a head), weights of their heads, and
+            keys, shape (sequences, keys, of a key): keys that each query takes, shape (sequences, tokens, keys); None likewise.
     """
 
     product: Callable[[Call, Array, Array], Array]
@@ -66,6 +70,7 @@ class Kernels(NamedTuple):
     rows: Callable[[Call, Elementwise, list[Array], Layer], Array]
     apart: Callable[[Call, Array, Array], Array]
     states: Callable[[Call, Recur, list[Array], State, range], Array] | None = None
+    index: Callable[[Call, Index, Array, Array, Array], Array] | None = None
 
 
 class Worker:
@@ -101,6 +106,8 @@ class Worker:
                 self._rows(of, call)
             elif isinstance(of, Recur) and self.kernels.states is not None and self.layer.state is not None:
                 self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.states)
+            elif isinstance(of, Index) and self.kernels.index is not None and self.layer.indexed is not None:
+                self.done[name] = self._index(of, call, self.layer.indexed)
             else:
                 raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
 
@@ -207,8 +214,22 @@ class Worker:
         scored = layer.scored
         if scored.sinks is not None:  # a head of nobody has one too
             scored = scored._replace(sinks=cut(scored.sinks, self.place * heads, heads, 0))
-        found = self._attended(call, Attends(q, k, v, np.where(real, own, 0), scored))
+        picked = self.get("index") if of.picked else None
+        found = self._attended(call, Attends(q, k, v, np.where(real, own, 0), scored, picked))
         return found.reshape(len(self.x), -1)
+
+    def _index(self, of: Index, call: Call, cached: Array) -> Array:
+        """Keys of an indexer are normed; of these and of queries the first values are rotated, as those of attention are."""
+        if of.block > 1 or len(of.needs) < 3:
+            raise ValueError(f"call {call.name!r}: indexers of blocks, or of compressed entries, have no numbers")
+        assert self.kernels.index is not None
+        layer, (q, k, weights) = self.layer, self.inputs(of)
+        scale, bias = layer.weights["index_layernorm"]
+        k = (k - k.mean(axis=1, keepdims=True)) / k.std(axis=1, keepdims=True) * scale + bias
+        q, k = (rotated(x.reshape(len(x), -1, of.dim), layer.positions, layer.rope) for x in (q, k))
+        by_sequence = (x.reshape(layer.sequences, -1, *x.shape[1:]) for x in (q, weights, k[:, 0]))
+        q, weights, k = by_sequence
+        return self.kernels.index(call, of, q, weights, np.concatenate([cached, k], axis=1))
 
     def _grouped(self, of: Attention) -> tuple[Array, Array, Array]:
         names = zip(("q_proj", "k_proj", "v_proj"), (of.qk_dim, of.qk_dim, of.v_dim), strict=True)
