@@ -83,7 +83,8 @@ def recurred(call: Call, of: Recur, inputs: list[Array], state: State, own: rang
             for start in range(0, found.shape[1], of.chunk):
                 at = sequence, slice(start, start + of.chunk), head
                 counted = _Products()
-                found[at], matrix = _chunk(of, *(some[at] for some in done), matrix, counted)
+                q, k, v, decay, rate = (some[at] for some in done)
+                found[at], matrix = _chunk(of, q, k, v, decay, rate, matrix, counted)
                 macs = said.m * said.k * said.n
                 if len(found[at]) == of.chunk and abs(counted.macs(of) - macs) > 1e-9 * macs:
                     raise ValueError(f"call {call.name!r}: {macs} multiply-adds of a head, has {counted.macs(of)}")

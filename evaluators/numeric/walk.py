@@ -60,7 +60,7 @@ class Kernels(NamedTuple):
         apart: of a call, products side by side: rows of each head, shape (heads, m, k), and their matrices.
         states: of a call, an update of states, its inputs, the layer's states and heads of the worker; None where no
             walk follows them.
-        index: of a call, an indexer, its queries, shape (sequences, tokens, heads, of a head), weights of their heads, and
+        picks: of a call, an indexer, its queries, shape (sequences, tokens, heads, of a head), weights of their heads, and
             keys, shape (sequences, keys, of a key): keys that each query takes, shape (sequences, tokens, keys); None likewise.
     """
 
@@ -70,7 +70,7 @@ class Kernels(NamedTuple):
     rows: Callable[[Call, Elementwise, list[Array], Layer], Array]
     apart: Callable[[Call, Array, Array], Array]
     states: Callable[[Call, Recur, list[Array], State, range], Array] | None = None
-    index: Callable[[Call, Index, Array, Array, Array], Array] | None = None
+    picks: Callable[[Call, Index, Array, Array, Array], Array] | None = None
 
 
 class Worker:
@@ -106,7 +106,7 @@ class Worker:
                 self._rows(of, call)
             elif isinstance(of, Recur) and self.kernels.states is not None and self.layer.state is not None:
                 self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.states)
-            elif isinstance(of, Index) and self.kernels.index is not None and self.layer.indexed is not None:
+            elif isinstance(of, Index) and self.kernels.picks is not None and self.layer.indexed is not None:
                 self.done[name] = self._index(of, call, self.layer.indexed)
             else:
                 raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
@@ -222,14 +222,14 @@ class Worker:
         """Keys of an indexer are normed; of these and of queries the first values are rotated, as those of attention are."""
         if of.block > 1 or len(of.needs) < 3:
             raise ValueError(f"call {call.name!r}: indexers of blocks, or of compressed entries, have no numbers")
-        assert self.kernels.index is not None
+        assert self.kernels.picks is not None
         layer, (q, k, weights) = self.layer, self.inputs(of)
         scale, bias = layer.weights["index_layernorm"]
         k = (k - k.mean(axis=1, keepdims=True)) / k.std(axis=1, keepdims=True) * scale + bias
         q, k = (rotated(x.reshape(len(x), -1, of.dim), layer.positions, layer.rope) for x in (q, k))
         by_sequence = (x.reshape(layer.sequences, -1, *x.shape[1:]) for x in (q, weights, k[:, 0]))
         q, weights, k = by_sequence
-        return self.kernels.index(call, of, q, weights, np.concatenate([cached, k], axis=1))
+        return self.kernels.picks(call, of, q, weights, np.concatenate([cached, k], axis=1))
 
     def _grouped(self, of: Attention) -> tuple[Array, Array, Array]:
         names = zip(("q_proj", "k_proj", "v_proj"), (of.qk_dim, of.qk_dim, of.v_dim), strict=True)
