@@ -100,7 +100,9 @@ def raced(
     """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
     tried: list[Tried] = []
     left, best, alone = list(found), 0.0, Alone()
-    if bounds.classes and not of_hope(left[:1], load, bounds, alone):  # runs that break the bounds of one class go on to their end
+    if bounds.classes and not of_hope(
+        left[:1], load, bounds, alone
+    ):  # runs that break the bounds of one class go on to their end
         left = of_hope(left, load, bounds, alone)
     while left := [one for one in left if one.most > best and not _known(one, tried, best)]:
         # the first is searched by itself: against no rate at all, others would be, too
