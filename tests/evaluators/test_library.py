@@ -108,6 +108,7 @@ constants["latent_generation"] = st.builds(
     hbm=share,
     sharpness=st.floats(1.0, 20.0),
     passes=st.floats(0.0, 4.0),
+    unit=microseconds,
 )
 size = st.integers(1, 20000).map(float)
 problems = {
