@@ -28,12 +28,14 @@ class Least(NamedTuple):
         decode_cores: tiles of one that only decode.
         decode: of an iteration with a request that decodes. [s]
         prompt: of each token of a prompt. [s]
+        room: requests of an instance that memory has room for; 0 where nobody knows.
     """
 
     chips: Any = 1.0
     decode_cores: Any = 0
     decode: Any = 0.0
     prompt: Any = 0.0
+    room: Any = 0.0
 
 
 @lru_cache(maxsize=16)

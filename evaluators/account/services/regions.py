@@ -26,7 +26,7 @@ from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
-from dse.evaluators.account.services.least import Least
+from dse.evaluators.account.services.least import Least, worked_prompt
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.graph.operators import useful
@@ -52,6 +52,9 @@ from dse.space.workload import Load
 FIDELITIES = ("closed",)
 
 ONE_BY_ONE = True
+
+SURE_AT_ONCE = True
+"""Limits of several designs broadcast."""
 
 PHASES = ("prefill", "decode")
 
@@ -90,8 +93,20 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
 
 
 def at_least(design: Design, load: Load) -> Least:
-    """Wafers; what is in their cores takes no time that is known before it is priced."""
-    return Least(devices(design))
+    """Wafers, and what all their cores take of a prompt at least; what is in them takes no time that is known before."""
+    chip, _ = _of(design)
+    each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
+    return Least(devices(design), prompt=worked_prompt(load.model) / 2 * each)
+
+
+def sure(design: Design, load: Load) -> list[Limit]:
+    """Limits that need no price, which are all of them; leaves broadcast over designs."""
+    return limits(design, load)
+
+
+def decoded(design: Design, load: Load, context: float) -> Any:
+    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "closed")[1].seconds)
 
 
 def areas(design: Design) -> tuple[float, float]:

@@ -20,7 +20,7 @@ import numpy as np
 from dse.evaluators.account import tiles
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.played import balanced
+from dse.evaluators.account.played import balanced, steady
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
 from dse.evaluators.account.services.counted import each
@@ -42,7 +42,7 @@ from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.closed_attention import Job
 from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.readers.through_cache import Kept, kept
-from dse.evaluators.serving.kvcache import Room, room_of
+from dse.evaluators.serving.kvcache import WATERMARK, Room, room_of
 from dse.evaluators.serving.policy import most_prompts, policies
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
@@ -126,6 +126,14 @@ def sure(design: Design, load: Load) -> list[Limit]:
     return limits_of(*_of(design), {phase: (of, []) for phase, of in _stored(design, load, 1).items()})
 
 
+def capacity(design: Design, load: Load) -> Any:
+    """Requests as long as the longest one that main memory has room for beside the largest iterations; 0 where blocks are said."""
+    parts, serving = [dict(of) for of in _stored(design, load, 1).values()], _of(design)[1].serving
+    free = memory_of(_of(design)[0]) - parts[0]["weights"] - max(of["activations"] for of in parts)
+    left = (free - serving.reserved) * (1 - serving.prefix) * (1 - WATERMARK) * where(serving.blocks > 0, 0.0, 1.0)
+    return maximum(left / _room(design, load).of(load.longest + 2 * serving.block) // 1, 0.0)
+
+
 def decoded(design: Design, load: Load, context: float) -> Any:
     """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
@@ -133,6 +141,23 @@ def decoded(design: Design, load: Load, context: float) -> Any:
     of = _shared(design, load, "decode", "closed")
     found = of.layers(1, 1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
     return found[0]
+
+
+def prompted(design: Design, load: Load) -> Any:
+    """What each token of a prompt takes at least, by the prices that a table of the steady state has of products and rows. [s]
+
+    Between points and beyond them prices are linear in tokens, so that none takes less than the least of all points.
+    """
+    mapping = _of(design)[1]
+    if design.chip.l2 is not None or two_forms(load.model) or mapping.serving.prefill_instances:
+        return 0.0
+    ((rule, batch),), of = policies(mapping.serving), _shared(design, load, "prefill", "closed")
+    most = most_prompts(rule, batch, load.longest)
+    known = _counts(_axes(load, most, batch))
+    tokens, _, decodes, *_ = steady.coarse(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
+    counts = np.concatenate([known, [tokens[-1] + decodes[-1]]])
+    seconds = counted.between(known, lambda many: of.layers(many, 1), counts)[:, 0]
+    return np.asarray((seconds / counts[:, None]).min(axis=0))
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
@@ -241,7 +266,7 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     lengths, first = 2 * axes[1][1:] - 1, _shared(design, load, "prefill", fidelity)
     alike_plans = equal(mapping.prefill, mapping.decode) and not latent
     then = first if alike_plans else _shared(design, load, "decode", fidelity)
-    between = partial(counted.between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
+    between = partial(counted.between, _counts(axes))
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
         new, at_once = np.rint(prompt), np.rint(decodes)
@@ -383,6 +408,11 @@ def _axes(load: Load, prompts: int, batch: int) -> list[Array]:
     rounded = [np.unique(np.rint(axis)) for axis in found]
     rounded[1] = np.concatenate([[0.0], (np.unique(np.rint(2 * found[1][1:] - 1)) + 1) / 2])
     return rounded
+
+
+def _counts(axes: Sequence[Array]) -> Array:
+    """Tokens and requests at which products and rows are priced, of points of a table."""
+    return np.unique(np.concatenate([axes[0], axes[2]]))[1:]
 
 
 def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) -> list[Timed]:
