@@ -5,6 +5,8 @@ arrival to the last token is at least
 
     T = max over requests of arrival + further tokens x least iteration
 
+and longer by what the last one waits where requests come too fast (`delays.py`).
+
 Areas, chips and what stands whatever is done are what they are, so that rates are at most, and energy and money at least, those
 of this time. The least iteration is that of weights which pass memories at their peak, and, where it is asked for, the price of
 one request's next token; prompts take what engines that never wait do, or a share of a price.
@@ -18,8 +20,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from dse.evaluators.account.played import balanced, served
-from dse.evaluators.account.played.gaps import gap
-from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.played.delays import gap, late
+from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.services import several
 from dse.evaluators.account.services.least import Least
 from dse.evaluators.account.services.shared_prices import said_first
@@ -108,19 +110,22 @@ def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dic
     span: Any = 0.0
     for arrival, further in zip(mixed.arrival.tolist(), mixed.left.tolist(), strict=True):
         span = maximum(span, arrival + further * of.decode)
+    behind = late(load, design.mapping.serving, of)
+    span = span + behind
     die, system = area.die(chip, of.decode_cores), area.total(chip, of.decode_cores) * of.chips
     spent = of_phases(chip, lambda: [(0.0, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
     some = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in SPENT} | exact
     low |= later(("peak_power",), lambda: {"peak_power": of.chips * energy.static(chip, of.decode_cores)})
-    low["ttft"] = float(requests.prompt.mean()) * of.prompt
+    low["ttft"] = float(requests.prompt.mean()) * of.prompt + behind / 2
     low |= {"tpot": of.decode, "tbt_p99": gap(load, design.mapping.serving, of)} if some else {"tpot": np.nan, "tbt_p99": np.nan}
     low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode
-    within: Any = sum(
-        weight * where(length * of.prompt <= load.ttft, 1.0, 0.0)
-        for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True)
-    )
+    within: Any = 0.0
+    for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):
+        left = load.ttft - length * of.prompt
+        # those that come too fast wait evenly, taken as exponential
+        within = within + weight * where(left >= 0, 1 - np.exp(-maximum(left, 0.0) / maximum(behind / 2, NOTHING)), 0.0)
     good = within * where(of.decode <= load.tpot, 1.0, 0.0) if some else within
     throughput, rate = tokens / span, len(requests) / span
     high = exact | {"throughput": throughput, "request_throughput": rate, "goodput": good * rate, "slo_attainment": good}
@@ -144,10 +149,8 @@ def _broken(service: ModuleType, design: Design, load: Load) -> Any:
     for limit in silicon.exceeded(design.chip):
         found = found | (limit.need > limit.have)
     if hasattr(service, "sure"):
-        size = _size(design)
-        pieces = [(np.arange(size), design)] if getattr(service, "SURE_AT_ONCE", False) else _parts(service, design)
-        sure = np.zeros(size, bool)
-        for rows, part in pieces:
+        sure = np.zeros(_size(design), bool)
+        for rows, part in _parts(service, design):
             try:
                 for limit in service.sure(part, load):
                     sure[rows] |= limit.need > limit.have
@@ -192,5 +195,7 @@ def _size(design: Design) -> int:
 
 
 def _parts(service: ModuleType, design: Design) -> list[served.Part]:
-    """Parts of a design as its layout takes them: those that are served alike, or each row by itself."""
+    """Parts of a design as its layout takes them: all, those that are served alike, or each row by itself."""
+    if getattr(service, "BOUNDS_TOGETHER", False):
+        return [(np.arange(_size(design)), design)]
     return list(balanced.alike(design, service.TOGETHER) if hasattr(service, "TOGETHER") else served.singles(design))

@@ -7,13 +7,15 @@ stage; and a prompt's products take what engines that never wait do. Both are be
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.graph.operators import MatMul, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.formats import weights_of
 from dse.space.chip import Chip
-from dse.space.elementwise import maximum
-from dse.space.mapping import BYTES, Precision
+from dse.space.elementwise import maximum, where
+from dse.space.mapping import BYTES, Precision, Serving
 from dse.space.model import Model
 
 HEAD = "head"
@@ -28,6 +30,7 @@ class Least(NamedTuple):
         decode_cores: tiles of one that only decode.
         decode: of an iteration with a request that decodes. [s]
         prompt: of each token of a prompt. [s]
+        lanes: instances that take prompts and decodes in turn or together, all their engines at a time; 0 where they are others.
         room: requests of an instance that memory has room for; 0 where nobody knows.
     """
 
@@ -35,6 +38,7 @@ class Least(NamedTuple):
     decode_cores: Any = 0
     decode: Any = 0.0
     prompt: Any = 0.0
+    lanes: Any = 0.0
     room: Any = 0.0
 
 
@@ -65,3 +69,11 @@ def fastest(chip: Chip) -> Any:
     if tile.products != "matrix":
         macs = maximum(macs, tile.vector.lanes)
     return 2.0 * chip.mesh.rows * chip.mesh.cols * macs * chip.clock
+
+
+def lanes(serving: Serving) -> Any:
+    """Of instances that do both phases; 0 where some only prefill, or where budgets are not the same for all."""
+    budgets = (serving.tokens, serving.unit, serving.chunk)
+    if any(isinstance(value, np.ndarray) for value in budgets):
+        return 0.0
+    return where(serving.prefill_instances > 0, 0.0, serving.instances * 1.0)

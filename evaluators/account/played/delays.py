@@ -1,13 +1,17 @@
-"""The time between two tokens that all but one in a hundred keep, at least: of an instance whose decodes wait for prompts.
+"""What requests and tokens wait for at least in the steady state: others that come faster than they are served, and prompts.
 
-In the steady state (`serving/balance.py`, `gapped`) an iteration of decodes has c chunks of prompts in the mean, Poisson. Where
-1 - exp(-c) is more than a hundredth, the time is that of an iteration with a chunk, the longest of those that the hundredth
-leaves. How many there are is at least
+An instance whose decodes wait for prompts serves no more than 1 / (prompt + g iteration / b) requests a second, each of which
+has g further tokens and shares iterations with b - 1 others at most; where chunks are beside decodes 1 / prompt. What comes
+beyond that waits, the last one until all others are served.
 
-    c = min(rate x chunks of a prompt x least iteration, n (b - r) / (g + 2 n r), 1)
+An iteration of decodes has c chunks of prompts in the mean, Poisson (`serving/balance.py`, `gapped`). Where 1 - exp(-c) is more
+than a hundredth, the time between two tokens that all but a hundredth keep is that of an iteration with a chunk, the longest of
+those that the hundredth leaves. How many there are is at least
 
-below saturation and where requests wait: of b requests at a time each has n chunks and g further tokens, and r bounds how much
-longer chunks are in the mean than the mean chunk, if a price grows with the square of its tokens at most.
+    c = min(rate x n x least iteration, n (b - r) / (g + 2 n r), 1)
+
+below saturation and where requests wait: of b requests at a time each has n chunks, and r bounds how much longer chunks are in
+the mean than the mean chunk, if a price grows with the square of its tokens at most.
 """
 
 import math
@@ -36,18 +40,21 @@ class _Chunks(NamedTuple):
     uneven: float
 
 
-def gap(load: Load, serving: Serving, of: Least) -> Any:
-    """That time; broadcasts over designs. [s]
+def late(load: Load, serving: Serving, of: Least) -> Any:
+    """How much later the last request is served than it comes, since requests come too fast; broadcasts over designs. [s]"""
+    if not np.any(of.lanes):
+        return 0.0
+    (rule,), mixed = rules(serving), mix(load.requests)
+    if rule.mixed and not (rule.chunked and not rule.unit and not rule.chunk):
+        return 0.0  # several chunks an iteration take as long as one that is as long as all, which is not known
+    prompt = float(mixed.weights @ mixed.prompts) * of.prompt
+    each = prompt + (0.0 if rule.mixed else mixed.further * of.decode / serving.batch)
+    return mixed.requests * maximum(each / maximum(of.lanes, 1.0) - 1 / mixed.rate, 0.0)
 
-    Args:
-        load: that is served.
-        serving: of designs of one structure.
-        of: what they do at least; of which `room` is how many requests an instance has room for at least, 0 for nobody knows.
-    """
-    if not np.any(of.room):
-        return of.decode
-    said = [getattr(serving, name) for name in ("instances", "prefill_instances", "tokens", "unit", "chunk")]
-    if any(isinstance(value, np.ndarray) for value in said) or said[:2] != [1, 0]:
+
+def gap(load: Load, serving: Serving, of: Least) -> Any:
+    """The time between two tokens that 99 of 100 keep; broadcasts over designs. [s]"""
+    if not np.any(of.room) or np.any(of.lanes != 1):
         return of.decode
     (rule,), mixed = rules(serving), mix(load.requests)
     few = _chunks(load.requests, _longest(rule, 0.0))
