@@ -113,7 +113,7 @@ def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dic
     behind = late(load, design.mapping.serving, of)
     span = span + behind
     die, system = area.die(chip, of.decode_cores), area.total(chip, of.decode_cores) * of.chips
-    spent = of_phases(chip, lambda: [(0.0, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
+    spent = of_phases(chip, lambda: [(of.joules, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
     some = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in SPENT} | exact

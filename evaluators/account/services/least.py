@@ -17,6 +17,7 @@ from dse.space.chip import Chip
 from dse.space.elementwise import maximum, where
 from dse.space.mapping import BYTES, Precision, Serving
 from dse.space.model import Model
+from dse.space.workload import Load
 
 HEAD = "head"
 """The part of a model that only the last token of a prompt takes."""
@@ -32,6 +33,7 @@ class Least(NamedTuple):
         prompt: of each token of a prompt. [s]
         lanes: instances that take prompts and decodes in turn or together, all their engines at a time; 0 where they are others.
         room: requests of an instance that memory has room for; 0 where nobody knows.
+        joules: of what is done for all requests, whatever its time. [J]
     """
 
     chips: Any = 1.0
@@ -40,6 +42,7 @@ class Least(NamedTuple):
     prompt: Any = 0.0
     lanes: Any = 0.0
     room: Any = 0.0
+    joules: Any = 0.0
 
 
 @lru_cache(maxsize=16)
@@ -49,6 +52,12 @@ def worked_prompt(model: Model) -> Any:
     return sum(
         part.times * useful(of) for part in parts if part.name != HEAD for of in part.operators if isinstance(of, MatMul)
     )
+
+
+def multiplied(load: Load) -> Any:
+    """Multiply-adds of layers for all tokens that go through them: of prompts, and all of answers but the last. [1]"""
+    requests = load.requests
+    return worked_prompt(load.model) / 2 * float(requests.prompt.sum() + requests.output.sum() - len(requests))
 
 
 @lru_cache(maxsize=16)

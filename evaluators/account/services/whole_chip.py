@@ -24,7 +24,7 @@ from dse.evaluators.account.played import balanced, steady
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
 from dse.evaluators.account.services.counted import each
-from dse.evaluators.account.services.least import Least, fastest, lanes, read_weights, worked_prompt
+from dse.evaluators.account.services.least import Least, fastest, lanes, multiplied, read_weights, worked_prompt
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
@@ -119,7 +119,11 @@ def at_least(design: Design, load: Load) -> Least:
     brought = memory_channels(chip) * chip.hbm.channel_bandwidth
     decode = read_weights(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
     return Least(
-        devices(design), decode=decode, prompt=worked_prompt(load.model) / fastest(chip), lanes=lanes(mapping.serving)
+        devices(design),
+        decode=decode,
+        prompt=worked_prompt(load.model) / fastest(chip),
+        lanes=lanes(mapping.serving),
+        joules=dynamic(Activity(macs=multiplied(load)), chip, itemsize_of(mapping)),
     )
 
 
