@@ -119,7 +119,9 @@ def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dic
     low = {name: spent[name] for name in SPENT} | exact
     low |= later(("peak_power",), lambda: {"peak_power": of.chips * energy.static(chip, of.decode_cores)})
     low["ttft"] = float(requests.prompt.mean()) * of.prompt + behind / 2
-    low |= {"tpot": of.decode, "tbt_p99": gap(load, design.mapping.serving, of)} if some else {"tpot": np.nan, "tbt_p99": np.nan}
+    low |= (
+        {"tpot": of.decode, "tbt_p99": gap(load, design.mapping.serving, of)} if some else {"tpot": np.nan, "tbt_p99": np.nan}
+    )
     low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode
     within: Any = 0.0
     for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):

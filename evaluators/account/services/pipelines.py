@@ -92,9 +92,7 @@ def at_least(design: Design, load: Load) -> Least:
     away = maximum(read_weights(load.model, mapping.precision) - last.tp * last.pp * sram, 0.0) if chip.l2 is None else 0.0
     channels = last.tp if chip.hbm.place == "core" else memory_channels(chip)
     each = fastest(chip) / all_cores(design) * where(apart, mapping.prefill.tp, last.tp)
-    return Least(
-        decode_cores=decode_cores(design), decode=away / (channels * channel), prompt=worked_prompt(load.model) / each
-    )
+    return Least(decode_cores=decode_cores(design), decode=away / (channels * channel), prompt=worked_prompt(load.model) / each)
 
 
 def words(design: Design) -> tuple[str, ...]:

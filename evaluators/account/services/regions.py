@@ -145,7 +145,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str, 
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
     return {
-        "utilisation": useful * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
+        "utilisation": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
         "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
         **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))), seconds)], tokens, chips=wafers, peak=peak),

@@ -379,7 +379,7 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
         return attending(newest(model, requests, float(keys)), cuts)
 
     def full(made_of: Composition) -> Array:
-        kinds = filled(_iteration(design, load, made_of, fidelity))
+        kinds = filled(_blocks(design, load, made_of))
         return np.array([np.broadcast_to(nbytes, designs) for _, nbytes in kinds])
 
     return _Prices(others, head, prompts, tokens, full)
@@ -422,7 +422,12 @@ def _counts(axes: Sequence[Array]) -> Array:
 
 
 def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) -> list[Timed]:
-    """Blocks of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
+    """Blocks of a mean iteration, and what they take."""
+    return timed(_blocks(design, load, made_of), of_tiles(_of(design)[0]), reader_of(fidelity))
+
+
+def _blocks(design: Design, load: Load, made_of: Composition) -> list[Block]:
+    """Of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
     (chip, mapping), model = _of(design), load.model
     prompt, prompt_context, decodes, context = made_of[:4]
     found: list[Block] = []
@@ -448,7 +453,7 @@ def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) 
             tokens, requests = sum(counts[one][1] for one in some), sum(counts[one][2] for one in some)
             of = blocks(_step(phase, tokens, requests), _together([here[one] for one in some]), plain[phase])
             found += [block._replace(times=block.times * share) for block in of]
-    return timed(found, of_tiles(chip), reader_of(fidelity))
+    return found
 
 
 def _together(several: Sequence[Attend]) -> Attend:
