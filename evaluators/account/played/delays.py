@@ -35,7 +35,7 @@ SHARE = 0.01
 class _Chunks(NamedTuple):
     """Of prompts, as an iteration without decodes takes them: of one, the mean; tokens of the mean one; and r of above."""
 
-    count: float
+    chunks: float
     tokens: float
     uneven: float
 
@@ -59,8 +59,8 @@ def gap(load: Load, serving: Serving, of: Least) -> Any:
     (rule,), mixed = rules(serving), mix(load.requests)
     few = _chunks(load.requests, _longest(rule, 0.0))
     many = minimum(of.room, serving.batch)
-    full = few.count * (many - few.uneven) / (mixed.further + 2 * few.count * few.uneven)
-    count = minimum(minimum(mixed.rate * few.count * of.decode, full), 1.0)
+    full = few.chunks * (many - few.uneven) / (mixed.further + 2 * few.chunks * few.uneven)
+    count = minimum(minimum(mixed.rate * few.chunks * of.decode, full), 1.0)
     some = 1 - np.exp(-maximum(count, 0.0))
     whole = mixed.prompts[_kind(mixed.weights, some)]
     own = of.prompt * maximum(minimum(whole, _longest(rule, serving.batch)), few.tokens)
@@ -91,4 +91,4 @@ def _chunks(requests: Requests, longest: float) -> _Chunks:
 def _kind(weights: Array, some: Any) -> Array:
     """The kind of prompts that the longest iterations have, of those shares of iterations that have one."""
     share = 1 - SHARE / np.maximum(some, SHARE)
-    return np.minimum(np.searchsorted(np.cumsum(weights), share, side="left"), len(weights) - 1)
+    return np.asarray(np.minimum(np.searchsorted(np.cumsum(weights), share, side="left"), len(weights) - 1))

@@ -13,6 +13,7 @@ from dse.evaluators.graph.operators import MatMul, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.formats import weights_of
+from dse.evaluators.serving.kvcache import WATERMARK, Room
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum, where
 from dse.space.mapping import BYTES, Precision, Serving
@@ -31,7 +32,7 @@ class Least(NamedTuple):
         decode_cores: tiles of one that only decode.
         decode: of an iteration with a request that decodes. [s]
         prompt: of each token of a prompt. [s]
-        lanes: instances that take prompts and decodes in turn or together, all their engines at a time; 0 where they are others.
+        lanes: instances that do both phases, all their engines at a time; 0 where they are others.
         room: requests of an instance that memory has room for; 0 where nobody knows.
         joules: of what is done for all requests, whatever its time. [J]
     """
@@ -86,3 +87,9 @@ def lanes(serving: Serving) -> Any:
     if any(isinstance(value, np.ndarray) for value in budgets):
         return 0.0
     return where(serving.prefill_instances > 0, 0.0, serving.instances * 1.0)
+
+
+def at_a_time(serving: Serving, free: Any, room: Room, longest: int) -> Any:
+    """Requests as long as the longest one that free memory has room for, blocks rounded up; 0 where blocks are said."""
+    left = (free - serving.reserved) * (1 - serving.prefix) * (1 - WATERMARK) * where(serving.blocks > 0, 0.0, 1.0)
+    return maximum(left / room.of(longest + 2 * serving.block) // 1, 0.0)

@@ -81,7 +81,7 @@ OTHER_OPERATORS = (
 
 
 def at_least(design: Design, load: Load) -> Least:
-    """One chip; and what the cores of a stage take at least, since a chunk or a token goes through all stages one after another.
+    """One chip; and what the cores of a stage take at least, since a chunk or a token goes through one stage after the other.
 
     Weights that local memories of all stages have room for may be there; what a cache in front of main memory has is not known.
     """

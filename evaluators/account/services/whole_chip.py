@@ -24,8 +24,8 @@ from dse.evaluators.account.played import balanced, steady
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
 from dse.evaluators.account.services.counted import each
-from dse.evaluators.account.services.least import Least, fastest, lanes, multiplied, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import alike, points
+from dse.evaluators.account.services.least import Least, at_a_time, fastest, lanes, multiplied, read_weights, worked_prompt
+from dse.evaluators.account.services.prompts import alike, whole_points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
@@ -42,7 +42,7 @@ from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.closed_attention import Job
 from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.readers.through_cache import Kept, kept
-from dse.evaluators.serving.kvcache import WATERMARK, Room, room_of
+from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import most_prompts, policies
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
@@ -64,9 +64,6 @@ TOGETHER: tuple[str, ...] = ()
 
 CHECKS = 20
 """Compositions at which a table's error is measured: each takes a search for slices of every operator."""
-
-FEW = 8
-"""Lengths of prompts that a table has points for."""
 
 SEVERAL = 16
 """Prompts at a time for which slices are looked for, beside one by itself."""
@@ -90,7 +87,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     free = memory_of(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
     room, found = _room(design, load), []
     for rule, batch in policies(mapping.serving):
-        axes = _axes(load, most_prompts(rule, batch, load.longest), batch)
+        axes = whole_points(load, most_prompts(rule, batch, load.longest), batch)
         key = "" if several(design) else priced_by(design, load, fidelity)
         of = _pricing(design, load, fidelity, axes)
         found.append(
@@ -118,13 +115,11 @@ def at_least(design: Design, load: Load) -> Least:
     chip, mapping = _of(design)
     brought = memory_channels(chip) * chip.hbm.channel_bandwidth
     decode = read_weights(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
-    return Least(
-        devices(design),
-        decode=decode,
-        prompt=worked_prompt(load.model) / fastest(chip),
-        lanes=lanes(mapping.serving),
-        joules=dynamic(Activity(macs=multiplied(load)), chip, itemsize_of(mapping)),
+    prompt, joules = (
+        worked_prompt(load.model) / fastest(chip),
+        dynamic(Activity(macs=multiplied(load)), chip, itemsize_of(mapping)),
     )
+    return Least(devices(design), decode=decode, prompt=prompt, lanes=lanes(mapping.serving), joules=joules)
 
 
 def sure(design: Design, load: Load) -> list[Limit]:
@@ -133,11 +128,10 @@ def sure(design: Design, load: Load) -> list[Limit]:
 
 
 def capacity(design: Design, load: Load) -> Any:
-    """Requests as long as the longest one that main memory has room for beside the largest iterations; 0 where blocks are said."""
+    """Requests that main memory has room for beside the largest iterations."""
     parts, serving = [dict(of) for of in _stored(design, load, 1).values()], _of(design)[1].serving
     free = memory_of(_of(design)[0]) - parts[0]["weights"] - max(of["activations"] for of in parts)
-    left = (free - serving.reserved) * (1 - serving.prefix) * (1 - WATERMARK) * where(serving.blocks > 0, 0.0, 1.0)
-    return maximum(left / _room(design, load).of(load.longest + 2 * serving.block) // 1, 0.0)
+    return at_a_time(serving, free, _room(design, load), load.longest)
 
 
 def decoded(design: Design, load: Load, context: float) -> Any:
@@ -150,20 +144,15 @@ def decoded(design: Design, load: Load, context: float) -> Any:
 
 
 def prompted(design: Design, load: Load) -> Any:
-    """What each token of a prompt takes at least, by the prices that a table of the steady state has of products and rows. [s]
-
-    Between points and beyond them prices are linear in tokens, so that none takes less than the least of all points.
-    """
+    """What each token of a prompt takes at least, by the prices that a table of the steady state has of products and rows. [s]"""
     mapping = _of(design)[1]
-    if design.chip.l2 is not None or two_forms(load.model) or mapping.serving.prefill_instances:
+    if _of(design)[0].l2 is not None or two_forms(load.model) or mapping.serving.prefill_instances:
         return 0.0
     ((rule, batch),), of = policies(mapping.serving), _shared(design, load, "prefill", "closed")
     most = most_prompts(rule, batch, load.longest)
-    known = _counts(_axes(load, most, batch))
     tokens, _, decodes, *_ = steady.coarse(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
-    counts = np.concatenate([known, [tokens[-1] + decodes[-1]]])
-    seconds = counted.between(known, lambda many: of.layers(many, 1), counts)[:, 0]
-    return np.asarray((seconds / counts[:, None]).min(axis=0))
+    known = counted.known(whole_points(load, most, batch))
+    return counted.least(known, lambda many: of.layers(many, 1), tokens[-1] + decodes[-1])
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
@@ -272,7 +261,7 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     lengths, first = 2 * axes[1][1:] - 1, _shared(design, load, "prefill", fidelity)
     alike_plans = equal(mapping.prefill, mapping.decode) and not latent
     then = first if alike_plans else _shared(design, load, "decode", fidelity)
-    between = partial(counted.between, _counts(axes))
+    between = partial(counted.between, counted.known(axes))
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
         new, at_once = np.rint(prompt), np.rint(decodes)
@@ -337,7 +326,7 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     def attending(some: Attend, cuts: Sequence[On]) -> Array:
         """Each call as it is quickest."""
         every = list(zip(*(attending_calls(parts, some, of) for of in cuts), strict=True))
-        each = [_quickest([spent_on(times, call) for times, call in calls]) for calls in every]
+        each = [counted.quickest([spent_on(times, call) for times, call in calls]) for calls in every]
         return np.asarray(np.sum(each, axis=0))
 
     def spent_on(times: float, call: Call) -> Array:
@@ -385,14 +374,6 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     return _Prices(others, head, prompts, tokens, full)
 
 
-def _quickest(found: Sequence[Array]) -> Array:
-    """Design by design, what takes the least time; shapes (SPENT, designs)."""
-    if len(found) == 1:
-        return found[0]
-    least = np.array([one[0] for one in found]).argmin(axis=0)
-    return np.asarray(np.take_along_axis(np.array(found), least[None, None, :], axis=0)[0])
-
-
 def _spent(design: Design, designs: int, of: list[Timed]) -> Array:
     """What blocks spend, shape (SPENT, designs)."""
     return _together_spent(design, designs, *sums(of))
@@ -403,22 +384,6 @@ def _together_spent(design: Design, designs: int, seconds: Any, activity: Activi
     joules = dynamic(activity, chip, itemsize_of(mapping))
     found = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
     return np.array([np.broadcast_to(value, designs) for value in found])
-
-
-def _axes(load: Load, prompts: int, batch: int) -> list[Array]:
-    """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
-    lengths = np.unique(load.requests.prompt)
-    whole = lengths.tolist() if len(lengths) <= FEW else []
-    begun = float(np.rint(load.requests.prompt.mean()))
-    found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
-    rounded = [np.unique(np.rint(axis)) for axis in found]
-    rounded[1] = np.concatenate([[0.0], (np.unique(np.rint(2 * found[1][1:] - 1)) + 1) / 2])
-    return rounded
-
-
-def _counts(axes: Sequence[Array]) -> Array:
-    """Tokens and requests at which products and rows are priced, of points of a table."""
-    return np.unique(np.concatenate([axes[0], axes[2]]))[1:]
 
 
 def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) -> list[Timed]:
