@@ -144,7 +144,7 @@ def decoded(design: Design, load: Load, context: float) -> Any:
 
 
 def prompted(design: Design, load: Load) -> Any:
-    """What each token of a prompt takes at least, by the prices that a table of the steady state has of products and rows. [s]"""
+    """What a token of a prompt takes at least, by prices that a table of the steady state has of products and rows. [s]"""
     mapping = _of(design)[1]
     if _of(design)[0].l2 is not None or two_forms(load.model) or mapping.serving.prefill_instances:
         return 0.0
