@@ -19,7 +19,7 @@ from dse.config.build import Question
 from dse.config.expressions import evaluate
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.account.outcomes import LIMITS, Outcomes
-from dse.running.pruned import BATCH, FIRST, Left
+from dse.running.pruned import FIRST, MORE, Left
 from dse.running.study import FRONT, Study
 from dse.running.workers import cpus
 from dse.search.pareto import front
@@ -235,7 +235,7 @@ class _Block:
                 left.bound(part, self._at(part), priced=priced)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
-            some, most = left.promising(rows, most), BATCH
+            some, most = left.promising(rows, most), most * MORE
             self._all_of(some, lambda done: progress(done + int((left.why > 0).sum())))
             self._learn(left, some)
         left.why[self._done] = 0

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 SURELY = 1e-9
 """Share by which a bound has to be beaten: what a bound and an evaluation round differently is less."""
 
-FIRST, BATCH = 256, 2_048
-"""Designs that are evaluated until one looks who is beaten, at first and then: the most promising of those that are left."""
+FIRST, MORE = 256, 16
+"""Designs that are evaluated until one looks who is beaten, the most promising ones, and how many times as many each time after
+that: few take as long as many, where calls of many are not much longer."""
 
 LIMITS, BEATEN = "limits", "front"
 """Why a design is left out, beside the bounds of a study: a limit that needs no price, and a design that is known."""

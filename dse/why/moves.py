@@ -189,9 +189,20 @@ def steps(space: AnySpace, values: Mapping[str, Value]) -> list[Step]:
         old = values[knob.address]
         for new in beside(knob, old):
             new = new if isinstance(new, str) else space.number(knob, new)
-            moved = space.canonical({**values, knob.address: new})
+            moved = _completed(space, space.canonical({**values, knob.address: new}))
             found.append(Step(knob.address, old, new, space.at(moved)))
     return found
+
+
+def _completed(space: AnySpace, values: dict[str, Value]) -> dict[str, Value]:
+    """Values, and of knobs that count only with these the first one where their base's is none of theirs."""
+    for knob in space.knobs:
+        if knob.address in values or not space.active(knob.address, values):
+            continue
+        known = at(space.at(values), space.targets[knob.address][0])
+        if known not in knob.values if isinstance(knob, Choice) else not knob.low <= known <= knob.high:
+            values = {**values, knob.address: knob.values[0] if isinstance(knob, Choice) else knob.low}
+    return values
 
 
 def steps_from(space: Space) -> list[Step]:

@@ -94,7 +94,7 @@ def _several(asked: Turns, of: Split, some: shared_dies.Dies, precision: Precisi
 def _worked(asked: Turns, of: Split, on: whole_chip.On, reader: Reader) -> Alone:
     calls = On(asked.model, partial(whole_chip.covered, on=on), on.itemsize, returned_bytes(on.precision))
     found, parts = alone(passes(asked, of, calls), of_tiles(on.chip), reader, sums)
-    return found, filled(parts)
+    return found, filled(of.block for of in parts)
 
 
 def _machine(design: Design, phase: str) -> Machine:

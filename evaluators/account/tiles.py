@@ -13,6 +13,7 @@ from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.gemm.summa_diagonal import slots
 from dse.evaluators.layouts.formats import apart_bytes, index_of
 from dse.evaluators.layouts.residency import width
+from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.part import cut
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import DTYPES
@@ -60,9 +61,9 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
     return seconds, activity, flop
 
 
-def filled(parts: list[Timed]) -> list[tuple[str, Any]]:
-    """By kind of operator, local memory of a tile in use. [B]"""
-    each = [job for of in parts for call in of.block.calls for job in one_by_one(asked(call.job))]
+def filled(blocks: Iterable[Block]) -> list[tuple[str, Any]]:
+    """By kind of operator, local memory of a tile in use, whatever anything takes. [B]"""
+    each = [job for block in blocks for call in block.calls for job in one_by_one(asked(call.job))]
     return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in KINDS.items()]
 
 

@@ -84,11 +84,11 @@ def _in_tiles(parts: list[Timed], case: Case, chip: Chip, plan: FlatPlan) -> lis
     """Local memory of a tile in use by kind of operator, beside the states that stay there."""
     share, stay = resident(case, chip, plan)
     if not share:
-        return filled(parts)
+        return filled(of.block for of in parts)
     # what updates states has those of its own layer among what is set aside
     own = max(of.state for of in growths(case.model)) * STATE_BYTES * case.batch * stay / (chip.mesh.rows * chip.mesh.cols)
     aside = share * chip.tile.sram
-    return [(name, nbytes + aside - (own if name == "rows" else 0.0)) for name, nbytes in filled(parts)]
+    return [(name, nbytes + aside - (own if name == "rows" else 0.0)) for name, nbytes in filled(of.block for of in parts)]
 
 
 def _aside(chip: Chip, plan: FlatPlan) -> Any:
@@ -102,7 +102,11 @@ def _timed(turns: list[list[Block]], machine: Machine, reader: Reader, chip: Chi
     if not reads_ahead(plan):
         return parts
     # without a cache, of what the slices of all operators leave of local memories: nothing, where these are full
-    free = maximum(chip.tile.sram - most(nbytes for _, nbytes in filled(parts)), 0.0) * chip.mesh.rows * chip.mesh.cols
+    free = (
+        maximum(chip.tile.sram - most(nbytes for _, nbytes in filled(of.block for of in parts)), 0.0)
+        * chip.mesh.rows
+        * chip.mesh.cols
+    )
     ahead = Ahead(of.policy, of.cap * free if chip.l2 is None else _aside(chip, plan))
     return [one for blocks in turns for one in timed_ahead(blocks, machine, reader, chip, ahead)]
 

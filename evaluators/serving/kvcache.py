@@ -121,6 +121,10 @@ def room_of(model: Model, held: Callable[[Any, float], Any]) -> Room:
     return Room(growing, fixed, tuple(sorted(windows.items())))
 
 
+WATERMARK = 0.01
+"""Share of all blocks that taking a request up leaves free, vLLM's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What an instance has for the caches of its requests.
@@ -140,7 +144,7 @@ class Memory:
 
     blocks: int
     block: int = 16
-    spare: float = 0.01
+    spare: float = WATERMARK
     pages: int = 0
     buffers: int = 0
     buffer: int = 0
@@ -180,7 +184,7 @@ class Memory:
 
 
 def paged(
-    capacity: float, room: Room, *, block: int = 16, spare: float = 0.01, host_bandwidth: float = 0.0, longest: int = 0
+    capacity: float, room: Room, *, block: int = 16, spare: float = WATERMARK, host_bandwidth: float = 0.0, longest: int = 0
 ) -> Memory:
     """One memory in blocks.
 

@@ -19,12 +19,12 @@ from dse.running.screen import Screened, coded, left_out, screen, stored
 from dse.running.study import Study
 
 CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
-"""Layouts that have a least iteration; those of pipelines and wafers have none."""
+"""Layouts whose designs take long, and dies."""
 
 
-def of(folder: Path, *words: str) -> Study:
+def of(folder: Path, *words: str, chips: str = CHIPS, limit: int = 32) -> Study:
     """A small screen of the machines of four papers."""
-    return study_of("mesh_llm", CHIPS, "screen.limit=32", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
+    return study_of("mesh_llm", chips, f"screen.limit={limit}", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
 
 
 def same(mine: Screened, its: Screened, asked: Study) -> None:
@@ -47,8 +47,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Screened]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few designs are evaluated before others are left out."""
-    for name in ("FIRST", "BATCH"):
-        monkeypatch.setattr(block, name, 4)
+    monkeypatch.setattr(block, "FIRST", 4)
+    monkeypatch.setattr(block, "MORE", 1)
 
 
 @pytest.mark.usefixtures("small")
@@ -93,9 +93,17 @@ def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_pa
     same(found, whole[1], asked)
 
 
-def test_no_design_is_better_than_its_bounds(whole: Any) -> None:
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Screened]:
+    """Pipelines and wafers, every design evaluated; one request a second is too much for most of them."""
+    asked = of(tmp_path_factory.mktemp("others"), chips="chips=[npu64,wse2]", limit=256)
+    return asked, screened(asked)
+
+
+@pytest.mark.parametrize("screens", ["whole", "others"])
+def test_no_design_is_better_than_its_bounds(screens: str, request: pytest.FixtureRequest) -> None:
     """Nor does one that breaks a limit which needs no price keep all of them."""
-    asked, found = whole
+    asked, found = request.getfixturevalue(screens)
     space, workload = asked.question.space, asked.question.workload
     rows = pd.concat([file.table().to_pandas() for file in found.blocks])
     for priced in (False, True):
@@ -113,6 +121,21 @@ def test_no_design_is_better_than_its_bounds(whole: Any) -> None:
                 compared += len(its)
         assert compared > 100
     assert (bounds.low["tpot"][keeps] > 0).all()
+
+
+@pytest.mark.parametrize("screens", ["whole", "others"])
+def test_bounds_leave_out_most_of_what_is_not_served_in_time(screens: str, request: pytest.FixtureRequest) -> None:
+    """Of designs that keep limits and not their constraint; prices say more than peaks."""
+    asked, found = request.getfixturevalue(screens)
+    space, workload = asked.question.space, asked.question.workload
+    rows = pd.concat([file.table().to_pandas() for file in found.blocks])
+    rows = rows[rows["limit"].isna() & (rows["slo_attainment"] < 0.9)]
+    kept = []
+    for priced in (False, True):
+        bounds = optimistic.bounds(service_of, space.stack(coded(space, rows)), workload, ["slo_attainment"], priced=priced)
+        kept.append(int((bounds.high["slo_attainment"] >= 0.9).sum()))
+    assert kept[1] <= kept[0] <= len(rows)
+    assert kept[1] < 0.6 * len(rows)
 
 
 @pytest.mark.parametrize("chip", ["npu_whole", "tile_gh200", "wafer64"])

@@ -5,9 +5,11 @@ arrival to the last token is at least
 
     T = max over requests of arrival + further tokens x least iteration
 
+and longer by what the last one waits where requests come too fast (`delays.py`).
+
 Areas, chips and what stands whatever is done are what they are, so that rates are at most, and energy and money at least, those
 of this time. The least iteration is that of weights which pass memories at their peak, and, where it is asked for, the price of
-one request's next token.
+one request's next token; prompts take what engines that never wait do, or a share of a price.
 """
 
 from collections.abc import Callable, Collection
@@ -18,7 +20,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from dse.evaluators.account.played import balanced, served
-from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.played.delays import gap, late
+from dse.evaluators.account.power import NOTHING, of_phases
+from dse.evaluators.account.services import several
 from dse.evaluators.account.services.least import Least
 from dse.evaluators.account.services.shared_prices import said_first
 from dse.evaluators.account.shared_dies import kept
@@ -82,13 +86,16 @@ def bounds(
     high = {name: np.full(size, -np.inf) for name in HIGH if name in metrics}
     with together(designs.groups):
         for load in loads:
-            prices = _decoded(service_of, designs, load) if priced else {}
+            prices = _priced(service_of, designs, load) if priced else {}
             for rows, design in designs.groups:
                 service = service_of(design)
                 if not priced:
                     broken[rows] |= _broken(service, design, load)
                 of = service.at_least(design, load)
-                of = of._replace(decode=maximum(of.decode, prices.get(id(design), 0.0)))
+                decode, prompt = prices.get(id(design), (0.0, 0.0))
+                of = of._replace(
+                    decode=maximum(of.decode, decode), prompt=maximum(of.prompt, prompt), room=_room(service, design, load)
+                )
                 for columns, some, looser in zip((low, high), _of_load(design, load, of), (np.fmin, np.fmax), strict=True):
                     for name, column in columns.items():
                         value = some[name]() if isinstance(some[name], Later) else some[name]
@@ -103,24 +110,39 @@ def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dic
     span: Any = 0.0
     for arrival, further in zip(mixed.arrival.tolist(), mixed.left.tolist(), strict=True):
         span = maximum(span, arrival + further * of.decode)
+    behind = late(load, design.mapping.serving, of)
+    span = span + behind
     die, system = area.die(chip, of.decode_cores), area.total(chip, of.decode_cores) * of.chips
-    spent = of_phases(chip, lambda: [(0.0, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
+    spent = of_phases(chip, lambda: [(of.joules, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
     some = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in SPENT} | exact
     low |= later(("peak_power",), lambda: {"peak_power": of.chips * energy.static(chip, of.decode_cores)})
-    low["ttft"] = float(requests.prompt.mean()) * of.prompt
-    low |= {"tpot": of.decode, "tbt_p99": of.decode} if some else {"tpot": np.nan, "tbt_p99": np.nan}
-    low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode
-    within: Any = sum(
-        weight * where(length * of.prompt <= load.ttft, 1.0, 0.0)
-        for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True)
+    low["ttft"] = float(requests.prompt.mean()) * of.prompt + behind / 2
+    low |= (
+        {"tpot": of.decode, "tbt_p99": gap(load, design.mapping.serving, of)} if some else {"tpot": np.nan, "tbt_p99": np.nan}
     )
+    low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode
+    within: Any = 0.0
+    for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):
+        left = load.ttft - length * of.prompt
+        # those that come too fast wait evenly, taken as exponential
+        within = within + weight * where(left >= 0, 1 - np.exp(-maximum(left, 0.0) / maximum(behind / 2, NOTHING)), 0.0)
     good = within * where(of.decode <= load.tpot, 1.0, 0.0) if some else within
     throughput, rate = tokens / span, len(requests) / span
     high = exact | {"throughput": throughput, "request_throughput": rate, "goodput": good * rate, "slo_attainment": good}
     high |= {"throughput_per_die_mm2": throughput / die, "throughput_per_system_mm2": throughput / system}
     return low, high
+
+
+def _room(service: ModuleType, design: Design, load: Load) -> Any:
+    """Requests of an instance that there is room for at least, where the layout says it."""
+    if not hasattr(service, "capacity"):
+        return 0.0
+    found = np.zeros(_size(design))
+    for rows, part in _parts(service, design):
+        found[rows] = service.capacity(part, load)
+    return found
 
 
 def _broken(service: ModuleType, design: Design, load: Load) -> Any:
@@ -129,9 +151,8 @@ def _broken(service: ModuleType, design: Design, load: Load) -> Any:
     for limit in silicon.exceeded(design.chip):
         found = found | (limit.need > limit.have)
     if hasattr(service, "sure"):
-        pieces = _parts(service, design)
-        sure = np.zeros(sum(len(rows) for rows, _ in pieces), bool)
-        for rows, part in pieces:
+        sure = np.zeros(_size(design), bool)
+        for rows, part in _parts(service, design):
             try:
                 for limit in service.sure(part, load):
                     sure[rows] |= limit.need > limit.have
@@ -141,9 +162,12 @@ def _broken(service: ModuleType, design: Design, load: Load) -> Any:
     return found
 
 
-def _decoded(service_of: Callable[[Design], ModuleType], designs: Designs, load: Load) -> dict[int, Any]:
-    """By design of several, the price of one request's next token where its layout has one; all say first what they ask. [s]"""
-    context, found = max(1.0, mix(load.requests).context), dict[int, Any]()
+def _priced(service_of: Callable[[Design], ModuleType], designs: Designs, load: Load) -> dict[int, tuple[Any, Any]]:
+    """By design of several, prices of one request's next token and of a token of a prompt; all say first what they ask. [s]
+
+    Of those whose layout has them, 0 of others.
+    """
+    context, found = max(1.0, mix(load.requests).context), dict[int, tuple[Any, Any]]()
     some = [(service_of(design), design) for _, design in designs.groups]
     parts = [(service, design, _parts(service, design)) for service, design in some if hasattr(service, "decoded")]
     with kept():
@@ -151,14 +175,29 @@ def _decoded(service_of: Callable[[Design], ModuleType], designs: Designs, load:
             for _, part in pieces:
                 with suppress(ClashError), said_first():
                     getattr(service, "decoding", service.decoded)(part, load, context)
+                    _prompted(service, part, load)
         for service, design, pieces in parts:
-            found[id(design)] = np.zeros(sum(len(rows) for rows, _ in pieces))
+            size = _size(design)
+            found[id(design)] = np.zeros(size), np.zeros(size)
             for rows, part in pieces:
                 with suppress(ClashError):
-                    found[id(design)][rows] = service.decoded(part, load, context)
+                    found[id(design)][0][rows] = service.decoded(part, load, context)
+                    found[id(design)][1][rows] = _prompted(service, part, load)
     return found
 
 
+def _prompted(service: ModuleType, part: Design, load: Load) -> Any:
+    """The price of a token of a prompt, where the layout has one."""
+    return service.prompted(part, load) if hasattr(service, "prompted") else 0.0
+
+
+def _size(design: Design) -> int:
+    """Rows of a design."""
+    return max(several(design), 1)
+
+
 def _parts(service: ModuleType, design: Design) -> list[served.Part]:
-    """Parts of a design as its layout takes them: those that are served alike, or each row by itself."""
+    """Parts of a design as its layout takes them: all, those that are served alike, or each row by itself."""
+    if getattr(service, "BOUNDS_TOGETHER", False):
+        return [(np.arange(_size(design)), design)]
     return list(balanced.alike(design, service.TOGETHER) if hasattr(service, "TOGETHER") else served.singles(design))

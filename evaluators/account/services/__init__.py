@@ -19,8 +19,12 @@ Each module has
     remedy(worst, design, loads)                        in words, what would do; "" where nothing is known
     at_least(design, load)                              what it does at least, without a price; broadcasts over designs
     sure(design, load)                                  limits that need no price, where it knows some
+    capacity(design, load)                              requests of an instance that memory has room for at least
     decoded(design, load, context)                      the price of one request's next token, where that is a bound of what
                                                         more take [s]; `decoding` says what it asks, where prices are shared
+    prompted(design, load)                              what a token of a prompt takes at least, by prices [s]
+
+The last four are of designs as TOGETHER says, of one design, or of all of a structure with BOUNDS_TOGETHER.
 
 One that says ONE_BY_ONE works out the power of one iteration after another. One that says TOGETHER takes designs of one
 structure as well, whose leaves have the shape (designs,), those of `mapping.serving` that it names there among them: what it

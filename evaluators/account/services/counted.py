@@ -1,6 +1,6 @@
 """What counts of tokens or requests spend: each whole number once, or evenly between those that are known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -26,3 +26,22 @@ def each(spent: Callable[..., Array], *counts: Array) -> Array:
     some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
     found = np.array([spent(*(int(count) for count in row)) for row in some])
     return found[np.ravel(place)].reshape(*together[0].shape, *found.shape[1:])
+
+
+def known(axes: Sequence[Array]) -> Array:
+    """Tokens and requests at which products and rows are priced, of points of a table."""
+    return np.unique(np.concatenate([axes[0], axes[2]]))[1:]
+
+
+def quickest(found: Sequence[Array]) -> Array:
+    """Design by design, what takes the least time; shapes (SPENT, designs)."""
+    if len(found) == 1:
+        return found[0]
+    least = np.array([one[0] for one in found]).argmin(axis=0)
+    return np.asarray(np.take_along_axis(np.array(found), least[None, None, :], axis=0)[0])
+
+
+def least(known: Array, spent: Callable[[int], Array], most: float) -> Array:
+    """Of a token the least at all that are known, or at the largest count that is asked: between them time is linear. [s]"""
+    counts = np.concatenate([known, [most]])
+    return np.asarray((between(known, spent, counts)[:, 0] / counts[:, None]).min(axis=0))

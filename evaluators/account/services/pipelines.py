@@ -33,7 +33,7 @@ from dse.evaluators.account.services.fleet import (
     iteration,
     least,
 )
-from dse.evaluators.account.services.least import Least, fastest, worked_prompt
+from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
 from dse.evaluators.account.services.pipeline_pools import assembled, moved, paced, priced
 from dse.evaluators.account.services.pipeline_work import fullest_core, mean_iteration, moving, watts, worked
 from dse.evaluators.layouts.kv_transfer import Ways
@@ -44,7 +44,7 @@ from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import Error, Price, spread
 from dse.evaluators.silicon import area, price
 from dse.evaluators.silicon.energy import design_parts, dynamic
-from dse.space.chip import Chip
+from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.design import Design
 from dse.space.elementwise import maximum, minimum, option, where
 from dse.space.fields import leaves, replaced
@@ -81,8 +81,18 @@ OTHER_OPERATORS = (
 
 
 def at_least(design: Design, load: Load) -> Least:
-    """One chip, and what all its engines take of a prompt at least; weights may be in local memories."""
-    return Least(decode_cores=decode_cores(design), prompt=worked_prompt(load.model) / fastest(_chip(design)))
+    """One chip; and what the cores of a stage take at least, since a chunk or a token goes through one stage after the other.
+
+    Weights that local memories of all stages have room for may be there; what a cache in front of main memory has is not known.
+    """
+    chip, mapping = _chip(design), _mapping(design)
+    apart, last, alone = mapping.serving.prefill_cores > 0, mapping.decode, decoding(chip)
+    sram = where(apart, alone.tile.sram, chip.tile.sram)
+    channel = where(apart, alone.hbm.channel_bandwidth, chip.hbm.channel_bandwidth)
+    away = maximum(read_weights(load.model, mapping.precision) - last.tp * last.pp * sram, 0.0) if chip.l2 is None else 0.0
+    channels = last.tp if chip.hbm.place == "core" else memory_channels(chip)
+    each = fastest(chip) / all_cores(design) * where(apart, mapping.prefill.tp, last.tp)
+    return Least(decode_cores=decode_cores(design), decode=away / (channels * channel), prompt=worked_prompt(load.model) / each)
 
 
 def words(design: Design) -> tuple[str, ...]:

@@ -5,9 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.space.elementwise import Array
+from dse.space.workload import Load
 
 JUMPS = 12
 """Steps of a price that its table has points on both sides of."""
+
+FEW = 8
+"""Lengths of prompts that a table has points for."""
 
 RATIO = 1.45
 """Of its other points."""
@@ -62,3 +66,14 @@ def points(
     tokens = axis(max(prompt, 2.0 * prompt_context - 1), steps[0], [max(prompt, 2), *whole])
     half = np.concatenate([[0.0], (tokens[(tokens > 0) & (tokens < 2 * prompt_context)] + 1) / 2])
     return [tokens[tokens <= max(prompt, 2)], half, axis(decodes, steps[1], []), axis(context, steps[2], [begun]), np.zeros(1)]
+
+
+def whole_points(load: Load, prompts: int, batch: int) -> list[Array]:
+    """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
+    lengths = np.unique(load.requests.prompt)
+    whole = lengths.tolist() if len(lengths) <= FEW else []
+    begun = float(np.rint(load.requests.prompt.mean()))
+    found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
+    rounded = [np.unique(np.rint(axis)) for axis in found]
+    rounded[1] = np.concatenate([[0.0], (np.unique(np.rint(2 * found[1][1:] - 1)) + 1) / 2])
+    return rounded

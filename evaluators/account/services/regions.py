@@ -23,10 +23,11 @@ import numpy as np
 from dse.evaluators.account import regions
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.played import steady
 from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
-from dse.evaluators.account.services.least import Least
+from dse.evaluators.account.services.least import Least, lanes, worked_prompt
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.graph.operators import useful
@@ -39,6 +40,7 @@ from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.regions import region
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kvcache import Room, room_of
+from dse.evaluators.serving.policy import most_prompts, rules
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
@@ -52,6 +54,9 @@ from dse.space.workload import Load
 FIDELITIES = ("closed",)
 
 ONE_BY_ONE = True
+
+BOUNDS_TOGETHER = True
+"""What is known before designs are judged broadcasts over several."""
 
 PHASES = ("prefill", "decode")
 
@@ -90,8 +95,34 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
 
 
 def at_least(design: Design, load: Load) -> Least:
-    """Wafers; what is in their cores takes no time that is known before it is priced."""
-    return Least(devices(design))
+    """Wafers, and what all their cores take of a prompt at least; what is in them takes no time that is known before."""
+    chip, mapping = _of(design)
+    each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
+    return Least(devices(design), prompt=worked_prompt(load.model) / 2 * each, lanes=lanes(mapping.serving))
+
+
+def sure(design: Design, load: Load) -> list[Limit]:
+    """Limits that need no price, which are all of them; leaves broadcast over designs."""
+    return limits(design, load)
+
+
+def decoded(design: Design, load: Load, context: float) -> Any:
+    """The price of one request's next token, which reads so many positions; more requests take no less. [s]"""
+    return np.ravel(regions.phases(design, _tokens(load, np.ones(1), np.array([context])), "closed")[1].seconds)
+
+
+def prompted(design: Design, load: Load) -> Any:
+    """What each token of a prompt takes at least, by the prices that a table of the steady state has around such prompts. [s]
+
+    Between its points prices are linear in tokens. Positions that these attend to are at least those of whole prompts: of many
+    that are short no iteration is asked.
+    """
+    most = max(most_prompts(rule, 1, load.longest) for rule in rules(_of(design)[1].serving))
+    tokens, contexts, *_ = steady.coarse(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
+    before = contexts[np.searchsorted(contexts, np.maximum((tokens[:-1] + 1) / 2, 1.0), side="right") - 1]
+    some, seen = (count[contexts >= before[:, None]] for count in np.broadcast_arrays(tokens[1:, None], contexts))
+    seconds = regions.phases(design, _prompts(load, some, seen), "closed")[0].seconds
+    return np.min(seconds / some[:, None], axis=0)
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -114,7 +145,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str, 
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
     return {
-        "utilisation": useful * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
+        "utilisation": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
         "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
         **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))), seconds)], tokens, chips=wafers, peak=peak),

@@ -20,12 +20,12 @@ import numpy as np
 from dse.evaluators.account import tiles
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.played import balanced
+from dse.evaluators.account.played import balanced, steady
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
 from dse.evaluators.account.services.counted import each
-from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import alike, points
+from dse.evaluators.account.services.least import Least, at_a_time, fastest, lanes, multiplied, read_weights, worked_prompt
+from dse.evaluators.account.services.prompts import alike, whole_points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
@@ -65,9 +65,6 @@ TOGETHER: tuple[str, ...] = ()
 CHECKS = 20
 """Compositions at which a table's error is measured: each takes a search for slices of every operator."""
 
-FEW = 8
-"""Lengths of prompts that a table has points for."""
-
 SEVERAL = 16
 """Prompts at a time for which slices are looked for, beside one by itself."""
 
@@ -90,7 +87,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     free = memory_of(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
     room, found = _room(design, load), []
     for rule, batch in policies(mapping.serving):
-        axes = _axes(load, most_prompts(rule, batch, load.longest), batch)
+        axes = whole_points(load, most_prompts(rule, batch, load.longest), batch)
         key = "" if several(design) else priced_by(design, load, fidelity)
         of = _pricing(design, load, fidelity, axes)
         found.append(
@@ -118,12 +115,23 @@ def at_least(design: Design, load: Load) -> Least:
     chip, mapping = _of(design)
     brought = memory_channels(chip) * chip.hbm.channel_bandwidth
     decode = read_weights(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
-    return Least(devices(design), decode=decode, prompt=worked_prompt(load.model) / fastest(chip))
+    prompt, joules = (
+        worked_prompt(load.model) / fastest(chip),
+        dynamic(Activity(macs=multiplied(load)), chip, itemsize_of(mapping)),
+    )
+    return Least(devices(design), decode=decode, prompt=prompt, lanes=lanes(mapping.serving), joules=joules)
 
 
 def sure(design: Design, load: Load) -> list[Limit]:
     """Limits that need no price: main memory, and groups of tiles."""
     return limits_of(*_of(design), {phase: (of, []) for phase, of in _stored(design, load, 1).items()})
+
+
+def capacity(design: Design, load: Load) -> Any:
+    """Requests that main memory has room for beside the largest iterations."""
+    parts, serving = [dict(of) for of in _stored(design, load, 1).values()], _of(design)[1].serving
+    free = memory_of(_of(design)[0]) - parts[0]["weights"] - max(of["activations"] for of in parts)
+    return at_a_time(serving, free, _room(design, load), load.longest)
 
 
 def decoded(design: Design, load: Load, context: float) -> Any:
@@ -133,6 +141,18 @@ def decoded(design: Design, load: Load, context: float) -> Any:
     of = _shared(design, load, "decode", "closed")
     found = of.layers(1, 1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
     return found[0]
+
+
+def prompted(design: Design, load: Load) -> Any:
+    """What a token of a prompt takes at least, by prices that a table of the steady state has of products and rows. [s]"""
+    mapping = _of(design)[1]
+    if _of(design)[0].l2 is not None or two_forms(load.model) or mapping.serving.prefill_instances:
+        return 0.0
+    ((rule, batch),), of = policies(mapping.serving), _shared(design, load, "prefill", "closed")
+    most = most_prompts(rule, batch, load.longest)
+    tokens, _, decodes, *_ = steady.coarse(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
+    known = counted.known(whole_points(load, most, batch))
+    return counted.least(known, lambda many: of.layers(many, 1), tokens[-1] + decodes[-1])
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
@@ -241,7 +261,7 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     lengths, first = 2 * axes[1][1:] - 1, _shared(design, load, "prefill", fidelity)
     alike_plans = equal(mapping.prefill, mapping.decode) and not latent
     then = first if alike_plans else _shared(design, load, "decode", fidelity)
-    between = partial(counted.between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
+    between = partial(counted.between, counted.known(axes))
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
         new, at_once = np.rint(prompt), np.rint(decodes)
@@ -306,7 +326,7 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     def attending(some: Attend, cuts: Sequence[On]) -> Array:
         """Each call as it is quickest."""
         every = list(zip(*(attending_calls(parts, some, of) for of in cuts), strict=True))
-        each = [_quickest([spent_on(times, call) for times, call in calls]) for calls in every]
+        each = [counted.quickest([spent_on(times, call) for times, call in calls]) for calls in every]
         return np.asarray(np.sum(each, axis=0))
 
     def spent_on(times: float, call: Call) -> Array:
@@ -348,18 +368,10 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
         return attending(newest(model, requests, float(keys)), cuts)
 
     def full(made_of: Composition) -> Array:
-        kinds = filled(_iteration(design, load, made_of, fidelity))
+        kinds = filled(_blocks(design, load, made_of))
         return np.array([np.broadcast_to(nbytes, designs) for _, nbytes in kinds])
 
     return _Prices(others, head, prompts, tokens, full)
-
-
-def _quickest(found: Sequence[Array]) -> Array:
-    """Design by design, what takes the least time; shapes (SPENT, designs)."""
-    if len(found) == 1:
-        return found[0]
-    least = np.array([one[0] for one in found]).argmin(axis=0)
-    return np.asarray(np.take_along_axis(np.array(found), least[None, None, :], axis=0)[0])
 
 
 def _spent(design: Design, designs: int, of: list[Timed]) -> Array:
@@ -374,19 +386,13 @@ def _together_spent(design: Design, designs: int, seconds: Any, activity: Activi
     return np.array([np.broadcast_to(value, designs) for value in found])
 
 
-def _axes(load: Load, prompts: int, batch: int) -> list[Array]:
-    """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
-    lengths = np.unique(load.requests.prompt)
-    whole = lengths.tolist() if len(lengths) <= FEW else []
-    begun = float(np.rint(load.requests.prompt.mean()))
-    found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
-    rounded = [np.unique(np.rint(axis)) for axis in found]
-    rounded[1] = np.concatenate([[0.0], (np.unique(np.rint(2 * found[1][1:] - 1)) + 1) / 2])
-    return rounded
-
-
 def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) -> list[Timed]:
-    """Blocks of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
+    """Blocks of a mean iteration, and what they take."""
+    return timed(_blocks(design, load, made_of), of_tiles(_of(design)[0]), reader_of(fidelity))
+
+
+def _blocks(design: Design, load: Load, made_of: Composition) -> list[Block]:
+    """Of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
     (chip, mapping), model = _of(design), load.model
     prompt, prompt_context, decodes, context = made_of[:4]
     found: list[Block] = []
@@ -412,7 +418,7 @@ def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) 
             tokens, requests = sum(counts[one][1] for one in some), sum(counts[one][2] for one in some)
             of = blocks(_step(phase, tokens, requests), _together([here[one] for one in some]), plain[phase])
             found += [block._replace(times=block.times * share) for block in of]
-    return timed(found, of_tiles(chip), reader_of(fidelity))
+    return found
 
 
 def _together(several: Sequence[Attend]) -> Attend:
