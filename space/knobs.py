@@ -390,9 +390,7 @@ class Space:
 
     @cached_property
     def _structural(self) -> list[tuple[Choice, bool, bool, bool]]:
-        """Knobs of choices in order, and of each whether it is always of the structure, says how operators are divided, or is of
-        a number of things on the chip.
-        """
+        """Knobs of choices in order, each with whether it is always structure, divides operators, counts parts of chips."""
         knobs = self._order()
         return [(knob, knob.words or self._apart(knob), self._divides(knob), self._counts(knob)) for knob in knobs]
 
