@@ -358,9 +358,9 @@ def _chosen(
     between = BETWEEN[on.places[RATE][which]]
     beside = np.minimum(np.maximum((between <= rate[:, None]).sum(axis=1) - 1, 0), COMPARED - 2)
     tried = []
-    for at in (beside, beside + 1):
-        end = (needs[which, at] <= room[:, None]).sum(axis=1)
-        tried.append(places[which, at, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
+    for step in (beside, beside + 1):
+        end = (needs[which, step] <= room[:, None]).sum(axis=1)
+        tried.append(places[which, step, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
     pick = np.concatenate(tried)
     sizes, held, work = _put_together(form, [leaf[pick] for leaf in table])
     best = lowest([np.maximum(held / room - 1, 0.0), kernel.seconds(chip, sizes, work, kernel.memory(chip))])
