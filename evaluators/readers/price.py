@@ -33,6 +33,8 @@ class Reader(NamedTuple):
         onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
         memory: seconds of what a core asks its memory for, and what one more byte takes, of (asked, machine); None where it is
             what the machine's memory says.
+        banks: seconds that a byte takes at least of what cores of a die read side by side, of (asked, machine): by the banks
+            of its memory, 0 where they are not played; None where it has a rate.
         play: who plays programs; None where formulas answer.
     """
 
@@ -43,6 +45,7 @@ class Reader(NamedTuple):
     exchange: Callable[[Exchange, Machine, Any], Any]
     onward: Callable[[Way, Any, Machine], Onward]
     memory: Callable[[Asked, Machine], tuple[Any, Any]] | None = None
+    banks: Callable[[Asked, Machine], Any] | None = None
     play: Callable[..., Timing] | None = None
 
 
@@ -63,6 +66,7 @@ class Cost(NamedTuple):
         shown: what of messages that go beside engines and reads these do not hide, of the seconds of reads; it is `network` of
             all reads. None where messages go beside none.
         took: of a kernel that a library prices, which then says all; None elsewhere.
+        least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not played. [s/B]
     """
 
     matrix: Any
@@ -78,6 +82,7 @@ class Cost(NamedTuple):
     activity: Activity | None = None
     shown: Callable[[Any], Any] | None = None
     took: Took | None = None
+    least: Any = NOTHING
 
 
 Reads = dict[Any, tuple[Any, tuple[Any, Any, Any]]]
@@ -194,8 +199,9 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         first = _read(_asked(call, call.fetch, call.piece), machine, reader)[0] if call.reads else 0.0
         return _alone(done.seconds + first, done.activity)
     took = None if machine.library is None else library.took(call.asked, machine.library)
+    least = _least(call, machine, reader)
     if took is not None:
-        return _of_library(took, call, machine)
+        return _of_library(took, call, machine, least)
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     assert engines is not None
     assert memory is not None
@@ -230,6 +236,8 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
             if what not in reads:
                 reads[what] = away, _came(call, machine, reader, away)
             need, read, per_byte = reads[what][1]
+        if least is not NOTHING:
+            read, per_byte = maximum(read, need * least), maximum(per_byte, least)
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -255,7 +263,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
             network = reader.exchange(around, machine, 0.0)
     if shown is not None:
         network = shown(reading)
-    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown)
+    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least)
 
 
 def _messages(of: Group, product: Product, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
@@ -311,6 +319,13 @@ def _what(call: Call, away: Any) -> tuple[Any, ...]:
     return call.reads == "weights", *(id(size) if isinstance(size, np.ndarray) else (size,) for size in sizes)
 
 
+def _least(call: Call, machine: Machine, reader: Reader) -> Any:
+    """Of a byte that cores of a die read side by side, in banks; `NOTHING` where these are not played. [s/B]"""
+    if not call.reads or reader.banks is None:
+        return NOTHING
+    return reader.banks(_asked(call, call.fetch, call.piece), machine)
+
+
 def _read(asked: Asked, machine: Machine, reader: Reader) -> tuple[Any, Any]:
     """Of what is asked of main memory, all and one more byte. [s], [s/B]"""
     if reader.memory is not None:
@@ -326,8 +341,8 @@ def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:
     return _alone(seconds, cost.activity)
 
 
-def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
-    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts.
+def _of_library(took: Took, call: Call, machine: Machine, least: Any) -> Cost:
+    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts; banks may be slower than it.
 
     Values that a product has to expand first are expanded by the vector engines beside it, as without a library.
     """
@@ -335,7 +350,11 @@ def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
         vector = machine.engines.vectors(call.operations, call.specials, 0.0, 1.0)
         took = took._replace(compute=maximum(took.compute, vector))
     need = call.fetch if call.reads else 0.0
-    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, None, took=took)
+    if least is not NOTHING:
+        byte = maximum(took.byte, least)
+        took = took._replace(memory=took.memory + need * (byte - took.byte), byte=byte)
+    read = took.memory
+    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, read, read, None, took=took, least=least)
 
 
 def _alone(seconds: Any, activity: Activity) -> Cost:
@@ -353,7 +372,10 @@ def _timed(
     resident = prefetched(block, prefetch.policy, prefetch.budget)
     durations = _durations(costs, resident, machine, known)
     byte = machine.memory and machine.memory.byte
-    prefetches = [None if bytes_in is None else bytes_in * byte for bytes_in in resident]
+    prefetches = [
+        None if bytes_in is None else bytes_in * (byte if cost.least is NOTHING else maximum(byte, cost.least))
+        for cost, bytes_in in zip(costs, resident, strict=True)
+    ]
     seconds = schedule(collective, durations, prefetches, block.order)
     return Timed(block, collective, costs, resident, durations, prefetches, seconds)
 
