@@ -150,6 +150,11 @@ class Requests:
         """The first so many."""
         return self._rows(np.arange(min(count, len(self))), self.arrival[:count])
 
+    def of_kind(self, number: int) -> "Requests":
+        """Those of one class, at the times at which they come."""
+        rows = np.flatnonzero(self.kinds == number)
+        return self._rows(rows, self.arrival[rows])
+
     def shuffled(self, seed: int) -> "Requests":
         """Requests in another order; the times of arrival stay where they are.
 

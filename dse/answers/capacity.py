@@ -19,7 +19,21 @@ from typing import Any
 import numpy as np
 
 from dse.answers.deployments import DIES, INSTANCES, PREFILL, TP, Candidate, Kinds, candidates, fewest
-from dse.answers.race import COARSE, LONGEST, USUAL, Alone, Tried, compared, curve, enough, of_hope, play, raced, threads
+from dse.answers.race import (
+    COARSE,
+    LONGEST,
+    USUAL,
+    Alone,
+    Tried,
+    by_class,
+    compared,
+    curve,
+    enough,
+    of_hope,
+    play,
+    raced,
+    threads,
+)
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
 from dse.config.free import free_knobs
@@ -450,19 +464,23 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Kinds,
 
 
 def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
-    """What the quickest deployments take for a request that is alone, against the bounds."""
-    alone, tightest = [], bounds.tightest
-    for one in _distinct(found):
-        first = load.requests.first(min(len(load.requests), 20))
-        gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
-        asked = replace(first, arrival=gap * np.arange(len(first)))
-        served = one.at(asked).serve(asked, stop=UNBOUNDED)
-        alone.append(spent(served, bounds.share))
-    ttft, tpot = (min(values) for values in zip(*alone, strict=True))
-    return (
-        f"{chip}: no deployment keeps {show(tightest[0], 's')} to the first token and {show(tightest[1], 's')} a token; "
-        f"a request alone takes {show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
-    )
+    """What the quickest deployments take for a request that is alone, against the bounds; of classes, those nobody keeps."""
+    said = []
+    for name, some, its in by_class(load, bounds):
+        alone, first, tightest = [], some.first(min(len(some), 20)), its.tightest
+        for one in _distinct(found):
+            gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
+            asked = replace(first, arrival=gap * np.arange(len(first)))
+            alone.append(spent(one.at(asked).serve(asked, stop=UNBOUNDED), bounds.share))
+        ttft, tpot = (min(values) for values in zip(*alone, strict=True))
+        bound = f"{show(tightest[0], 's')} to the first token and {show(tightest[1], 's')} a token" + (
+            f" of {name}" if name else ""
+        )
+        took = f"{show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
+        here = f"{bound}; a request alone takes {took}"
+        said.append((ttft > tightest[0] or tpot > tightest[1], here))
+    never = [here for broken, here in said if broken]
+    return f"{chip}: no deployment keeps {'; nor '.join(never or [here for _, here in said])}"
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:

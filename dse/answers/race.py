@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dse.answers.deployments import TP, Candidate
+from dse.answers.deployments import ATTENTION, TP, Candidate
 from dse.evaluators.serving.capacity import BEYOND, Bounds, Capacity, largest, spent
 from dse.evaluators.serving.loop import UNBOUNDED, Served
 from dse.evaluators.serving.state import Stop
 from dse.space.errors import DesignError
+from dse.space.requests import Requests
 from dse.space.workload import Load
 from dse.terminal.progress import Progress
 
@@ -99,6 +100,10 @@ def raced(
     """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
     tried: list[Tried] = []
     left, best, alone = list(found), 0.0, Alone()
+    if bounds.classes and not of_hope(
+        left[:1], load, bounds, alone
+    ):  # runs that break the bounds of one class go on to their end
+        left = of_hope(left, load, bounds, alone)
     while left := [one for one in left if one.most > best and not _known(one, tried, best)]:
         # the first is searched by itself: against no rate at all, others would be, too
         wave = _wave(left) if best else left[:1]
@@ -121,16 +126,30 @@ def of_hope(left: Sequence[Candidate], load: Load, bounds: Bounds, alone: Alone)
     """
     if len(load.requests.before):  # turns come when they are answered
         return list(left)
-    kept, count = [], len(load.requests)
+    kept = []
     for one in left:
         kind = tuple((id(pool.price), pool.policy, pool.prefix, pool.pooled) for pool in one.pools)
         if kind not in alone:
-            gap = 10 * (one.estimate.ttft + float(load.requests.output.max()) * LONGEST)
-            asked = replace(load.requests, arrival=gap * np.arange(count))
-            alone[kind] = not bounds.broken(one.at(asked).serve(asked, stop=bounds.stop(count))), one
+            alone[kind] = all(_keeps(one, some, its) for _, some, its in by_class(load, bounds)), one
         if alone[kind][0]:
             kept.append(one)
     return kept
+
+
+def by_class(load: Load, bounds: Bounds) -> list[tuple[str, Requests, Bounds]]:
+    """Requests of each class with its name and bounds; all of them where there are no classes, or may share prefixes."""
+    asked = load.requests
+    if not bounds.classes or len(asked.starts):
+        return [("", asked, bounds)]
+    every = ((of, asked.of_kind(number)) for number, of in enumerate(bounds.classes))
+    return [(of.name, some, Bounds(of.ttft, of.tpot, bounds.share)) for of, some in every if len(some)]
+
+
+def _keeps(one: Candidate, some: Requests, bounds: Bounds) -> bool:
+    """Whether a deployment keeps bounds of requests that meet no other."""
+    gap = 10 * (one.estimate.ttft + float(some.output.max()) * LONGEST)
+    asked = replace(some, arrival=gap * np.arange(len(some)))
+    return not bounds.broken(one.at(asked).serve(asked, stop=bounds.stop(len(asked))))
 
 
 def _wave(left: Sequence[Candidate]) -> list[Candidate]:
@@ -171,8 +190,8 @@ def compared(
 
 
 def _kind(one: Candidate) -> tuple[Any, ...]:
-    """What tells kinds of instances apart that are compared: phases apart, or by their devices."""
-    return (True,) if one.apart else (False, one.values.get(TP[0]))
+    """What tells kinds of instances apart that are compared: phases apart, FFNs on dies of their own, or by their devices."""
+    return (True,) if one.apart else (False, any(one.values.get(address) for address in ATTENTION), one.values.get(TP[0]))
 
 
 def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:

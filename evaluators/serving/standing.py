@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, released
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
-from dse.evaluators.serving.chunks import chunks_at_once, prefilling, spilled
+from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer, records
@@ -242,8 +242,9 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     more, times = max(0.0, balance[0].prefill - prompts.seconds) + residual, 1.0
     if apart:  # every chunk takes longer beside those of other lanes
         more, times = 0.0, balance[0].prefill / prompts.seconds
-    for kind in range(len(taken)):
-        services[kind] = taken[kind] * times + more
+    for kind in range(len(taken)):  # and every chunk beside decodes by as much
+        own = chunks(load.prompts[kind], chunk_of(first, 0.0)) / prompts.chunks
+        services[kind] = taken[kind] * times + max(0.0, more - residual) * own + residual
     before = prompts.seconds * times + more
     found.saturated, found.prefill, found.period, found.decodes = most, balance[0].prefill, end.period, end.decodes
     found.chunks, found.tokens, found.past = prompts.chunks, prompts.tokens, prompts.past

@@ -1,5 +1,7 @@
 """Constants of a library's attention of single queries; for what they mean see ``evaluators/kernels/library/generation.py``."""
 
+from typing import Any
+
 from dse.space.elementwise import Number
 from dse.space.fields import quantity, record, whole
 
@@ -16,9 +18,9 @@ class Generation:
     length: Number = quantity(
         "1", "by which power of a request's keys the cache keeps more of them, where queries are together", high=0.9
     )
-    merge: Number = quantity("s", "for each doubling of the parts of 256 keys of a cache, which are merged in the end")
-    unit: Number = quantity("s", "of a core for a request and KV head whose queries are together, however few keys it has")
-    alone: Number = quantity("s", "likewise for a query by itself, the only one of its KV head or one of more than a tile has")
+    merge: Number = quantity("s", "for each part of a request's cache: partial results are merged one after the other")
+    unit: Number = quantity("s", "of a core for each part of the cache of a request and KV head whose queries are together")
+    walk: Number = quantity("s", "of a core for each key that a query by itself has, or one of more than a tile has")
     cached: Number = quantity(
         "1",
         "share of the die's cache bandwidth at which queries that are not together read keys again",
@@ -27,3 +29,12 @@ class Generation:
     )
     sharpness: Number = quantity("1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0)
     shared: int = whole("queries of a KV head that a tile has together")
+    fewest: int = whole("queries of a KV head from which on they are a tile; fewer are each by itself")
+    part: int = whole("keys of the smallest part of a cache, where queries are together")
+    waves: Number = quantity("1", "parts a core, of all requests together, beyond which caches are not cut", positive=True)
+    full: Any = quantity(
+        "1", "parts up to which a cache is cut in full, and beyond which into the root of so many times these; absent: always",
+        low=1.0, absent=True,
+    )  # fmt: skip
+    most: int = whole("parts of a request's cache at most")
+    block: int = whole("keys of the smallest part of a cache for a query by itself")

@@ -16,3 +16,4 @@ class LatentGeneration:
     hbm: Number = quantity("1", "share of the memory's bandwidth that reads and writes reach", high=1.0, positive=True)
     sharpness: Number = quantity("1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0)
     passes: Number = quantity("1", "times that queries and results go through memory, partial results included")
+    unit: Number = quantity("s", "of a core, to start and end the parts of caches that it has")

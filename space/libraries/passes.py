@@ -30,6 +30,9 @@ class Passes:
     sharpness: Number = quantity(
         "1", "q of (start^q + rest^q)^(1/q): 1 where starts add, more where the host hides the work", low=1.0, high=50.0
     )
+    walked: Any = quantity(
+        "s", "of each of up to 16 rows that are picked from a table, one after the other; absent: rows go together", absent=True
+    )
     norm: Any = part("norms of rows", Pass)
     gate: Any = part("activations, gated ones too", Pass)
     rotate: Any = part("rotations of queries and keys by their positions", Pass)

@@ -19,17 +19,14 @@ STEPS = {
     "hbm": (0.9, 0.3, 1.0),
     "ramp": (1.2e-5, 0.0, 6e-5),
     "kept": (0.6, 0.05, 20.0),
-    "knee": (2.0, 1.0, 4.0),
     "length": (0.3, 0.0, 0.9),
-    "merge": (4e-7, 0.0, 3e-6),
+    "merge": (1e-7, 0.0, 3e-6),
     "unit": (3e-6, 0.0, 1e-5),
-    "alone": (4e-7, 0.0, 5e-6),
+    "walk": (1e-8, 0.0, 1e-7),
     "cached": (0.7, 0.05, 1.0),
+    "sharpness": (2.0, 1.0, 8.0),
 }
 """Numbers of decode steps: where a fit begins, and the ends of its range."""
-
-KNOWN = {"alone": 4.5e-7, "length": 0.35, "cached": 0.715, "knee": 1.0}
-"""What stacks have whose rows do not say it: as trtllm_h100 was fitted, and a knee that ends at the lower end of its range."""
 
 UNHEARD = "no row has a decode beside a prompt: nothing is skipped"
 NO_CONVERSION = "no row has values of 8 bits: read and written at the rate of the latent kernels of trtllm_h100"
@@ -39,6 +36,14 @@ ROWS = "queries of a tile of its kernels for heads of 128 columns: of 64 and 128
 LAUNCHES = {
     "one": "FlashAttention takes prompts and decodes in one launch, as vLLM asks it to",
     "two": "TensorRT-LLM has kernels for either, launched one after the other",
+}
+
+
+ANY_KNEE = (4.0, "rows are as near with 2 as with 8: below what the cache keeps little is missed, above it nearly all")
+NO_LENGTH = (0.0, "fitted with the rest it ends here: what the cache keeps is bytes, however long a request is")
+NONE_ALONE: dict[str, tuple[float, str]] = {
+    "walk": (1e-8, "no row has a query by itself: as of trtllm_h100"),
+    "cached": (0.7, "no row reads keys again: a part of what the die's cache can"),
 }
 
 
@@ -52,7 +57,7 @@ def parts(folder: Path) -> list[Part]:
     found = [_prompts(*of, _asked(folder, "context", of[2])) for of in PROMPT_STACKS]
     found += [_steps(*of, _asked(folder, "generation", begins)) for begins, *of in STEP_STACKS]
     found += [_flash(folder, *of) for of in FLASH_STACKS]
-    few = _steps("vllm_rtx4090", "rtx4090", 64, FEW, _alone(folder))
+    few = _steps("vllm_rtx4090", "rtx4090", FEW, _alone(folder))
     return [found[0], found[1], found[2], _mixed(folder), *found[3:], few]
 
 
@@ -63,13 +68,48 @@ PROMPT_STACKS = (
 )
 """Stack, chip, where a row's source begins, and rows of a tile."""
 
-STEP_STACKS = (
-    ("h100_sxm/attention/trtllm", "trtllm_h100", "h100", 16, ()),
-    ("a100_sxm/attention/vllm", "vllm_a100", "a100", 64, ("alone",)),
-)
-"""Where a row's source begins, stack, chip, queries of a KV head that a tile has together, and what its rows do not say."""
+XQA = "[tensorrtllm2025] computeMultiBlockCount: "
+SPLITS = "[flashattention2] num_splits_heuristic: "
+RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "trtllm": (
+        {"shared": 16, "fewest": 2, "part": 128, "waves": 8.0, "full": 8.0, "most": 128, "block": 512},
+        {
+            "fewest": "one query of a KV head goes to a kernel of its own, as rows of 32 heads on 32 KV heads say",
+            "part": XQA + "kMinHistoryTokensPerBlock",
+            "waves": XQA + "kTargetWaveFactor",
+            "full": XQA + "parts are no more than sqrt(8 parts)",
+            "most": "beyond 262,144 keys only, where its workspace ends",
+            "block": "[tensorrtllm2025] multi_block_grid_setup: 1,024 threads, 16 a key, take eight keys at a time",
+        },
+    ),
+    "vllm": (
+        {"shared": 64, "fewest": 1, "part": 128, "waves": 2.0, "full": None, "most": 128, "block": 128},
+        {
+            "fewest": "one kernel for all: a tile of one query is one of 64 rows",
+            "part": SPLITS + "blocks of 128 keys for heads of 128 columns",
+            "waves": SPLITS + "twice the multiprocessors",
+            "full": SPLITS + "as many as fill the waves",
+            "most": SPLITS + "128 splits",
+            "block": "no row has a query by itself: a block of keys",
+        },
+    ),
+}
+"""How libraries cut caches, by what their stacks begin with: values, and where they are from."""
 
-FEW = ("alone", "length", "cached", "knee")
+STEP_STACKS = (
+    ("h100_sxm/attention/trtllm", "trtllm_h100", "h100", {"knee": ANY_KNEE, "length": NO_LENGTH}),
+    (
+        "a100_sxm/attention/vllm", "vllm_a100", "a100",
+        NONE_ALONE | {"knee": ANY_KNEE, "length": NO_LENGTH},
+    ),
+)  # fmt: skip
+"""Where a row's source begins, stack, chip, and what its rows do not say, with value and reason."""
+
+FEW = NONE_ALONE | {
+    "knee": (1.0, "24 rows are few; fitted with the rest it ends here, at the lower end of its range"),
+    "merge": (2.4e-7, "24 rows say nothing of it: as of vllm_a100, which has the same kernels"),
+    "sharpness": (8.0, "24 rows are few: the longer one of engines and memory, nearly"),
+}
 """What 24 rows of one shape are too few for."""
 
 
@@ -151,29 +191,20 @@ def _mixed(folder: Path) -> Part:
     )  # fmt: skip
 
 
-def _steps(stack: str, chip: str, shared: int, less: tuple[str, ...], measured: tuple[Row, ...]) -> Part:
-    said = {name: NO_ROW[name] for name in less}
+def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: tuple[Row, ...]) -> Part:
+    rule, of_rule = RULES[stack.partition("_")[0]]
+    said = {name: why for name, (_, why) in less.items()} | of_rule
     said["shared"] = "queries of one KV head that a tile has: of 16 and 64, that which rows of 64 heads on one KV head say"
-    said["sharpness"] = "the longer one of engines and memory, nearly: no row depends on it"
     names = tuple(name for name in STEPS if name not in less)
-    known = {name: KNOWN[name] for name in less}
+    known = {name: value for name, (value, _) in less.items()}
 
     def record(values: Vector) -> Generation:
         given = dict(zip(names, map(float, values), strict=True))
-        return Generation(**given, **known, sharpness=8.0, shared=shared)
+        return Generation(**known, **given, **rule)
 
     source = "aiconfigurator2025" if measured[0].source.startswith("aic") else "llmservingsim2026"
     begin, low, high = zip(*(STEPS[name] for name in names), strict=True)
     return Part("generation", stack, chip, measured, record, _stepped, names, begin, low, high, said, source)
-
-
-NO_ROW = {
-    "alone": "no row has a query by itself: as of trtllm_h100",
-    "length": "24 rows are few: as of trtllm_h100; vllm_a100 says about as much",
-    "cached": "24 rows are few, and none reads keys again: as of trtllm_h100",
-    "knee": "24 rows are few; fitted with the rest it ends here, at the lower end of its range",
-}
-"""Why what some stacks do not fit has its value."""
 
 
 def _attended(sizes: dict[str, Vector], sort: str, constants: Context, silicon: Die) -> Vector:

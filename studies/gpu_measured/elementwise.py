@@ -12,7 +12,7 @@ from dse.space.libraries.passes import Pass, Passes
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 ADD = "starts of measured kernels under a recorded graph or a profiler add: nothing hides them"
-AS_GATE, AS_COPY = "as of gate, which it is fitted with", "as of copy, which it is fitted with"
+NOTHING, NO_TABLE = "rows show nothing of it", "no row picks from a table"
 SHARED = "rows of this table are shared out: few take no longer for their columns"
 
 LAYERS_8B = {
@@ -41,46 +41,53 @@ def parts(folder: Path) -> list[Part]:
     """Of each stack that has measured passes."""
     return [
         _part(
-            "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"), ("sharpness", "gate.cached"),
-            {"row": SHARED}, "llmservingsim2026",
+            "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"),
+            ("sharpness", "gate.cached", "walked"), {"rotate.start": "norm.start"}, {"row": SHARED}, "llmservingsim2026",
         ),
         _part(
-            "vllm_a100", "a100", _operators(folder), ("norm", "gate", "rotate", "copy", "gather"), ("row", "gate.cached"),
-            {"sharpness": ADD, "rotate.start": AS_GATE, "gather.start": AS_COPY}, "vidur2024",
+            "vllm_a100", "a100", _operators(folder), ("norm", "gate", "rotate", "copy", "gather"), ("row", "walked"),
+            {"rotate.start": "gate.start", "gather.start": "copy.start"}, {"sharpness": ADD, "gate.cached": NOTHING},
+            "vidur2024",
         ),
         _part(
-            "eager_a100", "a100", _eager(folder), ("norm", "gate", "softmax"), ("sharpness",),
-            {"row": SHARED}, "llmcompass2024",
+            "eager_a100", "a100", _eager(folder), ("norm", "gate", "softmax"), ("sharpness",), {},
+            {"row": SHARED, "walked": NO_TABLE}, "llmcompass2024",
         ),
     ]  # fmt: skip
 
 
-RANGES = {"row": (1e10, 1e9, 1e12), "gate.cached": (0.3, 0.001, 1.0), "sharpness": (1.5, 1.0, 20.0)}
+RANGES = {
+    "walked": (5e-7, 0.0, 5e-6),
+    "row": (1e10, 1e9, 1e12),
+    "gate.cached": (0.3, 0.001, 1.0),
+    "sharpness": (1.5, 1.0, 20.0),
+}
 """Start, low and high."""
 
 
 def _part(
-    stack: str, chip: str, rows: tuple[Row, ...], sorts: tuple[str, ...], common: tuple[str, ...], said: dict[str, str],
-    sources: str,
+    stack: str, chip: str, rows: tuple[Row, ...], sorts: tuple[str, ...], common: tuple[str, ...], alike: dict[str, str],
+    said: dict[str, str], sources: str,
 ) -> Part:  # fmt: skip
-    own = [f"{sort}.{leaf}" for sort in sorts for leaf in ("start", "share") if f"{sort}.{leaf}" not in said]
+    own = [f"{sort}.{leaf}" for sort in sorts for leaf in ("start", "share") if f"{sort}.{leaf}" not in alike]
     ranges = [RANGES[name] for name in common]
     ranges += [(5e-6, 0.0, 1e-4) if name.endswith("start") else (0.5, 0.01, 20.0) for name in own]
     start, low, high = zip(*ranges, strict=True)
     names = (*common, *own)
+    said = said | {name: f"as of {other.partition('.')[0]}, which it is fitted with" for name, other in alike.items()}
     return Part(
-        "elementwise", stack, chip, rows, _record(names, sorts), _seconds, names, start, low, high, said, sources
+        "elementwise", stack, chip, rows, _record(names, sorts, alike), _seconds, names, start, low, high, said, sources
     )  # fmt: skip
 
 
-def _record(names: tuple[str, ...], sorts: tuple[str, ...]) -> Callable[[Vector], Passes]:
+def _record(names: tuple[str, ...], sorts: tuple[str, ...], alike: dict[str, str]) -> Callable[[Vector], Passes]:
     def record(values: Vector) -> Passes:
-        said = dict(zip(names, map(float, values), strict=True))
-        of = {"rotate.start": said.get("gate.start"), "gather.start": said.get("copy.start")} | said
+        of = dict(zip(names, map(float, values), strict=True))
+        of |= {name: of[other] for name, other in alike.items()}
         passes = {
             sort: Pass(start=of[f"{sort}.start"], share=of[f"{sort}.share"], cached=of.get(f"{sort}.cached")) for sort in sorts
         }
-        return Passes(row=of.get("row"), sharpness=of.get("sharpness", 1.0), **passes)
+        return Passes(row=of.get("row"), walked=of.get("walked"), sharpness=of.get("sharpness", 1.0), **passes)
 
     return record
 

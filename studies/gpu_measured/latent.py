@@ -10,7 +10,7 @@ from dse.space.libraries.latent_generation import LatentGeneration
 from dse.studies.gpu_measured.attention import LAUNCHES, PROMPTS, ROWS, UNHEARD
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
-STEPS = ("start", "merge", "achieved", "hbm", "sharpness", "passes")
+STEPS = ("start", "merge", "achieved", "hbm", "sharpness", "passes", "unit")
 
 KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
 """Columns of an expanded key and value, of a latent, and of the part of a key beside it: of DeepSeek-V3 [deepseek2024]."""
@@ -35,8 +35,8 @@ def parts(folder: Path) -> list[Part]:
         ),
         Part(
             "latent_generation", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
-            (1.2e-5, 1e-6, 0.78, 0.95, 4.0, 2.6), (0.0, 0.0, 0.1, 0.3, 1.0, 0.0), (3e-5, 5e-6, 1.0, 1.0, 20.0, 8.0),
-            {}, "aiconfigurator2025",
+            (1.2e-5, 1e-6, 0.78, 0.95, 4.0, 2.6, 2e-6), (0.0, 0.0, 0.1, 0.3, 1.0, 0.0, 0.0),
+            (3e-5, 5e-6, 1.0, 1.0, 20.0, 8.0, 2e-5), {}, "aiconfigurator2025",
         ),
     ]  # fmt: skip
 

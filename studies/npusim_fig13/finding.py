@@ -8,23 +8,29 @@ SRAM = (16, 32, 48)
 PHASES = ("prefill", "decode")
 HEAD = [*(f"{stages} stages [s]" for stages in STAGES), "18 over 32", "12 over 32"]
 
-WAYS = (("layers", "fp16", 0.5), ("parts", "fp16", 0.5), ("parts", "fp16", 0.0), ("parts", "int8", 0.5), ("parts", "int8", 0.0))
+LEAST = 15
+"""GB/s of HBM a core, the least of table 3; npu256 has the most, 60."""
+WAYS = (
+    ("layers", "fp16", 0.5, 60), ("parts", "fp16", 0.5, 60), ("parts", "fp16", 0.0, 60), ("parts", "int8", 0.5, 60),
+    ("parts", "int8", 0.0, 60), ("parts", "int8", 0.0, LEAST), ("parts", "int4_g128", 0.0, LEAST),
+)  # fmt: skip
 
 
 def finding() -> str:
-    """One row a load, prompt and memory; then one row a way to cut, a format of weights and a share of memory for caches."""
+    """One row a load, prompt and memory; then one a way to cut, a format, a share of memory for caches and a bandwidth."""
     rows = []
     for requests in (500, 1):
         for prompt in (100, 1000):
             load = (f"workload.requests={requests}", f"workload.prompt={prompt}")
             rows += [[str(requests), str(prompt), str(size), *_latencies(size, "parts", *load)] for size in SRAM]
     cuts = []
-    for stages, weights, caches in WAYS:
-        for size in (SRAM[0], SRAM[-1]):
-            found = _latencies(size, stages, f"mapping.precision.weights={weights}", f"mapping.sram_kv={caches}")
-            cuts.append([stages, weights, f"{caches:g}", str(size), *found])
+    for stages, weights, caches, bandwidth in WAYS:
+        words = (f"mapping.precision.weights={weights}", f"mapping.sram_kv={caches}")
+        words += (f"chip.hbm.channel_bandwidth={bandwidth} GB/s",)
+        for size in (SRAM[0], SRAM[-1]) if bandwidth != LEAST else SRAM:
+            cuts.append([stages, weights, f"{caches:g}", str(bandwidth), str(size), *_latencies(size, stages, *words)])
     first = table(["requests at once", "prompt", "SRAM [MB]", *HEAD], rows)
-    return first + "\n\n" + table(["stages have", "weights", "caches' share", "SRAM [MB]", *HEAD], cuts)
+    return first + "\n\n" + table(["stages have", "weights", "caches' share", "HBM [GB/s]", "SRAM [MB]", *HEAD], cuts)
 
 
 def _latencies(size: int, stages: str, *overrides: str) -> list[str]:

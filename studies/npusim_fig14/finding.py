@@ -6,15 +6,16 @@ from dse.studies.write import table
 APART = {"mapping.serving.prefill_cores": 42, "mapping.serving.decode_cores": 21}
 OWN = {**APART, "chip.decode.bandwidth": 480e9}
 RATIOS = ((100, 1000), (100, 200), (100, 100), (500, 100), (1000, 100))
-ONE_CHUNK = {"mapping.serving.tokens": 36, "mapping.both.chunk": 128}
-"""A budget for four decodes and one chunk, of 32 units."""
+BUDGET, CHUNK = {"mapping.serving.tokens": 36}, "mapping.both.chunk"
+"""A budget for four decodes and one chunk, of 32 units; and tokens of a chunk."""
 
 FEW, LANES = {"mapping.both.microbatch": 4, "mapping.both.chunk": 256}, "chip.tile.vector.lanes=2048 op/cycle"
 MANY, STEADY = FEW | {"mapping.both.microbatch": 16}, ("workload.requests=2000", "chip.hbm.capacity=8 GB")
 READINGS = {
     "as configured": (FEW, 480e9, ()),
-    "one chunk of 128 an iteration": (FEW | ONE_CHUNK, 480e9, ()),
-    "that, on half as many lanes": (FEW | ONE_CHUNK, 480e9, (LANES,)),
+    "one chunk of 64 an iteration": (FEW | BUDGET | {CHUNK: 64}, 480e9, ()),
+    "one chunk of 128 an iteration": (FEW | BUDGET | {CHUNK: 128}, 480e9, ()),
+    "that, on half as many lanes": (FEW | BUDGET | {CHUNK: 128}, 480e9, (LANES,)),
     "2000 requests in micro-batches of 16": (MANY, 480e9, STEADY),
     "30 GB/s, own decode cores 120": (FEW, 120e9, ("chip.hbm.channel_bandwidth=30 GB/s",)),
 }

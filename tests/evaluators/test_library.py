@@ -60,7 +60,11 @@ constants["experts"] = st.builds(
 )
 a_pass = st.builds(Pass, start=microseconds, share=share, cached=st.none() | share)
 constants["elementwise"] = st.builds(
-    Passes, row=st.none() | st.floats(1e9, 1e12), sharpness=st.floats(1.0, 20.0), **dict.fromkeys(SORTS, a_pass)
+    Passes,
+    row=st.none() | st.floats(1e9, 1e12),
+    walked=st.none(),
+    sharpness=st.floats(1.0, 20.0),
+    **dict.fromkeys(SORTS, a_pass),
 )
 context = st.builds(
     Context,
@@ -85,10 +89,16 @@ constants["generation"] = st.builds(
     length=st.floats(0.0, 0.9),
     merge=microseconds,
     unit=microseconds,
-    alone=microseconds,
+    walk=st.floats(0.0, 1e-7),
     cached=share,
     sharpness=st.floats(1.0, 20.0),
     shared=st.sampled_from([8, 64]),
+    fewest=st.sampled_from([1, 2]),
+    part=st.sampled_from([64, 128]),
+    waves=st.floats(0.5, 8.0),
+    full=st.none() | st.floats(1.0, 20.0),
+    most=st.sampled_from([4, 128]),
+    block=st.sampled_from([128, 512]),
 )
 constants["latent_generation"] = st.builds(
     LatentGeneration,
@@ -98,6 +108,7 @@ constants["latent_generation"] = st.builds(
     hbm=share,
     sharpness=st.floats(1.0, 20.0),
     passes=st.floats(0.0, 4.0),
+    unit=microseconds,
 )
 size = st.integers(1, 20000).map(float)
 problems = {
@@ -206,6 +217,29 @@ def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
 def test_longer_caches_are_never_read_faster(of: Generation, problem: generation.Decode, factor: float) -> None:
     longer = problem._replace(keys=problem.keys * factor, nbytes=problem.nbytes * factor)
     assert took("generation", longer, of).seconds() >= took("generation", problem, of).seconds() * (1 - 1e-12)
+
+
+@given(constants["generation"], problems["generation"], st.integers(1, 64))
+def test_parts_of_caches_are_those_of_the_library(of: Generation, problem: generation.Decode, many: int) -> None:
+    """A tile that has the die is cut in full, up to a root and to the most; of so many that cores are full none is cut."""
+    of = replaced(of, {"shared": 10**6, "fewest": 1, "waves": 1e9, "sharpness": 1.0, "merge": 0.0})
+    one = problem._replace(m=1.0, heads=2.0, kv_heads=1.0, nbytes=1e-9, near=0.0)
+    parts = max(one.keys / of.part, 1.0)
+    parts = min(parts, max((of.full * parts) ** 0.5, 1.0) if of.full is not None else np.inf, of.most)
+    assert took("generation", one, of).compute == pytest.approx(of.unit * parts / A_DIE.cores, rel=1e-9)
+    crowd = one._replace(m=many * A_DIE.cores)
+    assert took("generation", crowd, replaced(of, {"waves": 1e-9})).compute == pytest.approx(of.unit * many, rel=1e-9)
+
+
+@given(st.floats(1e-7, 1e-5), st.integers(1, 40).map(float))
+def test_few_rows_of_a_table_are_picked_one_after_the_other(walked: float, rows: float) -> None:
+    of = Passes(row=None, walked=walked, sharpness=1.0, **dict.fromkeys(SORTS, Pass(start=1e-6, share=0.5, cached=None)))
+    for sort in SORTS:
+        problem = Elements(rows, 8192.0, sort)
+        more = (
+            took("elementwise", problem, of).seconds() - took("elementwise", problem, replaced(of, {"walked": 0.0})).seconds()
+        )
+        assert more == pytest.approx(walked * rows if sort == "gather" and rows <= 16 else 0.0, abs=1e-15)
 
 
 @given(constants["generation"], problems["generation"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dse.answers.capacity import ORDERS, _place, capacity, parsed, unread
 from dse.answers.deployments import Candidate
 from dse.answers.most import ROUNDS, of_most, of_prompts
-from dse.answers.race import NEAR, Tried, _known, of_hope, raced
+from dse.answers.race import NEAR, Tried, _known, by_class, of_hope, raced
 from dse.answers.race import play as play_one
 from dse.commands.capacities import leave, record
 from dse.config.build import question
@@ -239,7 +239,7 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
         patch.setattr("dse.answers.race._against", against)
         patch.setattr("dse.answers.race.of_hope", lambda left, *_: left)
-        tried = raced(found, None, None, progress, several)  # type: ignore[arg-type]
+        tried = raced(found, None, Bounds(), progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
     assert best >= max(one.own for one in found) / NEAR
@@ -559,3 +559,22 @@ def test_a_rate_within_bounds_that_nothing_keeps_plays_one_of_each_number_of_dev
     with pytest.raises(DesignError, match=r"no deployment keeps 1 ms to the first token.* 4 devices do not serve 20 requests"):
         capacity(["chip=h200", "model=llama3_8b", "rate='20 Hz'", *words])
     assert rates == [20.0] * 3
+
+
+def test_a_class_that_nobody_serves_is_refused_by_its_name() -> None:
+    classes = "[{name: near, share: 0.7, ttft: 9 s, tpot: 9 s}, {name: far, share: 0.3, ttft: 1 us, tpot: 9 s, priority: 1}]"
+    asked = ("chip=h200", "model=qwen3_1b7", "devices=1", "apart=false", "mapping.serving.batch=8")
+    few = ("workload.requests=40", "workload.prompt=64", "workload.output=8", f"workload.classes={classes}")
+    with pytest.raises(DesignError, match="keeps 1 us to the first token and 9 s a token of far; a request alone takes"):
+        capacity((*asked, *few))
+
+
+def test_requests_by_class_are_all_of_them_each_with_its_bounds() -> None:
+    kinds = np.random.default_rng(3).integers(0, 3, 50)
+    asked = replace(requests([(10 + row, 5) for row in range(50)], 1.0 * np.arange(50)), kinds=kinds, ranks=kinds)
+    classes = tuple(Class(name, 1.0 + place, 0.1, place) for place, name in enumerate("abc"))
+    found = by_class(Load("", None, asked, 1.0, 0.1, classes=classes), Bounds(3.0, 0.1, 0.9, classes))  # type: ignore[arg-type]
+    assert sorted(length for _, some, _ in found for length in some.prompt) == asked.prompt.tolist()
+    for place, (name, some, its) in enumerate(found):
+        assert (name, its.ttft) == (classes[place].name, classes[place].ttft)
+        assert some.arrival.tolist() == asked.arrival[kinds == place].tolist()

@@ -153,6 +153,9 @@ def test_capacity_looks_at_them_where_it_is_asked() -> None:
     (beside,), (apart,) = capacity(said), capacity((*said, "ffn=apart"))
     kinds = [{one.values.get("mapping.decode.attention_dies") for one in side.candidates} for side in (beside, apart)]
     assert kinds == [{None}, {None, 4, 8}]
+    # whatever wins, the answer says what the others serve
+    rates = {bool(one.candidate.values.get("mapping.decode.attention_dies")): one.rate for one in apart.tried}
+    assert min(rates[False], rates[True]) > 0
     with pytest.raises(DesignError, match="is of boxes of dies"):
         capacity(("chip=h200", "model=llama3_8b", "devices=2", "ffn=apart"))
     with pytest.raises(DesignError, match="valid: beside, apart"):

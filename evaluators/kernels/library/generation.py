@@ -1,28 +1,38 @@
-"""A library's attention of single queries on a die with a cache: it reads what is cached, in parts that cores share out.
+"""A library's attention of single queries on a die: caches are cut into parts, which cores take in waves and merge.
 
-    t = start + merge log2(1 + keys / 256) + (C^q + M^q)^(1/q)
-    C = units cost / cores + times B / (cached L)
+    t = start + (C^q + M^q)^(1/q),   C = (W^q + S^q)^(1/q)
     M = miss B / (hbm W) + (1 - miss) B / (cached L) + near / (hbm W) + ramp (1 - e^(-(times B / kept S)^knee))
     miss = 1 - e^(-(B / kept S)^knee)
 
 with S the size of the die's cache, L its bandwidth (in M no less than memory's) and W the bandwidth of memory: what the cache
-keeps is read from there, and what comes from memory pays `ramp` before it streams. A tile has up to `shared` queries of a KV
-head; it costs `unit`, and the cache keeps more of long requests, as (keys / 1024)^`length`, which was measured and is not
-explained. Where a KV head has one query, or more than a tile, each is by itself: it costs `alone`, and of several each reads
-keys and values again, from the die's cache (`times`; 1 elsewhere, where that term is none).
+keeps is read from there, and what comes from memory pays `ramp` before it streams. The cache keeps more of long requests, as
+(keys / 1024)^`length`, where rows say so; that is not explained.
+
+From `fewest` to `shared` queries of a KV head are a tile. Its cache is cut into p = keys / `part` parts, as long as all tiles
+together have no more than `waves` a core, and into no more than sqrt(`full` p) and `most`. Cores take parts in waves:
+
+    W = unit max(min(tiles p / cores, waves), tiles / cores),   S = merge p
+
+S is what one request takes that has the die for itself; of more the library cuts each into fewer parts, and the longest of the
+terms hides that. Where a KV head has fewer queries than a tile, or more, each is by itself and walks its keys: with cores left
+over it is cut so that each core has a part, and some have two. Of several each reads keys and values again, from the die's
+cache (`times`; 1 elsewhere, where S is none):
+
+    W = walk max(min(keys, block), keys max(2 n / (n + cores), n / cores)),   S = times B / (cached L),   n queries
+
+Source:
+    TensorRT-LLM's `computeMultiBlockCount` (sqrt(8 p), 8 waves) and `multi_block_grid_setup`, FlashAttention-2's
+    `num_splits_heuristic` (two waves, 128 parts): the rules, not their rounding.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.library.took import Took
+from dse.evaluators.kernels.library.took import Took, together
 from dse.evaluators.machine.library import Die
 from dse.space.elementwise import maximum, minimum, where
 from dse.space.libraries.generation import Generation
-
-PART = 256.0
-"""Keys of a part of a cache, which parts are counted by."""
 
 LONG = 1024.0
 """Keys of a request of which the die's cache keeps `kept`."""
@@ -65,15 +75,32 @@ def took(of: Decode, constants: Generation, die: Die) -> Took:
     stream = 1 / (constants.hbm * die.bandwidth)
     cached = constants.cached * die.cache_bandwidth
     near = minimum(1 / cached, stream)
-    together = of.heads * of.queries / of.kv_heads
-    many = together > constants.shared
-    times, alone = where(many, together, 1.0), (together <= 1) | many
-    cost = where(alone, constants.alone * times, constants.unit)
+    beside = of.heads * of.queries / of.kv_heads
+    many = beside > constants.shared
+    times, alone = where(many, beside, 1.0), (beside < constants.fewest) | many
+    merged, shared_out = _parts(of, constants, die)
     again = where(many, times * of.nbytes / cached, 0.0)
-    compute = cost * of.m * of.kv_heads / die.cores + again
+    first, second = where(alone, _walked(of, constants, die), merged), where(alone, again, shared_out)
+    compute = together(first, second, constants.sharpness)
     kept = constants.kept * die.cache * where(alone, 1.0, maximum(of.keys / LONG, 1 / LONG) ** constants.length)
     miss, begun = (-np.expm1(-((nbytes / kept) ** constants.knee)) for nbytes in (of.nbytes, times * of.nbytes))
     byte = miss * stream + (1 - miss) * near
     memory = byte * of.nbytes + of.near * stream + constants.ramp * begun
-    start = constants.start + constants.merge * np.log2(1.0 + of.keys / PART)
-    return Took(start, 0.0, compute, memory, constants.sharpness, byte, 1 / die.cache_bandwidth)
+    return Took(constants.start, 0.0, compute, memory, constants.sharpness, byte, 1 / die.cache_bandwidth)
+
+
+def _parts(of: Decode, constants: Generation, die: Die) -> tuple[Any, Any]:
+    """Seconds of merging the parts of one request, and of all parts on the cores, where queries are together."""
+    parts = maximum(of.keys / constants.part, 1.0)
+    if constants.full is not None:
+        parts = minimum(parts, maximum((constants.full * parts) ** 0.5, 1.0))
+    parts = minimum(parts, constants.most)
+    tiles = of.m * of.kv_heads / die.cores
+    return constants.merge * parts, constants.unit * maximum(minimum(tiles * parts, constants.waves), tiles)
+
+
+def _walked(of: Decode, constants: Generation, die: Die) -> Any:
+    """Seconds of queries that are each by itself, on the cores."""
+    queries = of.m * of.heads * of.queries
+    share = maximum(2 * queries / (queries + die.cores), queries / die.cores)
+    return constants.walk * maximum(minimum(of.keys, constants.block), of.keys * share)

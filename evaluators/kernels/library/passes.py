@@ -1,17 +1,19 @@
 """A library's passes over elements on a die with a cache.
 
     t = (start^q + rest^q)^(1/q)
-    rest = row / b + ((bytes - c) / W + c / L) / s,   c = bytes / (1 + (bytes / share of the cache)^2)
+    rest = max(row / b, ((bytes - c) / W + c / L) / s),   c = bytes / (1 + (bytes / share of the cache)^2)
 
 Cores take a row each, at a rate b that shows where rows are few, but for copies and rows of a table (`BY_ROW`); W and L are the
 bandwidths of memory and cache. What was written before is in the cache still if it is smaller than a share of that, and less of
-it the larger it is (a form that measured rows have, not one of a policy).
+it the larger it is (a form that measured rows have, not one of a policy). Up to `FEW` rows of a table are picked one after the
+other, each `walked`: frameworks have a kernel for few rows and one for many, and 17 rows take less than 16.
 """
 
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
+from dse.space.elementwise import maximum, where
 from dse.space.libraries.passes import Passes
 
 SORTS = ("norm", "gate", "rotate", "copy", "gather", "softmax")
@@ -20,6 +22,9 @@ SORTS = ("norm", "gate", "rotate", "copy", "gather", "softmax")
 
 BY_ROW = ("norm", "gate", "rotate", "softmax")
 """Sorts whose rows a core takes one by one; others go element by element over all cores."""
+
+FEW = 16
+"""Rows of a table that PyTorch's kernel for few takes one after the other ([pytorch2025] index_select)."""
 
 
 class Elements(NamedTuple):
@@ -58,5 +63,7 @@ def took(of: Elements, constants: Passes, die: Die) -> Took | None:
         near = nbytes / (1 + (nbytes / (own.cached * die.cache)) ** 2)
     rest = ((nbytes - near) / die.bandwidth + near / die.cache_bandwidth) / own.share
     if constants.row is not None and of.sort in BY_ROW:
-        rest = rest + of.row / constants.row
+        rest = maximum(rest, of.row / constants.row)
+    if constants.walked is not None and of.sort == "gather":
+        rest = rest + where(of.m <= FEW, constants.walked * of.m, 0.0)
     return Took(0.0, 0.0, own.start, rest, constants.sharpness, 1 / die.bandwidth, 1 / die.cache_bandwidth)
