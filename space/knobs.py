@@ -6,6 +6,7 @@ A knob's address may say ``both``: one value then goes to the leaves of both pha
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -303,7 +304,7 @@ class Space:
         size = len(next(iter(columns.values()))) if columns else 1
         code = self._structure(columns, size)
         groups = []
-        for rows in np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1]):
+        for rows in np.split(_in_order(code), np.cumsum(np.bincount(code))[:-1]) if code.any() else [np.arange(size)]:
             changes: dict[str, Any] = {}
             for moved in self.knobs:
                 column = columns[moved.address]
@@ -326,7 +327,7 @@ class Space:
         if not size:
             return []
         code = self._structure(columns, size, least)
-        rows = np.argsort(code, kind="stable") if (code[1:] < code[:-1]).any() else np.arange(size)
+        rows = _in_order(code) if (code[1:] < code[:-1]).any() else np.arange(size)
         ends = [*(np.flatnonzero(np.diff(code[rows])) + 1).tolist(), size]
         found, start = [], 0
         for end, after in zip(ends, [*ends[1:], None], strict=True):
@@ -375,10 +376,9 @@ class Space:
             counted: rows that are enough for counts of things on the chip to be of a structure too; 0 where they never are.
         """
         code, rows = np.zeros(size, dtype=np.intp), min(GROUP_ROWS, counted or GROUP_ROWS)
-        for knob in self._order():
-            column, always = columns[knob.address], knob.words or self._apart(knob)
-            divides = self._divides(knob)
-            if not (always or divides or (counted and self._counts(knob))) or (column == column[0]).all():
+        for knob, always, divides, counts in self._structural:
+            column = columns[knob.address]
+            if not (always or divides or (counted and counts)) or (column == column[0]).all():
                 continue
             place = column + 1 if knob.words else np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
             finer = code * (len(knob.values) + 1) + place
@@ -387,6 +387,12 @@ class Space:
             if always or (number[-1] + 1) * (rows if divides else counted) <= size:
                 code = number[finer]
         return code
+
+    @cached_property
+    def _structural(self) -> list[tuple[Choice, bool, bool, bool]]:
+        """Knobs of choices in order, each with whether it is always structure, divides operators, counts parts of chips."""
+        knobs = self._order()
+        return [(knob, knob.words or self._apart(knob), self._divides(knob), self._counts(knob)) for knob in knobs]
 
     def _apart(self, knob: Choice) -> bool:
         """Whether designs that differ in a knob are worked out in turn."""
@@ -474,3 +480,8 @@ class Space:
             raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
         elif len(set(values)) != len(values):
             raise DesignError(f"space.{knob.address}: a value stands twice among {values}")
+
+
+def _in_order(code: Array) -> Array:
+    """Rows by their structures, those of each as they come; a few structures are sorted by radix, in narrow numbers."""
+    return np.argsort(code.astype(np.min_scalar_type(int(code.max()))), kind="stable")

@@ -1,5 +1,6 @@
 """A phase of all cases of a model, laid out and priced."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dse.evaluators.machine.machine import Machine
@@ -19,7 +20,7 @@ class Phase(NamedTuple):
         between: of a step, from stage to stage; None where there is one stage. [s]
         seconds: of each case. [s]
         held: what the fullest device or core holds, as its layout says it.
-        activity: of each case, on all instances; None where nobody counts it.
+        done: its activity, of each case, on all instances, or what counts it; None where nobody does.
         flop: useful operations, where somebody asks for them.
         dies: that each do what calls and costs say of one.
         asked: of the requests that runs have room for, the share that there is.
@@ -33,7 +34,12 @@ class Phase(NamedTuple):
     between: Any
     seconds: Any
     held: Any
-    activity: Activity | None
+    done: Activity | Callable[[], Activity] | None
     flop: float = 0.0
     dies: Any = 1.0
     asked: Any = 1.0
+
+    @property
+    def activity(self) -> Activity | None:
+        """Of each case, on all instances; None where nobody counts it."""
+        return self.done() if callable(self.done) else self.done

@@ -48,7 +48,7 @@ from dse.space.layers import by_reach
 from dse.space.limits import ClashError, Infeasible, Limit
 from dse.space.mapping import AUTO, BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
-from dse.space.remember import remembered
+from dse.space.remember import remembered, same
 
 FIDELITIES = IN_PART = tuple(READERS)
 """Readers: products on groups have programs."""
@@ -114,7 +114,8 @@ def _laid(design: Design, job: Stretches) -> dict[str, tuple[tuple[Block, ...], 
         if plan.partition == AUTO:
             open_.append(phase)
             continue
-        laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan), _group(design, plan))
+        tokens = _tokens(job, phase, plan, _instances(design.chip, plan))
+        laid = _blocks(job, phase, plan, design.mapping.precision, tokens, _group(design, plan))
         found[phase] = laid, _held(design, job, phase)
     return (
         found | dict(zip(open_, settled([_left_open(design, job, phase) for phase in open_]), strict=True)) if open_ else found
@@ -124,12 +125,13 @@ def _laid(design: Design, job: Stretches) -> dict[str, tuple[tuple[Block, ...], 
 def _left_open(design: Design, job: Stretches, phase: str) -> Partitions:
     """A phase as it depends on partitions of its operators."""
     plan, starts, entries = _entries(design, job, phase)
-    chip, precision, instances = design.chip, design.mapping.precision, _instances(design.chip, plan)
-    at, group = _step(job, phase, plan, instances), _group(design, plan)
+    chip, precision = design.chip, design.mapping.precision
+    tokens = _tokens(job, phase, plan, _instances(chip, plan))
+    at, group = _step(job, tokens), _group(design, plan)
     runs = job.copies if phase == "prefill" else job.steps
     return Partitions(
         job.model, plan, precision, transformer(job.model, at), line(job.model, at),
-        {word: _blocks(job, phase, with_partition(plan, word), precision, instances, group, True) for word in offered(plan)},
+        {word: _blocks(job, phase, with_partition(plan, word), precision, tokens, group, True) for word in offered(plan)},
         lambda word, everywhere: _held(design, job, phase, with_partition(plan, word), everywhere),
         lambda laid, held: _passed(design, job, phase, laid, held, READERS["closed"]),
         lambda _, held: _has_room(chip, held),
@@ -280,10 +282,13 @@ def _limits(design: Design, job: Stretches, *held: Resident) -> list[Limit]:
 def _phase(
     name: str, machine: Machine, of: Staged, runs: Any, seconds: Any, held: Resident, starts: Any, detailed: bool
 ) -> Phase:
-    done = per_case(of.activity * runs, starts)
-    return Phase(name, machine, of.timed if detailed else (), of.away, runs, of.between, seconds, held, done)
+    return Phase(
+        name, machine, of.timed if detailed else (), of.away, runs, of.between, seconds, held,
+        lambda: per_case(of.activity * runs, starts),
+    )  # fmt: skip
 
 
+@same
 def _instances(chip: Chip, plan: TilePlan) -> Any:
     """How many times the chip has room for a pipeline of groups."""
     return maximum(room(chip, plan) // plan.pp, 1.0)
@@ -293,6 +298,7 @@ def _way(chip: Chip, plan: TilePlan) -> Way:
     return Way(plan.placement, plan.tp, plan.pp, _instances(chip, plan), chip.mesh.rows)
 
 
+@same
 def _together(instances: Any, plan: TilePlan, job: Stretches) -> tuple[Any, Any]:
     """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
     return micro_batches(ceil_div(job.requests, instances), plan.pp)
@@ -347,7 +353,7 @@ def _slices(design: Design, job: Stretches, phase: str, plan: TilePlan, instance
     """Local memory of a core for attention on its group. [B]"""
     if plan.attention is None:
         return 0.0
-    laid = _blocks(job, phase, plan, design.mapping.precision, instances, _group(design, plan))
+    laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, instances), _group(design, plan))
     return max(on_groups.slices(call.job) for block in laid for call in block.calls if call.job is not None)
 
 
@@ -359,20 +365,24 @@ def _parts(model: Model, phase: str) -> tuple[Part, ...]:
 
 @remembered
 def _blocks(
-    job: Stretches, phase: str, plan: TilePlan, precision: Precision, instances: Any, on: OnGroup | None = None,
+    job: Stretches, phase: str, plan: TilePlan, precision: Precision, tokens: Any, on: OnGroup | None = None,
     apart: bool = False,
 ) -> tuple[Block, ...]:  # fmt: skip
-    """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch."""
-    return blocks(job.model, _step(job, phase, plan, instances), plan, precision, on=on, apart=apart)
+    """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch; `tokens` as of `_tokens`."""
+    return blocks(job.model, _step(job, tokens), plan, precision, on=on, apart=apart)
 
 
-def _step(job: Stretches, phase: str, plan: TilePlan, instances: Any) -> Step:
+def _tokens(job: Stretches, phase: str, plan: TilePlan, instances: Any) -> Any:
+    """Requests of a micro-batch; None in prefill, whose prompts are the same whatever instances there are."""
+    return None if phase == "prefill" else _together(instances, plan, job)[1]
+
+
+def _step(job: Stretches, tokens: Any) -> Step:
     """Of a pass."""
-    if phase == "prefill":
+    if tokens is None:
         pairs = by_reach(job.model, lambda reach: reach.pairs(job.prompts))
         return Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
-    together = _together(instances, plan, job)[1]
-    return Step("decode", together, together, together * job.context, together * job.context)
+    return Step("decode", tokens, tokens, tokens * job.context, tokens * job.context)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

@@ -19,7 +19,7 @@ import numpy as np
 from dse.evaluators.choices.structures import SIDES, Structures, alike, structures
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, lowest
-from dse.space.fields import leaves, replaced
+from dse.space.fields import at, leaves, replaced
 
 RATES = (1e8, 4e9, 2.5e10, 1.6e11, 1e12, 1e14)
 """Of a channel of main memory: between one and the next, candidates are compared together. [B/s]"""
@@ -132,6 +132,12 @@ class Worth(NamedTuple):
 _known: dict[Hashable, Worth] = {}
 """What is worth its memory, by kernel and structure."""
 
+TRIED = 8
+"""Questions whose first candidates are kept."""
+
+_tried: dict[Hashable, tuple[Candidates, Array]] = {}
+"""Candidates that are tried first, by kernel, meshes and what is said."""
+
 
 def quickest(kernel: Kernel, chip: Chip, said: Any) -> Sizes:
     """Sizes of what takes the least time and fits, or needs the least memory; shape (designs,), or numbers for one.
@@ -170,13 +176,7 @@ def _worths(kernel: Kernel, on: Structures) -> list[Worth]:
 def _looked_at(kernel: Kernel, on: Structures, missing: Array) -> Iterator[tuple[int, Worth]]:
     """Numbers of some structures, and what is worth its memory to each."""
     groups = list(on.together(missing))
-    options = [kernel.options(on.chips(group), on.asked(group)) for group in groups]
-    counts = [len(sizes[0]) for sizes in options]
-    which = np.repeat(np.arange(len(groups)), counts)
-    of = _candidates(kernel, on, [group[0] for group in groups], which, tuple(map(np.concatenate, zip(*options, strict=True))))
-    order = np.lexsort((of.held, which))
-    of = Candidates(_picked(of.sizes, order), _picked(of.counted, order), of.held[order])
-    ends = np.cumsum([0, *counts])
+    of, ends = _first(kernel, on, groups)
     # what needs more than there may be is left out; where nothing fits, all but what needs the least
     fits = [np.searchsorted(of.held[s:e], _room(on, g), "right") for s, e, g in zip(ends, ends[1:], groups, strict=False)]
     rows, fit = np.concatenate(groups), np.maximum(np.concatenate(fits), 1)
@@ -187,6 +187,26 @@ def _looked_at(kernel: Kernel, on: Structures, missing: Array) -> Iterator[tuple
         every = np.arange(starts[-1])
         pairs = Pairs(structure, (begin[some] - starts[:-1])[structure] + every, every, starts)
         yield from zip(rows[some].tolist(), _searched(kernel, on, rows[some], of, pairs), strict=True)
+
+
+def _first(kernel: Kernel, on: Structures, groups: list[Array]) -> tuple[Candidates, Array]:
+    """Candidates that are tried first, of each group those that need less memory first, and where those of each begin.
+
+    They depend on nothing but meshes and what is said, which other chips have too.
+    """
+    meshes = tuple(tuple(on.side(group).get(name, at(on.chip, name)) for name in SIDES) for group in groups)
+    key = kernel, meshes, tuple(map(on.asked, groups))
+    if key not in _tried:
+        options = [kernel.options(on.chips(group), on.asked(group)) for group in groups]
+        counts = [len(sizes[0]) for sizes in options]
+        which, every = np.repeat(np.arange(len(groups)), counts), tuple(map(np.concatenate, zip(*options, strict=True)))
+        of = _candidates(kernel, on, [group[0] for group in groups], which, every)
+        order = np.lexsort((of.held, which))
+        of = Candidates(_picked(of.sizes, order), _picked(of.counted, order), of.held[order])
+        if len(_tried) >= TRIED:
+            _tried.clear()
+        _tried[key] = of, np.cumsum([0, *counts])
+    return _tried[key]
 
 
 def _room(on: Structures, rows: Array) -> Array:
@@ -338,9 +358,9 @@ def _chosen(
     between = BETWEEN[on.places[RATE][which]]
     beside = np.minimum(np.maximum((between <= rate[:, None]).sum(axis=1) - 1, 0), COMPARED - 2)
     tried = []
-    for at in (beside, beside + 1):
-        end = (needs[which, at] <= room[:, None]).sum(axis=1)
-        tried.append(places[which, at, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
+    for step in (beside, beside + 1):
+        end = (needs[which, step] <= room[:, None]).sum(axis=1)
+        tried.append(places[which, step, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
     pick = np.concatenate(tried)
     sizes, held, work = _put_together(form, [leaf[pick] for leaf in table])
     best = lowest([np.maximum(held / room - 1, 0.0), kernel.seconds(chip, sizes, work, kernel.memory(chip))])

@@ -7,9 +7,10 @@ tables, `evaluators.machine.bursts` plays it.
 
 from typing import Any, NamedTuple
 
-from dse.evaluators.machine.scattered import activate, rows
+from dse.evaluators.machine.scattered import activate, extents, rows
 from dse.space.elementwise import at_least, at_most, maximum, minimum, where
 from dse.space.memory import ORDERS, Memory
+from dse.space.remember import same
 
 MEET = 6
 """Of data and rows a channel is busy with both, as in `scattered`; fitted on played tables of 200 random memories and sizes."""
@@ -95,30 +96,32 @@ def apart(of: Memory, piece: Any) -> Any:
         piece: contiguous bytes of a block. [B]
     """
     t = of.timing
-    requests = at_least(piece / of.access, 1.0)
+    whole = piece / of.access
+    requests = at_least(whole, 1.0)
     gap = maximum(t.burst, t.ccd_s)
-    same = maximum(at_most(requests, alone(of)) - 1, 0.0) / BEFORE
-    data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * SAME * minimum(same, 1.0))
+    near = maximum(at_most(requests, alone(of)) - 1, 0.0) / BEFORE
+    data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * SAME * minimum(near, 1.0))
     if _turns(of):  # what is behind a row is in the same bank again
         alike = of.groups * of.row / of.access
         data = data + SHOWN * at_least(requests / alike - 2, 0.0) * (t.rtp + t.rp + t.rcd_read)
     slower = (1 + (rows(of, requests) * activate(of) / data) ** MEET) ** (1 / MEET) * data / (requests * t.burst)
-    if at_least(piece, of.access) is piece:
+    if requests is whole:
         return slower
     return where(piece > 0, slower * maximum(of.access / maximum(piece, 1e-9), 1.0), 1.0)
 
 
+@same
 def alone(of: Memory) -> Any:
     """Neighbouring requests of a channel that are in one bank group."""
     count: Any = 1.0
-    extents = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
-    for name in reversed(ORDERS[of.order]):
+    for name, extent in extents(of):
         if name == "group":
-            return count
-        count = count * extents[name]
+            break
+        count = count * extent
     return count
 
 
+@same
 def _turns(of: Memory) -> bool:
     """Whether neighbouring rows are in one bank."""
     order = ORDERS[of.order]

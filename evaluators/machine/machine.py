@@ -115,6 +115,7 @@ def between_nodes(nodes: Nodes, stack: Stack) -> Any:
     return nodes.bandwidth if stack.nodes_achieved is None else nodes.bandwidth * stack.nodes_achieved
 
 
+@same
 def of_tiles(chip: Chip) -> Machine:
     """One core of a mesh, with its channel of main memory."""
     byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)

@@ -7,6 +7,7 @@ from typing import Any
 
 from dse.space.elementwise import at_most, ceil_div, maximum, where
 from dse.space.memory import ORDERS, Memory
+from dse.space.remember import same
 
 MEET = 4
 """Of data and rows a channel is busy with both: the root of the sum of powers, which is near the larger where they differ."""
@@ -42,17 +43,23 @@ def pace(of: Memory | None, piece: Any) -> Any:
 
 def rows(of: Memory, requests: Any) -> Any:
     """Rows that so many consecutive requests of one channel are in."""
-    extents = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
     banks: Any = 1.0
-    names = ORDERS[of.order][::-1]
-    for name in names:
-        if name != "column":
-            banks = banks * at_most(requests, extents[name])
-        if name != names[-1]:
-            requests = ceil_div(requests, extents[name])
-    return banks
+    *inner, (name, extent) = extents(of)
+    for part, size in inner:
+        if part != "column":
+            banks = banks * at_most(requests, size)
+        requests = ceil_div(requests, size)
+    return banks if name == "column" else banks * at_most(requests, extent)
 
 
+@same
+def extents(of: Memory) -> tuple[tuple[str, Any], ...]:
+    """Parts of an address within a channel, low to high, and how many requests, or of the parts below, each has."""
+    sizes = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
+    return tuple((name, sizes[name]) for name in reversed(ORDERS[of.order]))
+
+
+@same
 def activate(of: Memory) -> Any:
     """From row to row that a channel opens. [clock]"""
     t = of.timing

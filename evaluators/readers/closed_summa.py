@@ -106,6 +106,21 @@ SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
 """Groups that a mesh is tried with, and groups that divide the depth among them, where they divide its rows."""
 
 
+class Tried(NamedTuple):
+    """Candidates on several meshes, one mesh after the other.
+
+    Attributes:
+        part, held: groups and slices, and local memory of a tile [B], shape (candidates,).
+        starts: where those of each mesh begin, shape (meshes + 1,).
+        order: of all, by mesh and by memory, shape (candidates,).
+    """
+
+    part: Part
+    held: Array
+    starts: Array
+    order: Array
+
+
 def proposed(
     shape: Shape, chip: Chip, said: SummaPlan, copies: Any = 1, itemsize: float = 2.0, weights: Weights | None = None
 ) -> Job:
@@ -150,16 +165,15 @@ def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: f
     found = np.empty((len(Part._fields), len(on.which)))
     for batch in batches(on):
         sides = [on.side(group) for group in batch.groups]
-        meshes = [tuple(side.get(name, at(on.chip, name)) for name in SIDES) for side in sides]
-        parts = [_options(shape, copies, *of) for of in zip(meshes, map(on.asked, batch.groups), strict=True)]
-        counts, part, machine = [len(one.m) for one in parts], parts[0], batch.chip
-        if len(parts) > 1:
-            part = Part(*map(np.concatenate, zip(*parts, strict=True)))
+        meshes = tuple(tuple(side.get(name, at(on.chip, name)) for name in SIDES) for side in sides)
+        tried = _tried(shape, copies, meshes, tuple(map(on.asked, batch.groups)), itemsize, weights)
+        part, machine = tried.part, batch.chip
+        if len(meshes) > 1:
+            counts = np.diff(tried.starts)
             machine = replaced(machine, {name: np.repeat([side[name] for side in sides], counts) for name in sides[0]})
-        held = sum(slot.nbytes for slot in slots(part, DTYPES[itemsize], weights)) * 1.0
         work = _worked(Job(shape, part, machine, copies, itemsize, weights))
         choose = _one_by_one if len(on.which) <= FEW else _together
-        choose(work, held, np.cumsum([0, *counts]), batch.rows, by_structure(on), room, byte, part, found)
+        choose(work, tried, batch.rows, by_structure(on), room, byte, found)
     return Part(*(found if on.many else found[:, 0].tolist()))
 
 
@@ -171,28 +185,19 @@ def _worked(job: Job) -> list[Array]:
 
 
 def _one_by_one(
-    work: list[Array],
-    held: Array,
-    starts: Array,
-    rows: Array,
-    designs: tuple[Array, Array],
-    room: Array,
-    byte: Array,
-    part: Part,
-    found: Array,
+    work: list[Array], tried: Tried, rows: Array, designs: tuple[Array, Array], room: Array, byte: Array, found: Array
 ) -> None:
     """Writes what each design takes of all candidates: the least time of those that fit, or the least memory; the first one.
 
     Args:
-        work, held: of candidates; leaves as of `_worked`, and bytes, shape (candidates,).
-        starts: where those of each side begin, shape (sides + 1,).
+        work: of candidates; leaves as of `_worked`.
+        tried: the candidates.
         rows: of structures, as of `Batch`.
         designs: as of `by_structure`.
         room, byte: of the designs. [B], [s/B], shape (designs,)
-        part: the candidates.
         found: to be written, shape (fields of `Part`, designs).
     """
-    order, ends = designs
+    (order, ends), (part, held, starts, _) = designs, tried
     for number, side, kind in rows.T:
         some = slice(starts[side], starts[side + 1])
         rows_of = (leaf[min(kind, len(leaf) - 1)] for leaf in work)
@@ -204,24 +209,29 @@ def _one_by_one(
 
 
 def _together(
-    work: list[Array],
-    held: Array,
-    starts: Array,
-    rows: Array,
-    designs: tuple[Array, Array],
-    room: Array,
-    byte: Array,
-    part: Part,
-    found: Array,
+    work: list[Array], tried: Tried, rows: Array, designs: tuple[Array, Array], room: Array, byte: Array, found: Array
 ) -> None:
     """The same by a compiled loop, which leaves out what no design of a structure would take."""
     from dse.evaluators.readers.summa_candidates import take  # a few closed questions do without compiled loops
 
-    order = np.lexsort((held, np.repeat(np.arange(len(starts) - 1), np.diff(starts))))
+    part, held, starts, order = tried
     near, fast, best = np.empty(len(held), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
     take(tuple(work), held, order, starts, rows, *designs, np.array(room), np.array(byte), near, fast, best)
     mine = best >= 0
     found[:, mine] = [size[best[mine]] for size in part]
+
+
+@lru_cache(maxsize=64)
+def _tried(
+    shape: Shape, copies: Any, meshes: tuple[tuple[float, float], ...], said: tuple[SummaPlan, ...], itemsize: float,
+    weights: Weights | None,
+) -> Tried:  # fmt: skip
+    """What is tried on meshes, whatever else differs between chips."""
+    parts = [_options(shape, copies, *of) for of in zip(meshes, said, strict=True)]
+    starts = np.cumsum([0, *(len(one.m) for one in parts)])
+    part = Part(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+    held = sum(slot.nbytes for slot in slots(part, DTYPES[itemsize], weights)) * 1.0
+    return Tried(part, held, starts, np.lexsort((held, np.repeat(np.arange(len(parts)), np.diff(starts)))))
 
 
 @lru_cache(maxsize=1024)

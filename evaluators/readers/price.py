@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.kernels import library
 from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.library.took import Took
@@ -83,6 +85,12 @@ class Cost(NamedTuple):
     least: Any = NOTHING
 
 
+Reads = dict[Any, tuple[Any, tuple[Any, Any, Any]]]
+"""Of what calls of a step read, by what they ask for: the share of it that is away, so that nothing else takes its place in
+memory; and bytes, as of `Cost.need`, seconds of all, and of one more byte.
+"""
+
+
 class Timed(NamedTuple):
     """A block on the timeline.
 
@@ -150,6 +158,7 @@ def timed(
     jobs: dict[int, Cost] = {}
     sums: dict[int, Any] = {}
     known: dict[int, Any] = {}
+    reads: Reads | None = {} if away else None  # where cores have shares of what they read
     found: list[Timed] = []
     windows: list[Window | None] = []
     for block in blocks:
@@ -163,7 +172,7 @@ def timed(
                 elif call.job is not None:
                     costs.append(jobs.setdefault(id(call.job), jobs.get(id(call.job)) or price(call, machine, reader)))
                 else:
-                    costs.append(price(call, machine, reader, away and away(call), near and near(call)))
+                    costs.append(price(call, machine, reader, away and away(call), near and near(call), reads))
         opener = block.opener
         if opener is not None and id(opener) not in sums:
             sums[id(opener)] = reader.collective(opener, machine)
@@ -178,10 +187,10 @@ def timed(
     return found
 
 
-def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: Any = None) -> Cost:
+def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: Any = None, reads: Reads | None = None) -> Cost:
     """A call on the resources of one core, each as if the others were free and nothing prefetched.
 
-    Activations stay in a cache where they fit there alone.
+    Activations stay in a cache where they fit there alone. `reads` has what other calls of the step read, by what they ask for.
     """
     if call.kernel is not None:
         return _kernel(call.kernel, machine, reader)
@@ -220,10 +229,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
     read: Any = 0.0
     per_byte = memory.byte
     if call.reads:
-        need, piece = call.fetch, call.piece
-        if away is not None:
-            need, piece = need * away, piece * away if call.reads == "weights" else piece
-        read, per_byte = _read(_asked(call, need, piece), machine, reader)
+        need, read, per_byte = _came(call, machine, reader, away, reads)
         if least is not NOTHING:
             read, per_byte = maximum(read, need * least), maximum(per_byte, least)
     activations: Any = 0.0
@@ -267,13 +273,18 @@ def _messages(of: Group, product: Product, seconds: Any, matrix: Any) -> tuple[A
     if of.partition == "k" and of.sums != "turns":
         return maximum(seconds - matrix, 0.0), None
     summed: Any = of.partition == "k" or (of.partition == AUTO and "k" in of.ways and of.which == of.ways.index("k"))
-    turns = ceil_div(product.n, ceil_div(product.n, of.cores)) if of.sums == "turns" else 1.0
-    beyond = seconds - matrix  # in turns: sums of the last one, and what those before are longer than products of a turn
+    if of.sums != "turns":
+        beside = ONCE if summed is False else 1.0 - summed
+
+        def left(reads: Any) -> Any:
+            return maximum(seconds - maximum(matrix, reads if beside is ONCE else reads * beside), 0.0)
+
+        return None, left
+    turns = ceil_div(product.n, ceil_div(product.n, of.cores))
+    beyond = seconds - matrix  # sums of the last turn, and what those before are longer than products of a turn
     sums = where(beyond <= matrix / turns, beyond, (seconds - matrix / turns) / turns)
 
     def shown(reads: Any) -> Any:
-        if of.sums != "turns":
-            return maximum(seconds - maximum(matrix, reads * (1.0 - summed)), 0.0)
         work = maximum(matrix, reads)
         added = sums + (turns - 1) * maximum(sums - work / turns, 0.0)
         return where(summed, maximum(added, 0.0), maximum(seconds - work, 0.0))
@@ -286,6 +297,26 @@ def _asked(call: Call, nbytes: Any, piece: Any) -> Asked:
     if call.wrote is NOTHING:
         return Asked(nbytes, piece, call.stride)
     return Asked(nbytes, piece, call.stride, 1 - call.known, call.wrote)
+
+
+def _came(call: Call, machine: Machine, reader: Reader, away: Any, known: Reads | None) -> tuple[Any, Any, Any]:
+    """Bytes that a call reads, seconds of all and of one more; `away` as of `timed`, None for all."""
+    what = None if known is None else _what(call, away)
+    if known is not None and what in known:
+        return known[what][1]
+    need, piece = call.fetch, call.piece
+    if away is not None:
+        need, piece = need * away, piece * away if call.reads == "weights" else piece
+    found = need, *_read(_asked(call, need, piece), machine, reader)
+    if known is not None:
+        known[what] = away, found
+    return found
+
+
+def _what(call: Call, away: Any) -> tuple[Any, ...]:
+    """What a call reads, equal for calls of a step that ask for the same; arrays are the same where they are one object."""
+    sizes = call.fetch, call.piece, call.stride, call.known, call.wrote, away
+    return call.reads == "weights", *(id(size) if isinstance(size, np.ndarray) else (size,) for size in sizes)
 
 
 def _least(call: Call, machine: Machine, reader: Reader) -> Any:

@@ -46,9 +46,11 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     product = engines.started(m, k, n, nbytes)
     slice_, mean = m * ceil_div(n, members) * nbytes, m * n * nbytes / members
     sums = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, divided=True, mean=mean)
+    if isinstance(rings, float) and rings == 1:
+        return product + sums, product
     tile = k * n * nbytes
     weights = step(placement, cores, 0, tile, fabric, divided=True, buffered=True)
-    behind = where(fabric.locked > 0, weights, occupied(placement, cores, 0, tile, fabric, divided=True)) + sums
+    behind = (weights if fabric.locked else occupied(placement, cores, 0, tile, fabric, divided=True)) + sums
     first, turn, last = maximum(product, weights), maximum(product, maximum(weights, behind)), maximum(product, sums)
     return where(rings > 1, first + maximum(rings - 2, 0) * turn + last, product) + sums, rings * product
 

@@ -56,11 +56,12 @@ def cost(way: Way, nbytes: Any, fabric: Fabric) -> Onward:
         fabric: the network.
     """
     words = ceil_div(nbytes / way.cores, fabric.word_bytes)
-    turns = _turning(way)
-    down, beside = (_passed(count, words, fabric) for count in sides_of(way.placement, way.cores))
-    hops = maximum(way.stages - 1.0, 1.0)
+    turns, (rows, cols) = _turning(way), sides_of(way.placement, way.cores)
+    down, some = _passed(rows, words, fabric), (way.stages > 1) * (nbytes > 0)
+    if isinstance(turns, float) and turns == 0:
+        return Onward(down * some, down * some)
+    beside, hops = _passed(cols, words, fabric), maximum(way.stages - 1.0, 1.0)
     slowest = where(turns > 0, where(turns < hops, maximum(down, beside), beside), down)
-    some = (way.stages > 1) * (nbytes > 0)
     return Onward((down + (beside - down) * turns / hops) * some, slowest * some)
 
 
@@ -107,8 +108,8 @@ def places(way: Way) -> tuple[Array, list[bool]]:
 def _passed(count: Any, words: Any, fabric: Fabric) -> Any:
     """Of messages of as many cores in a line to those as many places further."""
     way = 2 * fabric.ramp + count * fabric.hop
-    locked = count * (3 * way + words * fabric.pace)
-    return fabric.post + where(fabric.locked > 0, locked, way + count * words * fabric.pace)
+    taken = count * (3 * way + words * fabric.pace) if fabric.locked else way + count * words * fabric.pace
+    return fabric.post + taken
 
 
 def _turning(way: Way) -> Any:

@@ -157,13 +157,16 @@ def step(
         buffered: whether what is sent is a whole slot of two versions.
     """
     key = (option(placement, PLACEMENTS), cores, axis, divided * 1)
+    reach = _reach(*key)
+    if isinstance(reach, float) and reach == 0:
+        return 0.0
     ahead: Any = 0.0
     if not fabric.locked:
         ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop
         if buffered:
-            ahead = maximum(ahead, fabric.ramp + _reach(*key) / 2 * fabric.hop)
+            ahead = maximum(ahead, fabric.ramp + reach / 2 * fabric.hop)
     first = fabric.post + ahead
-    return where(_reach(*key) > 0, first + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean), 0.0)
+    return where(reach > 0, first + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean), 0.0)
 
 
 def occupied(
