@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.space.elementwise import Array
+from dse.space.workload import Load
 
 JUMPS = 12
 """Steps of a price that its table has points on both sides of."""
@@ -29,6 +30,12 @@ def alike(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
     prompts = np.maximum(np.rint(tokens / np.maximum(2 * context - 1, 1.0)), 1.0)
     own = tokens / prompts
     return prompts, own, np.maximum(context - (own + 1) / 2, 0.0)
+
+
+def of_load(load: Load, most: int = 2) -> list[float]:
+    """Lengths of prompts, where these are few: prices jump between points of a table, and these are to be as they are."""
+    lengths: list[float] = np.unique(load.requests.prompt).tolist()
+    return lengths if len(lengths) <= most else []
 
 
 def points(

@@ -25,7 +25,7 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
 from dse.evaluators.account.services.counted import each
 from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import alike, points
+from dse.evaluators.account.services.prompts import alike, of_load, points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
@@ -376,9 +376,7 @@ def _together_spent(design: Design, designs: int, seconds: Any, activity: Activi
 
 def _axes(load: Load, prompts: int, batch: int) -> list[Array]:
     """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
-    lengths = np.unique(load.requests.prompt)
-    whole = lengths.tolist() if len(lengths) <= FEW else []
-    begun = float(np.rint(load.requests.prompt.mean()))
+    whole, begun = of_load(load, FEW), float(np.rint(load.requests.prompt.mean()))
     found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
     rounded = [np.unique(np.rint(axis)) for axis in found]
     rounded[1] = np.concatenate([[0.0], (np.unique(np.rint(2 * found[1][1:] - 1)) + 1) / 2])
