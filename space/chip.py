@@ -32,7 +32,7 @@ class Cache:
 
 @record
 class Hbm:
-    """The off-die memory of one die."""
+    """The off-die memory of one die; `banks` is what its reads are played on, where a reader goes that far."""
 
     capacity: Number = quantity("B", "capacity", positive=True)
     bandwidth: Number = quantity("B/s", "bandwidth of a contiguous stream", positive=True)
@@ -43,6 +43,7 @@ class Hbm:
         "bytes that could be read while a row is opened for a piece that lies anywhere; of models with indexers",
         absent=True,
     )
+    banks: Memory | None = None
 
 
 @record

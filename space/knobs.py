@@ -470,5 +470,7 @@ class Space:
                 raise DesignError(
                     f"space.{knob.address}: interval from {knob.low:g} to {knob.high:g} is empty or not for a log"
                 )
+        elif not values:
+            raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
         elif len(set(values)) != len(values):
             raise DesignError(f"space.{knob.address}: a value stands twice among {values}")

@@ -48,7 +48,7 @@ class Precision:
     weights: str = _format("format of weights", "weights")
     activations: str = _format("format of activations", "activations")
     kv: str = _format("format of the KV cache", "kv")
-    experts: Any = _format("format of weights of experts; that of weights if not said", "weights", absent=True)
+    experts: Any = _format("format of weights of experts, shared too; that of weights if not said", "weights", absent=True)
     attention: Any = _format("format of weights of attention; that of weights if not said", "weights", absent=True)
     index: Any = _format("format of keys of a sparse indexer; that of kv if not said", "index", absent=True)
     combine: Any = _format(

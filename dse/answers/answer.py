@@ -13,6 +13,7 @@ from dse.answers.of_loads import Beside, beside, said
 from dse.config.build import Question, question
 from dse.config.compose import folder_of
 from dse.config.expressions import evaluate
+from dse.config.idle_chip import OF_CACHES
 from dse.config.parts import other_parts, parts_of
 from dse.config.records import Source
 from dse.config.unplayed import refuse_unplayed
@@ -20,7 +21,7 @@ from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
-from dse.evaluators.machine.played_channels import beyond
+from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
@@ -186,14 +187,15 @@ class Evaluation:
         return [("on the chip", f"{text}: their time stands for all, and nothing says where the others are")] if text else []
 
     def _paced(self) -> list[tuple[str, str]]:
-        """That blocks of tiles have a pace where banks would be played, since channels move more than these."""
+        """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""
         chip = self.design.chip
         by_core = software_of(self.design.mapping) in (PIPELINES, SERVED_PIPELINES)
-        if not self.fidelity.startswith("cycles") or chip.tile is None or by_core or not beyond(chip.hbm):
+        on_die = software_of(self.design.mapping) in OF_CACHES
+        played = self.fidelity in ("events", "cycles") if on_die else self.fidelity.startswith("cycles")
+        if not played or (chip.tile is None and not on_die) or by_core or not beyond(chip.hbm):
             return []
-        return [
-            ("memory", "one pace for all blocks: chip.hbm.channel_bandwidth is more than chip.hbm.banks moves, so not played")
-        ]
+        said = "chip.hbm.bandwidth" if on_die else "chip.hbm.channel_bandwidth"
+        return [("memory", f"one pace for all blocks: {said} is more than chip.hbm.banks moves, so not played")]
 
     def frame(self) -> "pd.DataFrame":
         """The operators of the first case as a table."""

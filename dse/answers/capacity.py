@@ -394,8 +394,9 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -
         if side.best is not None:
             best, drawn = curve(side.best, load, bounds, several)
             others = compared(found, tried, load, bounds, several)
-            every = [best if one is side.best else one for one in (*tried, *others)]
-            side = replace(side, tried=tuple(_priced(one, load) for one in every), curve=drawn)
+            again = {id(one.candidate) for one in others}  # lost at the best rate, and searched for its own since
+            every = [best if one is side.best else one for one in tried if id(one.candidate) not in again]
+            side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
     if side.best is None:
         return replace(side, why=_unloaded(chip, found, load, bounds))
     return side

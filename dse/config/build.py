@@ -193,11 +193,11 @@ def _refuse(chip: Chip, case: type) -> None:
             else "missing; say as what it is bought: +dram@chip.dram=hbm3"
         )
         raise DesignError(f"chip.dram: {said}")
+    if chip.hbm is not None and chip.hbm.banks is not None:
+        memory.refuse(chip.hbm.banks, "chip.hbm.banks")
     if chip.tile is None:
         _refuse_edge(chip, case)
         return
-    if chip.hbm.banks is not None:
-        memory.refuse(chip.hbm.banks, "chip.hbm.banks")
     if chip.l2 is not None and case not in (Case, Load):
         raise DesignError(f"chip.l2: asked alone, {plural(case)} would read nothing twice; leave it out, or ask for models")
     if case is Stream:
@@ -214,8 +214,6 @@ def _refuse_edge(chip: Chip, case: type) -> None:
         raise DesignError(
             "chip.hbm.place: main memory of a mesh of cores is at an edge; say south, or add +part@chip.hbm=hbm3_edge"
         )
-    if chip.hbm.banks is not None:
-        raise DesignError("chip.hbm.banks: a mesh of cores has the closed form of its main memory only; leave them out")
     if case is not Case:
         raise DesignError(f"chip.hbm: {plural(case)} on a mesh of cores do not read it; leave it out, or ask for batches")
 

@@ -4,20 +4,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dse.config.build import Question
+from dse.config.idle_chip import OF_CACHES
 from dse.config.said import named, typed
 from dse.space.errors import DesignError
 from dse.space.knobs import Knob
+from dse.space.software import software_of
 from dse.space.workload import Stream, Traffic
 
 FORMULAS = ("steady", "closed")
 """Fidelities that play nothing of a memory or of a network."""
 
 BANKS = "chip.hbm.banks."
+PART = "@chip.hbm.banks"
+"""How a whole memory is put there."""
+
 PLAYED = (
     *("stacks", "channels", "pseudo", "refresh", "controller.queue", "controller.path"),
     *(f"timing.{name}" for name in ("cwl", "rcd_write", "rrd_l", "wtr_s", "rtw", "wr", "refi", "rfc", "rfc_bank")),
 )
-"""Leaves of banks behind tiles that formulas of blocks (`machine/laid.py`, `machine/scattered.py`) do not have."""
+"""Leaves of banks behind tiles that formulas of blocks (`machine/laid.py`, `machine/scattered.py`) do not have; of a die they
+have none."""
 
 PACKETS = ("period", "packets")
 """Of packets that meet others."""
@@ -46,11 +52,15 @@ def refuse_unplayed(question: Question, config: Mapping[str, Any], knobs: Sequen
                 )
     if isinstance(case, Stream):
         return
+    on_die = software_of(question.base.mapping) in OF_CACHES
+    if on_die and any(word.partition("=")[0].endswith(PART) for word in words):
+        raise DesignError(_said(BANKS.rstrip("."), config["fidelity"]))
     moved = [("space.", knob.address) for knob in knobs]
     for prefix, address in (*moved, *(("", address) for address, _ in typed(words))):
         leaves = named(question.base, address)
-        if leaves and all(leaf.removeprefix(BANKS) in PLAYED and leaf.startswith(BANKS) for leaf in leaves):
-            raise DesignError(
-                f"{prefix}{address}: nothing reads it, for fidelity={config['fidelity']} plays no banks; say fidelity=events, "
-                "or leave it out"
-            )
+        if leaves and all(leaf.startswith(BANKS) and (on_die or leaf.removeprefix(BANKS) in PLAYED) for leaf in leaves):
+            raise DesignError(_said(f"{prefix}{address}", config["fidelity"]))
+
+
+def _said(address: str, fidelity: str) -> str:
+    return f"{address}: nothing reads it, for fidelity={fidelity} plays no banks; say fidelity=events, or leave it out"

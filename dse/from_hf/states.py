@@ -108,7 +108,7 @@ def nemotron_h(file: File) -> Entry:
     }
     own = {
         "layers": len(turns),
-        "kv_heads": file.whole("num_key_value_heads", default=heads),
+        "kv_heads": file.same("num_key_value_heads", "num_query_groups", default=heads),
         "head_dim": head_dim,
         "ffn_intermediate": file.whole("intermediate_size"),
         "gated_ffn": False,

@@ -174,8 +174,9 @@ def _blocks(file: File, layers: int) -> Entry:
 def hunyuan_dense(file: File) -> Entry:
     """Hunyuan dense, whose files say one expert, if any."""
     file.only("num_experts", (1,))
-    for name in ("moe_topk", "num_shared_expert", "moe_intermediate_size"):
-        file.ignore(name)  # of experts that are not there
+    file.ignore(
+        "moe_topk", "num_shared_expert", "moe_intermediate_size", "moe_layer_num_skipped", "use_mixed_mlp_moe"
+    )  # no experts
     return hunyuan(file)
 
 

@@ -1,6 +1,6 @@
 // The front: designs over two columns, or three, coloured by a fourth.
 
-const WEBGL = 3000; // points above which a scatter is drawn by WebGL
+const WEBGL = 3000; // designs above which all of the picture is drawn by WebGL, whose canvas lies over what SVG draws
 const MOST_WORDS = 16; // words of a column up to which each has an entry in the legend
 const SPACE_POINTS = 4000; // designs off the front in the 3-D picture; of more, an even choice
 
@@ -141,9 +141,9 @@ function frontTraces(axes, kind) {
   const traces = [],
     rows = [],
     colour = columnOf(view.colour),
-    flat = kind === "2";
+    flat = kind === "2",
+    type = !flat ? "scatter3d" : off.length + out.length > WEBGL ? "scattergl" : "scatter";
   const scatter = (name, of, marker, more = {}) => {
-    const type = flat ? (of.length > WEBGL ? "scattergl" : "scatter") : "scatter3d";
     const points = {x: axes[0].at(of), y: axes[1].at(of), ...(flat ? {} : {z: axes[2].at(of)})};
     traces.push({type, mode: "markers", name: plain(name), ...points, marker, hoverinfo: "none", ...more});
     rows.push(of);
@@ -175,7 +175,7 @@ function frontTraces(axes, kind) {
       {size: 5 * size, ...paint(off.length ? thin(off) : [], ink("--dot"))},
       {opacity: flat ? 0.8 : 0.5},
     );
-  if (flat && (!colour || words)) frontLines(front, axes, traces, rows);
+  if (flat && (!colour || words)) frontLines(type, front, axes, traces, rows);
   front.forEach((of, index) => {
     if (!of.length) return;
     const title = designs.studies.length > 1 ? `front of ${designs.studies[index].name}` : "front";
@@ -234,14 +234,14 @@ function frontColour(index) {
   return designs.studies.length > 1 ? series(index) : ink("--accent");
 }
 
-function frontLines(front, axes, traces, rows) {
+function frontLines(type, front, axes, traces, rows) {
   front.forEach((of, index) => {
     const goals = Object.keys(designs.studies[index].objectives);
     const shown = axes.every(axis => goals.includes(axis.column.name)) && axes[0].column !== axes[1].column;
     if (goals.length !== 2 || of.length < 2 || !shown) return;
     const sorted = [...of].sort((a, b) => axes[0].column.values[a] - axes[0].column.values[b]);
     traces.push({
-      type: "scatter",
+      type,
       mode: "lines",
       x: axes[0].at(sorted),
       y: axes[1].at(sorted),

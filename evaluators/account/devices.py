@@ -35,8 +35,11 @@ from dse.space.model import Model
 from dse.space.numbers import Rates
 from dse.space.remember import remembered
 
-FIDELITIES = IN_PART = ("closed",)
-"""Readers: there is no mesh of cores to play."""
+FIDELITIES = tuple(READERS)
+"""Readers: those that play have reads of main memory in its banks."""
+
+FORMULAS = IN_PART = FIDELITIES[:1]
+"""Readers without banks; there is no mesh of cores to play a part of."""
 
 SMALLER = ""
 """What becomes of a model on a part of a mesh, which there is none of."""
@@ -47,9 +50,12 @@ WAITS = "stages"
 TOGETHER = stretches_by_model
 """Cases that are worked out together: those of a model."""
 
-ALONE = ()
+ALONE = FIDELITIES[1:]
 """Readers that take one design after another."""
 
+
+UNSAID = "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3 and chip.hbm.banks.stacks, as of its data sheet"
+"""Why nothing of a die is played, and what to say."""
 
 MOST = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
@@ -70,6 +76,11 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
         return Phase(name, machine, of, None, runs, None, of_case, held, None, dies=plan.tp)
 
     return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
+
+
+def unplayed(design: Design) -> str:
+    """What keeps readers from playing reads of main memory, by its address, and what to say; "" where they can."""
+    return "" if design.chip.hbm.banks is not None else UNSAID
 
 
 def refused(design: Design, job: Stretches) -> list[Limit]:

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from dse.evaluators.layouts.devices import kv_local
+from dse.evaluators.layouts.devices import kv_local, state_local
 from dse.evaluators.layouts.dies import DRAFT, EMBEDDING, HEAD, Split, named, physical, runs
 from dse.evaluators.layouts.formats import Sizes
 from dse.space.elementwise import ceil_div
 from dse.space.layers import MOE, at_reach, layers
 from dse.space.model import Model
-from dse.space.parameters import STATE_BYTES, attention_parameters, drafting, ffn_parameters, growths, shared_width
+from dse.space.parameters import attention_parameters, drafting, ffn_parameters, growths, shared_width
 
 
 def units_of(model: Model) -> dict[str, tuple[str, str]]:
@@ -32,7 +32,8 @@ def caches(mixes: str, model: Model, cached: Any, sequences: float, of: Split, s
         if growth.layer.name == mixes:
             kept, scored = (at_reach(cached, reach) for reach in (growth.layer.reach, growth.layer.indexed))
             total = total + kept * kv_local(growth.layer.of, of.tp) * sizes.kv + scored * growth.scores * sizes.indexed
-            total = total + sequences * (growth.state * STATE_BYTES + growth.conv * sizes.kv) / of.tp
+            state = growth.layer.of.recurrence
+            total = total if state is None else total + sequences * state_local(state, of.tp, sizes.kv)
     return total
 
 

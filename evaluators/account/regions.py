@@ -28,6 +28,7 @@ from dse.evaluators.layouts.regions import Region, blocks, region
 from dse.evaluators.layouts.turns import micro_batches, quickest_most
 from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
+from dse.evaluators.machine.played_channels import reached
 from dse.evaluators.passes.call import Call, Kernel
 from dse.evaluators.passes.part import cut, kernel_on
 from dse.evaluators.passes.rivals import offered
@@ -91,7 +92,7 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
         of = blocks(job.model, at, replace(place, mesh=laid(place.mesh)), mapping, generated)
         if left_open(getattr(mapping, name)):
             of = offered(of, rivals(design.chip, getattr(mapping, name), place.mesh))
-        stream = _stream(design, job, name, place)
+        stream = _stream(design, job, name, place, fidelity)
         return through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream, turns)
 
     def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any, asked: Any = 1.0) -> Phase:
@@ -137,7 +138,7 @@ def _by_entry(job: Stretches, phase: str, values: Any) -> Any:
     return spread(values, starts, len(entries)) if isinstance(entries, np.ndarray) else values
 
 
-def _stream(design: Design, job: Stretches, phase: str, place: Region) -> Callable[[Any], Stream] | None:
+def _stream(design: Design, job: Stretches, phase: str, place: Region, fidelity: str) -> Callable[[Any], Stream] | None:
     """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
     chip, plan = _chip(design), getattr(_mapping(design), phase)
     if chip.hbm is None:
@@ -147,7 +148,13 @@ def _stream(design: Design, job: Stretches, phase: str, place: Region) -> Callab
     ahead = _by_entry(job, phase, minimum(full.ahead, last.ahead))
     policy = "partial" if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.policy
     rows, cols = place.mesh.rows, place.mesh.cols
-    return lambda at_work: Stream(away, edge(chip, rows, cols, at_work), policy, ahead * rows * cols)
+    share = _reached(chip, fidelity)
+    return lambda at_work: Stream(away, edge(chip, rows, cols, at_work, share), policy, ahead * rows * cols)
+
+
+def _reached(chip: Chip, fidelity: str) -> Any:
+    """Share of the bandwidth at the edge that readers which play have by its banks; None for what the formula says."""
+    return None if fidelity == FIDELITIES[0] else reached(chip.hbm)
 
 
 def areas(design: Design) -> tuple[Any, Any]:
@@ -364,7 +371,7 @@ def _transition(design: Design, job: Stretches, machine: Machine, fidelity: str)
         return reshuffled(weights + cached)
     first, then = (1 - _away(_held(design, job, name, places[name])) for name in ("prefill", "decode"))
     both = minimum(first, then)
-    byte = edge(chip, after.mesh.rows, after.mesh.cols, after.count).byte / after.count
+    byte = edge(chip, after.mesh.rows, after.mesh.cols, after.count, _reached(chip, fidelity)).byte / after.count
 
     def loaded(values: Any, cost: Cost) -> Cost:
         nbytes = values * VALUE

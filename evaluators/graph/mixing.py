@@ -1,5 +1,6 @@
 """How a layer mixes tokens, as operators: attention of all kinds, and recurrent states."""
 
+from dataclasses import replace
 from typing import Any
 
 from dse.evaluators.graph.operators import Attention, Dim, Elementwise, Index, MatMul, Operator, Recur
@@ -176,9 +177,9 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
     """Projections, a short convolution, the state, and a gated norm."""
     m, h = at.tokens, Dim(of.hidden)
     keys, values = Dim(state.key_heads, state.key_dim, split=True), Dim(state.heads, state.value_dim, split=True)
-    first = ("attention_norm",)
+    pairs, first = Dim(state.key_heads, 2 * state.key_dim, split=True), ("attention_norm",)
     found: list[Operator] = [
-        MatMul("state_qk", first, m, h, Dim(state.key_heads, 2 * state.key_dim, split=True)),
+        MatMul("state_qk", first, m, h, pairs),
         MatMul("state_v", first, m, h, values),
     ]
     decays = {"delta": 2, "ssd": 1, "channel_delta": 1}.get(state.rule, 0)
@@ -195,8 +196,8 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
         found.append(MatMul("gate_up", first, m, h, values))
     needs: tuple[str, ...] = ("state_qk", "state_v")
     if state.conv:
-        width = Dim(state.key_heads, 2 * state.key_dim + state.heads // state.key_heads * state.value_dim, split=True)
-        found.append(Elementwise("state_conv", needs, m, width, *convolution(state.conv, alone=at.phase == "decode")))
+        channels = replace(pairs, beside=values)  # as their projections are divided
+        found.append(Elementwise("state_conv", needs, m, channels, *convolution(state.conv, alone=at.phase == "decode")))
         needs = ("state_conv",)
     chunk = 1 if at.phase == "decode" else state.chunk
     needs += tuple(one.name for one in found if one.name in ("state_decay", "decay_up"))

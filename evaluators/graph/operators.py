@@ -11,11 +11,15 @@ from dse.space.elementwise import ceil_div
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of a matrix: `units` indivisible groups, each `width` wide, divided between devices if `split`."""
+    """One dimension of a matrix: `units` indivisible groups, each `width` wide, divided between devices if `split`.
+
+    Columns may be `beside` these that have groups of their own, as heads of values beside those of keys.
+    """
 
     units: int
     width: int = 1
     split: bool = False
+    beside: "Dim | None" = None
 
 
 def local(dim: Dim, tp: Any) -> Any:
@@ -23,8 +27,11 @@ def local(dim: Dim, tp: Any) -> Any:
 
     >>> local(Dim(28, 128, split=True), 8), local(Dim(8, 128, split=True), 32), local(Dim(4096), 8)
     (512, 128, 4096)
+    >>> local(Dim(4, 128, split=True, beside=Dim(32, 64, split=True)), 8)
+    384
     """
-    return (ceil_div(dim.units, tp) if dim.split else dim.units) * dim.width
+    own = (ceil_div(dim.units, tp) if dim.split else dim.units) * dim.width
+    return own if dim.beside is None else own + local(dim.beside, tp)
 
 
 @dataclass(frozen=True, slots=True)

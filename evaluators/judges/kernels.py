@@ -20,6 +20,7 @@ from dse.evaluators.silicon import area
 from dse.space.design import Design
 from dse.space.later import later
 from dse.space.limits import Infeasible, Limit
+from dse.space.remember import has
 from dse.space.software import ATTENTION, COLLECTIVE, DEVICES, DIE_COLLECTIVE, PRODUCT, STREAM, SUMMA, TRAFFIC, software_of
 from dse.space.workload import Asked, Workload
 
@@ -38,7 +39,17 @@ KERNELS = {
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Readers that price what some software runs; the same ones on a part of the mesh."""
+    of = kernel_of(design)
+    if has(of, "unplayed") and of.unplayed(design):
+        return (of.FORMULA,)
     return said(software_of(design.mapping))
+
+
+def in_the_way(design: Design, fidelity: str) -> str:
+    """The part that keeps a reader from playing anything, and what to say instead; "" where there is none."""
+    of = kernel_of(design)
+    found: str = of.unplayed(design) if has(of, "unplayed") and fidelity in of.FIDELITIES else ""
+    return found
 
 
 def said(software: str) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Readers that a layout's calls have programs for; on a part of the mesh, or of all of it."""
     layout = layout_of(design)
     found: tuple[str, ...] = layout.IN_PART if part else layout.FIDELITIES
+    if has(layout, "unplayed") and layout.unplayed(design):
+        found = layout.FORMULAS
     if part and hasattr(layout, "whole_only") and layout.whole_only(design):
         found = layout.FORMULAS
     return found
@@ -47,6 +49,9 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 def in_the_way(design: Design, fidelity: str) -> str:
     """The part or policy that keeps a reader from a layout's programs, and what to say instead; "" where there is none."""
     layout = layout_of(design)
+    if has(layout, "unplayed") and fidelity in layout.FIDELITIES:
+        found: str = layout.unplayed(design)
+        return found
     said: str = layout.whole_only(design) if hasattr(layout, "whole_only") and fidelity in layout.IN_PART else ""
     return said
 

@@ -28,10 +28,10 @@ from dse.evaluators.graph.operators import (
 from dse.evaluators.layouts.asked import attending, multiplication, passing
 from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Opener, Product, alike, breadth_first
-from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.elementwise import ceil_div, maximum
 from dse.space.layers import Layer, at_reach
 from dse.space.mapping import BYTES, Precision
-from dse.space.model import Model
+from dse.space.model import Model, Recurrence
 from dse.space.numbers import Rates
 from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
 
@@ -168,8 +168,7 @@ def _cached(
     for of in growths(model):
         layer, state = of.layer, of.layer.of.recurrence
         if state is not None:
-            share = ceil_div(state.heads, tp) / state.heads
-            found.append((layer, sequences * share * (of.state * STATE_BYTES + of.conv * conv)))
+            found.append((layer, sequences * state_local(state, tp, conv)))
             continue
         index = at_reach(cached, layer.indexed) * (of.scores * BYTES[index_of(precision)])
         found.append((layer, at_reach(cached, layer.reach) * (kv_local(layer.of, tp, heads) * kv) + index))
@@ -181,6 +180,16 @@ def kv_local(of: Model, tp: Any, heads: str | None = None) -> Any:
     if of.latent is not None or of.compressed is not None or of.kv_reused:
         return kv_values(of)
     return heads_on(Dim(of.kv_heads, 1, True), tp, heads) * (of.head_dim + v_dim(of))
+
+
+def state_local(of: Recurrence, tp: Any, itemsize: float) -> Any:
+    """Bytes of a sequence's state on one device, and of what its channels' convolution keeps, values of `itemsize`. [B]
+
+    Heads of keys are on several devices where these are more, as their projection is.
+    """
+    heads, keys = ceil_div(of.heads, tp), ceil_div(of.key_heads, tp)
+    kept = max(of.conv - 1, 0) * itemsize
+    return heads * (of.key_dim * of.value_dim * STATE_BYTES + of.value_dim * kept) + keys * (2 * of.key_dim * kept)
 
 
 def stored(part: Part, tp: Any) -> Any:
@@ -217,7 +226,7 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
         return Call(
             part.name, name, needs, part.rows, (m, k, n), (Product(ONCE, m, k, n),), width=of.width, pace=of.pace,
             operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=flop, nbytes=fetch,
-            macs=m * (k * n), repeated=_repeated(operator, tp, heads, flop), operators=(name,),
+            macs=m * (k * n), repeated=_repeated(operator, tp, flop), operators=(name,),
             asked=multiplication(part, operator, tp, precision, of.pace),
         )  # fmt: skip
     if isinstance(operator, Index):
@@ -234,13 +243,13 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
     return _attention(part, operator, tp, precision, rates, heads)
 
 
-def _repeated(of: MatMul, tp: Any, heads: str | None, flop: Any) -> Any:
-    """Operations of a product that several devices do: of columns that are not divided, and of KV heads that each holds."""
+def _repeated(of: MatMul, tp: Any, flop: Any) -> Any:
+    """Operations of a product that several devices do: of columns not divided, and of heads of keys that each holds."""
     if not (of.k.split or of.n.split):
         return flop * (tp - 1.0)
-    if of.name not in ("k_proj", "v_proj"):
+    if of.name not in ("k_proj", "v_proj", "state_qk", "decay_up"):
         return NOTHING
-    return flop * maximum(minimum(heads_on(of.n, tp, heads), 1) * tp / of.n.units - 1.0, 0.0)
+    return flop * maximum(tp / of.n.units - 1.0, 0.0)
 
 
 def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: Rates | None, held: str | None) -> Call:

@@ -17,7 +17,8 @@ def divided(part: Part, tp: int) -> Part:
 
 def _local(of: Operator, tp: int) -> Operator:
     def less(dim: Dim) -> Dim:
-        return replace(dim, units=int(ceil_div(dim.units, tp))) if dim.split else dim
+        beside = None if dim.beside is None else less(dim.beside)
+        return replace(dim, units=int(ceil_div(dim.units, tp)), beside=beside) if dim.split else dim
 
     if isinstance(of, MatMul):
         apart = int(ceil_div(of.apart, tp)) if of.n.split else of.apart

@@ -167,7 +167,7 @@ def nbytes(part: Part, precision: Precision, *, routed: bool = False) -> float:
 
 def width(dim: Any) -> Any:
     """Columns of a dimension, all of it."""
-    return dim.units * dim.width
+    return dim.units * dim.width + (0 if dim.beside is None else width(dim.beside))
 
 
 def heads_here(model: Model, plan: TilePlan) -> tuple[Any, Any]:

@@ -262,6 +262,8 @@ def _rows(part: Part, of: Elementwise, on: On) -> Call:
     recipe, rows, columns = _recipe(of, part.of or on.model, on.precision), of.rows, width(of.dim)
     if of.name == "rope":  # head by head, halves apart
         rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
+    if of.name == "state_norm":  # head by head
+        rows, columns = of.rows * of.dim.units, of.dim.width
     rows = ceil_div(rows, 1)
     key = recipe, rows, columns, of.name in TABLES
     if key not in on.known:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.machine import streams
+from dse.evaluators.machine.channels import BURST
 from dse.evaluators.machine.hbm import BURSTS, LARGEST, occupied, rates
 from dse.evaluators.machine.laid import Asked, beside
 from dse.space.elementwise import Array
@@ -17,6 +19,9 @@ from dse.space.memory import Memory, channels, peak
 
 FEW = 1 / 16
 """Share of requests that are writes, where what they cost among reads is played."""
+
+STREAM = 61 * BURST
+"""Bytes of a tile of a matrix that stands for all: no power of two, by which all begin in the same bank."""
 
 
 def pace(of: Memory, count: Any, asked: Asked) -> Any:
@@ -59,6 +64,24 @@ def apart(of: Memory, piece: Any, *, write: bool) -> Any:
     at = np.clip(piece, sizes[0], sizes[-1])
     per_byte: Array = np.interp(at, sizes, times) / at
     return np.maximum(per_byte * (peak(of) / channels(of)), 1.0)
+
+
+def side_by_side(of: Memory, count: Any, cores: Any, asked: Asked) -> Any:
+    """Time of what cores of a die read side by side over that of as many bytes at the peak; at least 1.
+
+    Of a matrix it is what so many cores get whose tiles have `STREAM` bytes, which is played once; blocks of a cache are as
+    `apart`.
+
+    Args:
+        of, count, cores, asked: as of `evaluators.machine.streams.pace`.
+
+    Raises:
+        DesignError: as `evaluators.machine.hbm.play`.
+    """
+    piece = streams.block(asked)
+    if not np.any(piece):
+        return streams.pace(of, count, cores, Asked(cores * STREAM))
+    return apart(of, beside(of, count, piece), write=False)
 
 
 @lru_cache(maxsize=1024)

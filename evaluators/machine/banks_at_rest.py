@@ -54,7 +54,7 @@ def at_start(
         whole(places, kind=np.int32), whole(places, 3, kind=np.int32), whole(places, kind=np.bool_), whole(places),
         whole(places), whole(places), whole(places), whole(places), whole(places), whole(places, kind=np.bool_), whole(places),
         whole(places), whole(places, kind=np.int32), whole(places, kind=np.int32), who, whole(1, 2, 1), whole(1, 2, 1),
-        whole(1), whole(places, kind=np.int32), whole(1), 0,
+        whole(1), whole(places, kind=np.int32), whole(1), whole(places, kind=np.bool_), 0,
     )  # fmt: skip
     state = at_rest(channels * count, int(memory.groups), int(memory.banks), queues, timing)
     return Banks(

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.laid import Asked, pace
-from dse.space.chip import Chip
+from dse.space.chip import Chip, Hbm, MainMemory
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
 from dse.space.fields import replaced
-from dse.space.memory import Memory, behind, refuse
+from dse.space.memory import Memory, behind, peak, refuse
 from dse.space.remember import same
 
 LONG = Asked(1.0, 1048576.0)
@@ -21,6 +21,9 @@ LONG = Asked(1.0, 1048576.0)
 
 BURST = 4096
 """Bytes of an AXI burst, which crosses no page of so many: what a tile's DMA engine asks for at once ([benz2024])."""
+
+SAME = 1.02
+"""Of what a memory's banks move, bandwidth up to which they are a chip's: more is that of a cache in front of them."""
 
 
 class ColumnMemory(NamedTuple):
@@ -111,6 +114,17 @@ def channels(place: str, count: int, rows: int, cols: int, latency: float, bandw
         edge = np.full(count, {"south": rows - 1, "north": 0, "west": 0, "east": cols - 1}[place])
         row, col = (edge, along) if place in ("south", "north") else (along, edge)
     return Channels(row, col, latency, 1 / bandwidth, 1 / (bandwidth * crowded))
+
+
+def beyond(hbm: MainMemory | Hbm) -> bool:
+    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks.
+
+    Of many designs, whether those of any do.
+    """
+    if hbm.banks is None:
+        return False
+    bandwidth = hbm.bandwidth if isinstance(hbm, Hbm) else hbm.channel_bandwidth * hbm.channels
+    return bool(np.any(bandwidth > SAME * peak(hbm.banks)))
 
 
 def channels_used(chip: Chip) -> Any:

@@ -64,8 +64,7 @@ class Served(NamedTuple):
         accepted: when the controller took it, likewise.
         finished: when its last data came, or a write was taken, likewise.
         crossed, waited: from then until the requester has it, and what of that is for links that others held, likewise.
-        reads, writes: that were issued to banks.
-        activates: rows opened.
+        reads, writes, activates: that were issued to banks.
         hits: column commands that found their row open from another one before.
         clocks: until the last request was issued, or the limit.
         idle: clocks that data buses stood idle before their last data, by what they waited for; shape (channels, causes).
@@ -107,13 +106,12 @@ class Requests(NamedTuple):
         held: what the one whose end let it go had waited for links.
         queued: when it went to the queue of its bank.
         follow: the next one offered to the same channel, then the next one held for the same bank.
-        requester: of each.
-        requesters: records of `REQUESTER`.
+        requester, requesters: of each; records of `REQUESTER`.
         ends, links: when outstanding reads and writes end and what they wait for links, a ring each; shape (requesters, 2,
             largest window).
         awake: next clock in which each requester can do something, as far as that is known; shape (requesters,).
         issued: requests in the order in which banks got them, and how many, shape (1,).
-        path: as for `serve`.
+        begins, path: as for `serve`.
     """
 
     channel: Any
@@ -136,6 +134,7 @@ class Requests(NamedTuple):
     awake: Any
     issued: Any
     count: Any
+    begins: Any
     path: int
 
 
@@ -151,6 +150,7 @@ def serve(
     channels: int = 1,
     windows: Array | None = None,
     requester: Array | None = None,
+    begins: Array | None = None,
     path: int = 0,
     queues: Queues = Queues(),  # noqa: B008
     ways: Ways | None = None,
@@ -162,15 +162,13 @@ def serve(
         place: bank (0 to groups x banks, those of a group side by side), row and column of each; shape (requests, 3).
         write: whether each is a write, shape (requests,).
         arrival: shape (requests,), for each requester not falling. [clock]
-        timing: of the channels.
-        groups: bank groups of a channel.
-        banks: of each group.
-        channel: of each request, shape (requests,); None where there is one.
-        channels: how many.
+        groups, banks: bank groups of a channel, and banks of each.
+        channel, channels: of each request, shape (requests,), None where there is one; how many there are.
         windows: requests that each requester may have outstanding, 0 for any; shape (requesters,). None is one, with 0.
         requester: of each request, shape (requests,), not falling; None where there is one.
+        begins: whether each is the first of a burst, offered at once where the window has room for any; None for all are.
         path: from the end of a request at its channel until the requester sees it. [clock]
-        queues: of each controller.
+        timing, queues: of the channels, and of each one's controller.
         ways: between requesters and channels; None where nothing is.
         limit: when to stop. [clock]
     """
@@ -181,6 +179,8 @@ def serve(
     offered, accepted, finished, queued = (np.full(count, -1, np.int64) for _ in range(4))
     crossed, waited, held = (np.zeros(count, np.int64) for _ in range(3))
     who = np.zeros(len(window), REQUESTER)
+    first = np.ones(count, np.bool_) if begins is None else begins
+    who["most"] = np.diff(np.append(np.flatnonzero(first), count)).max(initial=1)
     who["window"], who["next"], who["end"] = window, *np.searchsorted(by, [np.arange(len(window)), np.arange(len(window)) + 1])
     rings = (len(window), 2, max(1, int(window.max())))
     asked = Requests(
@@ -188,7 +188,7 @@ def serve(
         np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, crossed, waited, np.zeros(count, np.bool_),
         held, queued, np.zeros(count, np.int32), by, who,
         np.zeros(rings, np.int64), np.zeros(rings, np.int64), np.zeros(len(window), np.int64), np.zeros(count, np.int32),
-        np.zeros(1, np.int64), path,
+        np.zeros(1, np.int64), first, path,
     )  # fmt: skip
     every = at_rest(channels, groups, banks, queues, timing)
     every.state["left"] = np.bincount(to, minlength=channels)
@@ -257,7 +257,7 @@ def _offer(channels, asked, number, clock):
         r = q.next
         if asked.arrival[r] > clock:
             return asked.arrival[r]
-        if window > 0 and q.outstanding == window:
+        if window > 0 and asked.begins[r] and q.outstanding + q.most > window:
             wake = NEVER
             if q.reads != q.read_tail:
                 wake = min(wake, ends[0, q.reads % window] + asked.path)

@@ -93,6 +93,7 @@ BANK_GROUP = np.dtype([(name, np.int64) for name in ("can_read", "can_write", "c
 
 REQUESTER = np.dtype([(name, np.int64) for name in (
     "next", "end", "window",  # requests, in order; the most outstanding, 0 for any
+    "most",  # requests of its longest burst, which are offered at once
     "outstanding", "reads", "read_tail", "writes", "write_tail",  # places in the rings of ends of reads and of writes
     "freed",  # what the last one that ended had waited for links
 )])  # fmt: skip

@@ -6,8 +6,11 @@ on, so that a rectangle has as many links to the edge as it has lines there. Tho
 
 from typing import Any, NamedTuple
 
+from dse.evaluators.machine.channels import LONG
+from dse.evaluators.machine.laid import pace
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum, minimum
+from dse.space.memory import behind
 
 
 class Edge(NamedTuple):
@@ -28,18 +31,23 @@ class Edge(NamedTuple):
     hops: Any
 
 
-def edge(chip: Chip, rows: Any, cols: Any, at_work: Any) -> Edge:
+def edge(chip: Chip, rows: Any, cols: Any, at_work: Any, reached: Any = None) -> Edge:
     """Of a rectangle of so many rows and columns, where so many of them work at a time.
 
-    The slowest of the channels together and of the links between the edge and the rectangles at work sets the pace, shared
-    evenly by these.
+    Weights lie one after the other, so that a channel has a long stream, of whose bandwidth it gives the share `reached`: None
+    for what is said of it and what the formula of its banks says. The slowest of the channels together and of the links between
+    the edge and the rectangles at work sets the pace, shared evenly by these.
     """
     hbm, noc = chip.hbm, chip.noc
     along = hbm.place in ("south", "north")
     side, own, deep = (chip.mesh.cols, cols, chip.mesh.rows) if along else (chip.mesh.rows, rows, chip.mesh.cols)
     link = noc.word / (noc.word_bytes * chip.clock)
     lines = minimum(at_work * own, maximum(side // own, 1) * own)
-    byte = maximum(1 / (hbm.channel_bandwidth * hbm.achieved * hbm.crowded * hbm.channels), link / lines)
+    if reached is None:
+        reached = hbm.achieved
+        if hbm.banks is not None:
+            reached = reached / pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
+    byte = maximum(1 / (hbm.channel_bandwidth * reached * hbm.crowded * hbm.channels), link / lines)
     cores = rows * cols
     inside = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
     first = hbm.latency + (2 * noc.ramp + deep * noc.hop) / chip.clock

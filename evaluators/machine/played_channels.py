@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from dse.evaluators.machine.channels import LONG, Channels, behind_channel, channels, channels_used
-from dse.space.chip import Chip, MainMemory
-from dse.space.memory import behind, peak
+import numpy as np
 
-SAME = 1.02
-"""Of what a memory's banks move, bandwidth up to which they are a chip's: more is that of a cache in front of them."""
+from dse.evaluators.machine.channels import LONG, Channels, behind_channel, beyond, channels, channels_used
+from dse.space.chip import Chip, MainMemory
+from dse.space.fields import leaves, replaced
+from dse.space.memory import behind
 
 
 def chip_memory(chip: Chip) -> dict[str, Any]:
@@ -22,19 +22,28 @@ def chip_memory(chip: Chip) -> dict[str, Any]:
     return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: chip_channels(chip))}
 
 
-def beyond(hbm: MainMemory) -> bool:
-    """Whether channels move more than the banks that are said of them, so that blocks have a pace and not these banks."""
-    return hbm.banks is not None and bool(hbm.channel_bandwidth * hbm.channels > SAME * peak(hbm.banks))
-
-
 def chip_channels(chip: Chip) -> Channels:
     """Channels of a chip with their places, for who plays links; what long blocks lose is what tables of their banks say."""
-    hbm = chip.hbm
+    return _channels(chip, reached(chip.hbm))
+
+
+def reached(hbm: MainMemory) -> Any:
+    """Share of a channel's bandwidth that long blocks have: what tables of its banks say, or what is said of it without banks.
+
+    Designs are the last axis of leaves that differ.
+    """
     if hbm.banks is None:
-        return _channels(chip, hbm.achieved)
+        return hbm.achieved
     from dse.evaluators.machine import bank_state  # which compiles
 
-    return _channels(chip, 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG))
+    banks, behind_each = hbm.banks, behind(hbm.banks, hbm.channel_bandwidth)
+    wide = {name: value for name, value, _ in leaves(banks) if isinstance(value, np.ndarray)}
+    if not wide:
+        return 1 / bank_state.pace(banks, behind_each, LONG)
+    count, *columns = np.broadcast_arrays(behind_each, *wide.values())
+    some = ({name: column[at].item() for name, column in zip(wide, columns, strict=True)} for at in np.ndindex(count.shape))
+    each = [bank_state.pace(replaced(banks, one), many, LONG) for many, one in zip(count.ravel(), some, strict=True)]
+    return 1 / np.reshape(each, count.shape)  # memory by memory
 
 
 def _channels(chip: Chip, share: Any) -> Channels:

@@ -3,12 +3,14 @@
 from math import inf
 from typing import Any, NamedTuple
 
+from dse.evaluators.machine.channels import beyond
 from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.strided import strided_efficiency
 from dse.space.chip import Chip
 from dse.space.elementwise import extremes, maximum, where
 from dse.space.errors import DesignError
 from dse.space.mapping import Mapping
+from dse.space.memory import Memory
 
 
 class Pooled(NamedTuple):
@@ -76,6 +78,9 @@ class Rated(NamedTuple):
         bandwidth: the same. [B/s]
         gap, waste: of strided reads, as in `strided_efficiency`.
         scatter: bytes that each piece costs beside its own where pieces lie anywhere; None where nobody says. [B]
+        banks: behind it; None where nobody says what they are, or where they move less than is said of it.
+        peak: what these move together. [B/s]
+        cores: that read side by side.
     """
 
     byte: Any
@@ -83,6 +88,9 @@ class Rated(NamedTuple):
     gap: Any
     waste: Any
     scatter: Any = None
+    banks: Memory | None = None
+    peak: Any = 0.0
+    cores: Any = 1
 
     def per_byte(self, piece: Any, stride: Any) -> Any:
         """Time of a byte of a read in pieces, `stride` apart, or anywhere where that is infinite. [s/B]"""
@@ -106,6 +114,7 @@ def pooled(chip: Chip, mapping: Mapping) -> tuple[Pooled, Cache, Rated]:
     """Those of a die under a mapping's stack; calls say how fast products of their formats are."""
     stack = mapping.stack
     hbm = chip.hbm.bandwidth * stack.hbm_achieved
+    banks = None if chip.hbm.banks is None or beyond(chip.hbm) else chip.hbm.banks
     return (
         Pooled(
             2.0 / (chip.cores * chip.core.matrix * stack.matrix_achieved),
@@ -113,5 +122,5 @@ def pooled(chip: Chip, mapping: Mapping) -> tuple[Pooled, Cache, Rated]:
             stack.attention_passes,
         ),
         Cache(1 / chip.l2.bandwidth, chip.l2.size, *extremes(chip.l2.size)),
-        Rated(1 / hbm, hbm, chip.hbm.gap, chip.hbm.waste, chip.hbm.scatter),
+        Rated(1 / hbm, hbm, chip.hbm.gap, chip.hbm.waste, chip.hbm.scatter, banks, chip.hbm.bandwidth, chip.cores),
     )

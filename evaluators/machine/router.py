@@ -227,7 +227,7 @@ def _send(net, channel, at, now):
         net.coming[index(k)].at, net.coming[index(k)].flit = port_at(net, at).onward + vc, flit
         slot_at(net, slot).comings = k + 1
     else:
-        slot = now + net.eject & net.slots
+        slot = now + (net.eject if port == CORE else 1) & net.slots  # a memory channel is at its router
         k = slot_at(net, slot).leavings
         net.leaving[index(k)].at, net.leaving[index(k)].flit = out, flit
         slot_at(net, slot).leavings = k + 1

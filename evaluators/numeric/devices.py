@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dse.evaluators.graph.operators import Index
 from dse.evaluators.kernels.collective import allreduce
-from dse.evaluators.numeric.layer import Layer, attended, summed_up, whole
+from dse.evaluators.numeric.layer import Layer, attended, picks, summed_up, whole
 from dse.evaluators.numeric.states import recurred
 from dse.evaluators.numeric.walk import Attends, Kernels, Worker, by_numpy
 from dse.evaluators.passes.call import Block, Call, Opener
@@ -76,7 +77,7 @@ def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:
 
 def attention(call: Call, of: Attends) -> Array:
     """As many pairs as the call says."""
-    found, pairs = attended(of.q, of.k[:, :, of.own], of.v[:, :, of.own], of.scored)
+    found, pairs = attended(of.q, of.k[:, :, of.own], of.v[:, :, of.own], of.scored, of.picked)
     (said,) = call.products
     if whole(said.m) != pairs * of.q.shape[2]:
         raise ValueError(f"call {call.name!r}: {said.m} scores, has {pairs * of.q.shape[2]}")
@@ -91,4 +92,19 @@ def apart(call: Call, a: Array, weights: Array) -> Array:
     return a @ weights
 
 
-BY_NUMPY = Kernels(product, experts, attention, lambda _, of, inputs, layer: by_numpy(of, inputs, layer), apart, recurred)
+def index(call: Call, of: Index, q: Array, weights: Array, k: Array) -> Array:
+    """As many scores as the call says.
+
+    Source:
+        [deepseekai2025] eq. 1; scales of weights, which change no order, are left out.
+    """
+    (said,) = call.products
+    pairs = len(q) * (q.shape[1] * k.shape[1] - q.shape[1] * (q.shape[1] - 1) // 2)
+    if (whole(said.m), whole(said.k)) != (pairs * q.shape[2], q.shape[3]):
+        raise ValueError(f"call {call.name!r}: {said.m} scores of {said.k}, has {pairs * q.shape[2]} of {q.shape[3]}")
+    return picks(np.einsum("sqh,sqhk->sqk", weights, np.maximum(np.einsum("sqhd,skd->sqhk", q, k), 0.0)), of.top)
+
+
+BY_NUMPY = Kernels(
+    product, experts, attention, lambda _, of, inputs, layer: by_numpy(of, inputs, layer), apart, recurred, index
+)

@@ -1,14 +1,14 @@
 """Numbers of one decoder layer, and what its operators do to them where no program of a kernel does it.
 
 A layer has the graph's parts for what it computes, and weights by the names of operators. How it is divided is said by calls
-alone. Indexers and post-norms have no numbers here.
+alone. Post-norms have no numbers here.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import FEEDING, MIXING, Attention, Elementwise, MatMul, Part
+from dse.evaluators.graph.operators import FEEDING, MIXING, Attention, Elementwise, MatMul, Part, Recur
 from dse.evaluators.numeric.states import State
 from dse.space.elementwise import Array
 
@@ -53,6 +53,7 @@ class Layer(NamedTuple):
         before: positions of a sequence that its cache has no more, as of a window.
         rope: rotated values of a head, where these are apart from the others, as of latent attention; 0 elsewhere.
         state: of a layer that is recurrent; None of others.
+        indexed: cached keys of an indexer, normed and rotated, shape (sequences, positions, of a key); None where none is.
     """
 
     parts: tuple[Part, ...]
@@ -67,6 +68,7 @@ class Layer(NamedTuple):
     before: int = 0
     rope: int = 0
     state: State | None = None
+    indexed: Array | None = None
 
     @property
     def sequences(self) -> int:
@@ -92,6 +94,17 @@ class Layer(NamedTuple):
     def attention(self) -> Attention:
         """The operator."""
         return next(of for part in self.parts for of in part.operators if isinstance(of, Attention))
+
+    @property
+    def mixed(self) -> Attention | Recur:
+        """The operator that mixes tokens."""
+        return next(of for part in self.parts for of in part.operators if isinstance(of, Attention | Recur))
+
+    @property
+    def shared(self) -> int:
+        """Heads of queries, or states, that have one head of keys."""
+        of = self.mixed
+        return of.shared if isinstance(of, Recur) else of.heads.units // of.kv_heads.units
 
 
 class Routed(NamedTuple):
@@ -145,24 +158,36 @@ def gated(gate: Array, up: Array | None = None) -> Array:
     return np.asarray(found if up is None else found * up)
 
 
-def attended(q: Array, k: Array, v: Array, how: Scored) -> tuple[Array, int]:
+def attended(q: Array, k: Array, v: Array, how: Scored, picked: Array | None = None) -> tuple[Array, int]:
     """Softmax attention, the last query of a sequence seeing the last keys; and pairs of each head that were seen.
 
     Args:
         q: shape (sequences, queries, heads, of a head).
         k, v: of the KV head of each head, shape (sequences, keys, heads, of a head).
         how: of these heads.
+        picked: keys that each query has, shape (sequences, queries, keys); None where it has all that it sees.
     """
     scores = np.einsum("sqhd,skhd->shqk", q, k) * (how.scale or q.shape[-1] ** -0.5)
     scores = how.cap * np.tanh(scores / how.cap) if how.cap else scores
     seen = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1], dtype=bool)
     if how.window:
         seen &= ~np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1] - how.window, dtype=bool)
+    seen = np.broadcast_to(seen if picked is None else seen & picked, (len(q), q.shape[1], k.shape[1]))
     largest = scores.max(axis=-1, keepdims=True)
-    shares = np.where(seen, np.exp(scores - largest), 0.0)
+    shares = np.where(seen[:, None], np.exp(scores - largest), 0.0)
     total = shares.sum(axis=-1, keepdims=True)
     total = total if how.sinks is None else total + np.exp(how.sinks[:, None, None] - largest)
-    return np.einsum("shqk,skhd->sqhd", shares / total, v), int(seen.sum()) * len(q)
+    return np.einsum("shqk,skhd->sqhd", shares / total, v), int(seen.sum())
+
+
+def picks(scores: Array, top: int) -> Array:
+    """Which keys each query takes: those of the largest scores among all that it sees, shape (sequences, queries, keys)."""
+    queries, keys = scores.shape[1:]
+    seen = np.broadcast_to(np.tri(queries, keys, keys - queries, dtype=bool), scores.shape)
+    best = np.argsort(-np.where(seen, scores, -np.inf), axis=2, kind="stable")[..., :top]
+    found = np.zeros(scores.shape, bool)
+    np.put_along_axis(found, best, np.array(True), axis=2)
+    return np.asarray(found & seen)
 
 
 def routed(logits: Array, top: int, weight: Array | None = None) -> Routed:

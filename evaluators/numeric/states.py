@@ -22,7 +22,8 @@ class State(NamedTuple):
         rows: queries with keys, and values, before their convolution of as many tokens as it looks back, each of shape
             (sequences, tokens, columns); of prompts, zeros.
         taps: of the convolution of both, shape (tokens, columns), the newest token last.
-        rate, bias: of each head's decay exp(-rate softplus(a + bias)) for a projected `a`, shape (heads,).
+        rate, bias: of each head's decay exp(-rate softplus(a + bias)) for a projected `a`, shape (heads,), with a bias of each
+            key where these decay by themselves; or of a decay exp(-rate).
     """
 
     matrices: Array
@@ -32,66 +33,124 @@ class State(NamedTuple):
     bias: Array
 
 
-def convolved(inputs: list[Array], state: State, place: int) -> Array:
-    """Causal convolution by channels, and SiLU, of a device's queries with keys, and values; shape (tokens, columns)."""
-    found = []
-    for x, rows, taps in zip(inputs, state.rows, state.taps, strict=True):
-        sequences, here = len(rows), slice(place * x.shape[1], (place + 1) * x.shape[1])
-        whole = np.concatenate([rows[..., here], x.reshape(sequences, -1, x.shape[1])], axis=1)
-        new = whole.shape[1] - len(taps) + 1
-        total = sum(whole[:, tap : tap + new] * weights for tap, weights in enumerate(taps[:, here]))
-        found.append((total / (1 + np.exp(-total))).reshape(len(x), -1))
-    return np.concatenate(found, axis=1)
+def windows(inputs: list[Array], state: State, first: tuple[int, int]) -> tuple[Array, Array]:
+    """What a convolution of a device's queries with keys, and values, sees, and its taps, the newest token's last.
+
+    Args:
+        inputs: of the convolution, each of which has the layer's columns from its `first` on.
+        state: of the layer.
+        first: columns.
+
+    Returns:
+        Rows of each sequence and the earlier ones before them, shape (sequences, earlier + tokens, columns), and taps, shape
+        (earlier + 1, columns).
+    """
+    rows, taps = [], []
+    for x, start, before, weights in zip(inputs, first, state.rows, state.taps, strict=True):
+        columns = x.shape[1]
+        rows.append(np.concatenate([cut(before, start, columns, 2), x.reshape(len(before), -1, columns)], axis=1))
+        taps.append(cut(weights, start, columns, 1))
+    return np.concatenate(rows, axis=2), np.concatenate(taps, axis=1)
 
 
-def recurred(call: Call, of: Recur, inputs: list[Array], state: State, place: int) -> Array:
+def convolved(rows: Array, taps: Array) -> Array:
+    """Causal convolution by channels, and SiLU, shape (tokens, columns); arguments as `windows` leaves them."""
+    new = rows.shape[1] - len(taps) + 1
+    total = sum(rows[:, tap : tap + new] * weights for tap, weights in enumerate(taps))
+    return np.asarray(total / (1 + np.exp(-total))).reshape(-1, rows.shape[2])
+
+
+def recurred(call: Call, of: Recur, inputs: list[Array], state: State, own: range) -> Array:
     """What queries read of a device's states, shape (tokens, heads x value_dim).
 
     Args:
         call, of: what is asked for.
-        inputs: queries and keys of each head of keys and then values of each head, and what decays and rates are made of.
+        inputs: queries and keys of each head of keys and then values of each head, side by side or one after the other, and
+            what decays and rates are made of.
         state: of the layer.
-        place: number of the device.
+        own: heads of values that the device has; some may be nobody's.
 
     Raises:
-        ValueError: the rule has no numbers, heads of values are not those of the device's keys, or products are others.
+        ValueError: the device has not the keys of all its heads of values, or products are others.
     """
-    if of.rule not in RULES:
-        raise ValueError(f"call {call.name!r}: rule {of.rule!r} has no numbers; {', '.join(RULES)} have")
-    x, projected = inputs
-    tokens, sequences, heads = len(x), len(state.matrices), projected.shape[1] // RULES[of.rule]
-    keys, left = divmod(x.shape[1] - heads * of.value_dim, 2 * of.key_dim)
-    if left or keys * of.shared != heads:
-        raise ValueError(f"call {call.name!r}: {heads} heads of values are not those of its heads of keys")
-    by_head = x[:, : 2 * keys * of.key_dim].reshape(sequences, -1, keys, 2, of.key_dim)
-    q, k = (np.repeat(by_head[..., which, :], of.shared, axis=2) for which in range(2))
-    v = x[:, 2 * keys * of.key_dim :].reshape(sequences, -1, heads, of.value_dim)
-    own = slice(place * heads, (place + 1) * heads)
-    gates = projected.reshape(sequences, -1, heads, RULES[of.rule])
-    step = np.log1p(np.exp(gates[..., 0] + state.bias[own]))
-    decay, rate = -state.rate[own] * step, step
-    if of.rule == "delta":
-        q, k = (some / np.linalg.norm(some, axis=-1, keepdims=True) for some in (q, k))
-        q, rate = q * of.key_dim**-0.5, 1 / (1 + np.exp(-gates[..., 1]))
+    heads, sequences = len(own), len(state.matrices)
+    done = fed(call, of, inputs, state, own)
     (said,) = call.products
-    found = np.empty_like(v)
+    found, matrices = np.empty_like(done.v), cut(state.matrices, own.start, heads, 1)
     for sequence in range(sequences):
         for head in range(heads):
-            matrix = state.matrices[sequence, place * heads + head]
-            for start in range(0, v.shape[1], of.chunk):
+            matrix = matrices[sequence, head]
+            for start in range(0, found.shape[1], of.chunk):
                 at = sequence, slice(start, start + of.chunk), head
-                done = _Products()
-                found[at], matrix = _chunk(of, q[at], k[at], v[at], decay[at], rate[at], matrix, done)
+                counted = _Products()
+                q, k, v, decay, rate = (some[at] for some in done)
+                found[at], matrix = _chunk(of, q, k, v, decay, rate, matrix, counted)
                 macs = said.m * said.k * said.n
-                if len(q[at]) == of.chunk and abs(done.macs(of) - macs) > 1e-9 * macs:
-                    raise ValueError(f"call {call.name!r}: {macs} multiply-adds of a head, has {done.macs(of)}")
+                if len(found[at]) == of.chunk and abs(counted.macs(of) - macs) > 1e-9 * macs:
+                    raise ValueError(f"call {call.name!r}: {macs} multiply-adds of a head, has {counted.macs(of)}")
+    tokens = sequences * found.shape[1]
     if abs(said.count * of.chunk - tokens * heads) > 1e-9 * tokens * heads:
         raise ValueError(f"call {call.name!r}: {said.count} chunks of heads, has {tokens * heads / of.chunk}")
     return found.reshape(tokens, -1)
 
 
-RULES = {"delta": 2, "ssd": 1}
-"""Rules that have numbers, and projected values of a head that its decay, and its rate of learning, are made of."""
+class Fed(NamedTuple):
+    """What updates states, by head of values; shape (sequences, tokens, heads, of a head).
+
+    Attributes:
+        q, k, v: of each head, those of keys as often as heads share them.
+        decay: logarithms, one a head or one for each key.
+        rate: what is learned of a value.
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    decay: Array
+    rate: Array
+
+
+def fed(call: Call, of: Recur, inputs: list[Array], state: State, own: range) -> Fed:
+    """What comes to states of projections; arguments and errors of `recurred`."""
+    gates = len([name for name in of.needs if name in ("state_decay", "decay_up")])
+    x, projected = np.concatenate(inputs[: len(inputs) - gates], axis=1), inputs[len(inputs) - gates :]
+    heads, sequences = len(own), len(state.matrices)
+    keys, left = divmod(x.shape[1] - heads * of.value_dim, 2 * of.key_dim)
+    owner = np.array(own) // of.shared - own.start // of.shared
+    real = np.array(own) < state.matrices.shape[1]
+    if left or (owner[real] >= keys).any():
+        raise ValueError(f"call {call.name!r}: {keys} heads of keys are not those of all its {heads} heads of values")
+    owner = np.where(real, owner, 0)
+    x = x if of.rule != "linear" else x / (1 + np.exp(-x))
+    by_head = x[:, : 2 * keys * of.key_dim].reshape(sequences, -1, keys, 2, of.key_dim)
+    q, k = by_head[..., owner, 0, :], by_head[..., owner, 1, :]
+    v = x[:, 2 * keys * of.key_dim :].reshape(sequences, -1, heads, of.value_dim)
+    rate = np.ones((*v.shape[:3], 1))
+    step = rate  # of a time that goes on evenly
+    some = [one.reshape(*v.shape[:2], -1) for one in projected]
+    if of.rule == "channel_delta":
+        channels = some[1] + cut(state.bias, own.start // of.shared * of.key_dim, keys * of.key_dim, 0)
+        step = np.log1p(np.exp(channels)).reshape(*v.shape[:2], keys, of.key_dim)[..., owner, :]
+    elif of.rule != "linear":
+        step = np.log1p(np.exp(some[0].reshape(*v.shape[:3], -1)[..., :1] + cut(state.bias, own.start, heads, 0)[:, None]))
+    if of.rule in CORRECTED:
+        q, k = (one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1e-30) for one in (q, k))
+        q, rate = q * of.key_dim**-0.5, 1 / (1 + np.exp(-some[0].reshape(*v.shape[:3], -1)[..., -1:]))
+    elif of.rule == "ssd":
+        rate = step
+    return Fed(q, k, v, -cut(state.rate, own.start, heads, 0)[:, None] * step, rate)
+
+
+def cut(x: Array, start: int, count: int, axis: int) -> Array:
+    """A range along an axis, of zeros where it goes beyond the end."""
+    kept = np.take(x, np.arange(min(start, x.shape[axis]), min(start + count, x.shape[axis])), axis)
+    more = [(0, 0)] * x.ndim
+    more[axis] = (0, count - kept.shape[axis])
+    return np.pad(kept, more)
+
+
+CORRECTED = ("delta", "channel_delta")
+"""Rules that read what is there before they add to it."""
 
 
 class _Products:
@@ -117,22 +176,25 @@ def _chunk(
     """What tokens of a head read, and its state behind them; a token by itself needs no scores.
 
     Source:
-        [yang2024] section 3.3 with gates, [dao2024] section 6; `decay` are logarithms, `rate` is beta, or the step of ssd.
+        [yang2024] section 3.3 with gates, [kimi2025] with those of each key, [dao2024] section 6; `decay` are logarithms, and
+        `rate` is beta, the step of ssd, or 1.
     """
+    corrected, by_key = of.rule in CORRECTED, of.rule == "channel_delta"
     if of.chunk == 1:
-        matrix = np.exp(decay[0]) * matrix
-        value = v - product(k, matrix) if of.rule == "delta" else v
-        matrix = matrix + product(k.T, rate[:, None] * value)
+        matrix = np.exp(decay[0])[:, None] * matrix
+        value = v - product(k, matrix) if corrected else v
+        matrix = matrix + product(k.T, rate * value)
         return product(q, matrix), matrix
-    until = np.cumsum(decay)
-    between = np.exp(np.minimum(until[:, None] - until, 0.0))
-    value = rate[:, None] * v
-    if of.rule == "delta":
-        lower = np.tril(product(k, k.T) * between * rate[:, None], -1)
+    until = np.cumsum(decay, axis=0)
+    between = 1.0 if by_key else np.exp(np.minimum(until - until.T, 0.0))
+    near, far = (np.exp(until), np.exp(-until)) if by_key else (1.0, 1.0)
+    value = rate * v
+    if corrected:
+        lower = np.tril(product(k * near, (k * far).T) * between * rate, -1)
         inverse = np.linalg.inv(np.eye(len(k)) + lower)
-        corrected = product(inverse, k * (rate * np.exp(until))[:, None])
-        value = product(inverse, value) - product(corrected, matrix)
-    scores = np.tril(product(q, k.T, shared=of.rule != "delta") * between)
-    read = product(q * np.exp(until)[:, None], matrix) + product(scores, value)
-    added = product((k * np.exp(until[-1] - until)[:, None]).T, value)
-    return read, np.exp(until[-1]) * matrix + added
+        read = product(inverse, k * (rate * np.exp(until)))
+        value = product(inverse, value) - product(read, matrix)
+    scores = np.tril(product(q * near, (k * far).T, shared=not corrected) * between)
+    read = product(q * np.exp(until), matrix) + product(scores, value)
+    added = product((k * np.exp(until[-1] - until)).T, value)
+    return read, np.exp(until[-1])[:, None] * matrix + added

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.graph.operators import Elementwise
+from dse.evaluators.graph.operators import Elementwise, Index, Recur
 from dse.evaluators.kernels.attention import merge
 from dse.evaluators.kernels.attention.dataflow import PARTIAL
 from dse.evaluators.kernels.attention.dataflow import steps as attending
@@ -18,13 +18,15 @@ from dse.evaluators.kernels.attention.operands import heads, place, result, stor
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
 from dse.evaluators.kernels.gemm import summa_diagonal as summa
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.vector import streamed
-from dse.evaluators.numeric.layer import Layer, summed_up, turns, whole
-from dse.evaluators.numeric.walk import Attends, Kernels, Worker
+from dse.evaluators.kernels.vector import streamed, walked
+from dse.evaluators.numeric.layer import Layer, gated, summed_up, turns, whole
+from dse.evaluators.numeric.states import Fed, State, fed
+from dse.evaluators.numeric.walk import Attends, Kernels, Worker, by_numpy
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.readers.closed_attention import Job
+from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.numeric import in_double, play
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, ceil_div
 
 
 def computed(blocks: Sequence[Block], layer: Layer) -> Array:
@@ -87,17 +89,23 @@ def attention(call: Call, of: Attends) -> Array:
     job: Job = call.job
     shape = replace(job.shape, **_whole(job.shape))
     q, k, v = (some.swapaxes(1, 2) for some in (of.q, of.k, of.v))
+    keys, numbers = k.shape[2], None
+    if of.picked is not None and shape.piece:
+        if q.shape[2] > 1:
+            raise ValueError(f"call {call.name!r}: tokens of prompts have as many keys as on average, and no numbers")
+        numbers = np.stack([np.flatnonzero(one) for one in of.picked[:, 0]])
+        keys, numbers = numbers.shape[1], numbers[:, None].repeat(k.shape[1], axis=1)
     if shape.latent and not np.array_equal(v, k[..., -v.shape[3] :]):
         raise ValueError(f"call {call.name!r}: values are not the last columns of keys")
     said = (shape.batch, shape.heads, shape.queries, shape.kv_heads, shape.keys)
-    if said != (*q.shape[:3], *k.shape[1:3]) or (of.own != np.arange(shape.heads) // shape.shared).any():
+    if said != (*q.shape[:3], k.shape[1], keys) or (of.own != np.arange(shape.heads) // shape.shared).any():
         raise ValueError(f"call {call.name!r}: {shape}, has queries {q.shape} and keys {k.shape}")
     if of.scored.sinks is not None:
         raise ValueError(f"call {call.name!r}: programs of attention on tiles have no sinks")
     mesh, tiling = _mesh(job), replace(job.tiling, **_whole(job.tiling))
     told = {"channels": mesh.cols, "kv": job.kv, "cap": of.scored.cap or 1.0, "scale": of.scored.scale}
     program = in_double(attending(job.of, shape, tiling, mesh, "float32", **told))
-    stored = play(program, {}, place(q, k, v, job.of, shape, tiling, mesh))
+    stored = play(program, {}, place(q, k, v, job.of, shape, tiling, mesh, numbers))
     if cut(shape, tiling, mesh).parts == 1:
         return result(stored, job.of, shape, tiling, mesh).swapaxes(1, 2)
     partial = {slot: stored_rows(stored, slot, job.of, shape, tiling, mesh) for slot in PARTIAL}
@@ -115,7 +123,15 @@ def rows(call: Call, of: Elementwise, inputs: list[Array], layer: Layer) -> Arra
         return _played(call, {"x": values[by_token], "score": weight[by_token][..., None]}, {}, "out")
     if of.name == "rope":
         return _turned(call, inputs, layer)
+    if of.name == "state_conv":
+        return _convolved(call, *inputs)
     x = inputs[0]
+    if of.name == "output_activation":  # what a sigmoid leaves is that of a SiLU without its factor
+        x, *inputs = by_numpy(of, [np.ones_like(x), inputs[1]], layer) / gated(inputs[1]) * x, inputs[1]
+        return _played(call, {"x": inputs[0][None], "y": x[None]}, {}, "out")
+    if of.name == "state_norm":  # head by head
+        heads = x.reshape(-1, len(inputs[1]))
+        return _played(call, {"x": heads[None]}, {"weight": inputs[1] * heads.shape[1] ** 0.5}, "out").reshape(x.shape)
     if of.name == "choice":
         return _played(call, {"x": x[None]}, {}, "chosen")
     if of.name.endswith("norm"):
@@ -124,7 +140,167 @@ def rows(call: Call, of: Elementwise, inputs: list[Array], layer: Layer) -> Arra
     return _played(call, {"x": gate[None], "y": up[None]}, {}, "out")
 
 
-BY_JOBS = Kernels(product, experts, attention, rows, products)
+def states(call: Call, of: Recur, inputs: list[Array], state: State, own: range) -> Array:
+    """A token of each state by the recipe's program, those that stay with their tiles too, or prompts chunk by chunk.
+
+    Raises:
+        ValueError: states, values or chunks are not those of the job.
+    """
+    found = fed(call, of, inputs, state, own)
+    return (_prompts if of.chunk > 1 else _tokens)(call, of, found, state.matrices)
+
+
+def index(call: Call, of: Index, q: Array, weights: Array, k: Array) -> Array:
+    """Scores of a block of queries through parts of the keys, then the largest of them, of whole rows or of parts first.
+
+    Raises:
+        ValueError: queries and keys are not those of the job, or a prompt's, whose tokens see ever more keys.
+    """
+    first, *then = call.job.jobs
+    if first.rising is not None:
+        raise ValueError(f"call {call.name!r}: tokens of a prompt, which see ever more keys, have no numbers on tiles")
+    scores = _scored(call, first, q, weights, k)
+    if not then:
+        return np.ones(scores.shape, bool)
+    found = np.zeros((scores.shape[0] * scores.shape[1], k.shape[1]), bool)
+    np.put_along_axis(found, _largest(call, then, scores.reshape(found.shape)).astype(int), np.array(True), axis=1)
+    return found.reshape(scores.shape)
+
+
+BY_JOBS = Kernels(product, experts, attention, rows, products, states, index)
+
+
+def _scored(call: Call, job: Any, q: Array, weights: Array, k: Array) -> Array:
+    """Scores of all keys, shape (sequences, queries, keys)."""
+    sides, mesh = {slot.name: tuple(map(whole, slot.shape)) for slot in job.walk.slots}, _mesh(job)
+    (each, heads, dim), (_, many, _), (sequences, queries) = sides["q"], sides["k"], q.shape[:2]
+    down, across, blocks = ceil_div(queries, each), ceil_div(k.shape[1], many), whole(job.blocks)
+    parts = ceil_div(across, blocks)
+    items = sequences * down * parts
+    if whole(job.items) != items or (heads, dim) != q.shape[2:] or queries % each:
+        raise ValueError(f"call {call.name!r}: {job.items} items, has {items} of {q.shape} and {k.shape}")
+    by_item = (some.reshape(sequences * down, 1, each, *some.shape[2:]).repeat(parts, axis=0) for some in (q, weights))
+    given = dict(zip("qw", by_item, strict=True))
+    given["w"] = np.moveaxis(given["w"], 3, 2)[:, :, :, None, None]
+    keys = np.pad(k, ((0, 0), (0, parts * blocks * many - k.shape[1]), (0, 0)))
+    given["k"] = (
+        keys.reshape(sequences, 1, parts, blocks, 1, many, dim).repeat(down, axis=1).reshape(items, blocks, 1, many, dim)
+    )
+    given["scale"] = np.ones((items, blocks, 1, 1, many, 1))
+    counts = (blocks,) * ceil_div(items, mesh.rows * mesh.cols)
+    program = in_double(walked.steps(job.walk, items, counts, mesh, channels=mesh.cols))
+    loads = {name: x for name, x in given.items() if name in job.walk.opening + job.walk.loads}
+    out = walked.result(play(program, {}, walked.place(loads, job.walk, counts, mesh)), "out", job.walk, counts)
+    out = out.reshape(sequences, down, parts, blocks, many, each).transpose(0, 1, 5, 2, 3, 4)
+    return np.asarray(out.reshape(sequences, queries, -1)[..., : k.shape[1]])
+
+
+def _largest(call: Call, jobs: Sequence[Any], x: Array) -> Array:
+    """Positions of the largest of each row."""
+    parts = whole(jobs[0].rows) // len(x)
+    wide = ceil_div(x.shape[1], parts)
+    padded = np.pad(x, ((0, 0), (0, parts * wide - x.shape[1])), constant_values=x.min() - 1)
+    given = {"x": padded.reshape(1, -1, wide)}
+    if len(jobs) == 1:
+        return _played(call._replace(job=jobs[0]), given, {}, "chosen")
+    at, values = (
+        _played(call._replace(job=jobs[0]), given, {}, slot).reshape(len(x), parts, -1) for slot in ("chosen", "values")
+    )
+    at = at + wide * np.arange(parts)[:, None]
+    again = {"x": values.reshape(1, len(x), -1), "at": at.reshape(1, len(x), -1)}
+    return _played(call._replace(job=jobs[1]), again, {}, "found")
+
+
+def _tokens(call: Call, of: Recur, done: Fed, matrices: Array) -> Array:
+    """Rows are states, or slices of their values."""
+    jobs = call.job.jobs if isinstance(call.job, InTurn) else (call.job,)
+    parts, begun = [], 0
+    for job in jobs:
+        slices, mesh = ceil_div(of.value_dim, whole(job.block.width)), _mesh(job)
+        count, block = whole(job.rows / slices), streamed.Block(whole(job.block.rows), whole(job.block.width))
+        some = slice(begun, begun + count)
+
+        def by_row(x: Array, high: int, wide: int, some: slice = some, slices: int = slices) -> Array:
+            """Slices of values are rows of their own, each with the same keys."""
+            x = x.reshape(-1, high, wide)[some]
+            if wide == 1:
+                return x.repeat(slices, axis=0)
+            x = np.pad(x, ((0, 0), (0, 0), (0, -wide % slices))).reshape(len(x), high, slices, -1)
+            return np.moveaxis(x, 2, 1).reshape(-1, high, x.shape[3])
+
+        given = {name: by_row(getattr(done, name), of.key_dim, 1) for name in "kq"} | {"v": by_row(done.v, 1, of.value_dim)}
+        given |= {"decay": by_row(np.exp(done.decay), done.decay.shape[3], 1), "beta": by_row(done.rate, 1, 1)}
+        given["state"] = by_row(matrices, of.key_dim, of.value_dim)
+        program = in_double(streamed.steps(job.recipe, len(given["v"]), block, mesh, "float32", channels=mesh.cols))
+        tiles = {}
+        if job.recipe.whole:
+            here = streamed.place({"state": given["state"][None]}, job.recipe, block, mesh)["state/last"]
+            tiles["state"] = np.zeros((mesh.rows * mesh.cols, *here.shape[2:]))
+            tiles["state"][: here.shape[1]] = here[0]
+            tiles["state"] = tiles["state"].reshape(mesh.rows, mesh.cols, *here.shape[2:])
+        loads = {name: given[name][None] for name in job.recipe.loads}
+        out = _stored(play(program, tiles, streamed.place(loads, job.recipe, block, mesh)), "out", len(given["v"]), block, mesh)
+        parts.append(out.reshape(count, -1)[:, : of.value_dim])
+        begun += count
+    if begun != done.v.shape[0] * done.v.shape[2]:
+        raise ValueError(f"call {call.name!r}: {begun} states, has {done.v.shape[0] * done.v.shape[2]}")
+    return np.concatenate(parts).reshape(len(done.v), -1)
+
+
+def _prompts(call: Call, of: Recur, done: Fed, matrices: Array) -> Array:
+    """Items are some heads with the same keys of a sequence, or slices of their values; blocks are chunks of its prompt."""
+    job, mesh = call.job, _mesh(call.job)
+    sides = {slot.name: tuple(map(whole, slot.shape)) for slot in job.walk.slots}
+    (chunk, _, _), (_, values, each) = sides["q"], sides["start"]
+    sequences, tokens, heads = done.v.shape[:3]
+    parts, slices, blocks = heads // each, of.value_dim // values, ceil_div(tokens, chunk)
+    items = sequences * parts * slices
+    if (whole(job.items), whole(job.blocks)) != (items, blocks):
+        raise ValueError(f"call {call.name!r}: {job.items} items of {job.blocks} chunks, has {items} of {blocks}")
+
+    def cut(x: Array, each: int, *, wide: bool = False) -> Array:
+        """By item and chunk, heads last."""
+        x = np.pad(x, ((0, 0), (0, blocks * chunk - tokens), (0, 0), (0, 0)))
+        x = x.reshape(sequences, blocks, chunk, parts, each, x.shape[3]).transpose(0, 3, 1, 2, 5, 4)
+        x = x.reshape(*x.shape[:4], slices, values, each) if wide else np.repeat(x[..., None, :, :], slices, axis=4)
+        return np.moveaxis(x, 4, 2).reshape(items, blocks, chunk, x.shape[5], each)
+
+    given = {name: cut(getattr(done, name)[:, :, ::each], 1) for name in "qk"} | {"v": cut(done.v, each, wide=True)}
+    given |= {"g": cut(done.decay, each), "beta": cut(done.rate, each)}
+    start = matrices.reshape(sequences, parts, each, of.key_dim, slices, values).transpose(0, 1, 4, 3, 5, 2)
+    given["start"] = start.reshape(items, 1, of.key_dim, values, each)
+    counts = (blocks,) * ceil_div(items, mesh.rows * mesh.cols)
+    program = in_double(walked.steps(job.walk, items, counts, mesh, channels=mesh.cols))
+    loads = {name: x for name, x in given.items() if name in job.walk.opening + job.walk.loads}
+    out = walked.result(play(program, {}, walked.place(loads, job.walk, counts, mesh)), "out", job.walk, counts)
+    out = out.reshape(sequences, parts, slices, blocks * chunk, values, each)[:, :, :, :tokens]
+    return out.transpose(0, 3, 1, 5, 2, 4).reshape(sequences * tokens, -1)
+
+
+def _convolved(call: Call, rows: Array, taps: Array) -> Array:
+    """Rows with those before them, which are kept of a token's sequence, or which a block of a prompt reads once more.
+
+    A block is of one sequence.
+    """
+    weights, before = {f"w{tap}": weight for tap, weight in enumerate(taps)}, len(taps) - 1
+    if rows.shape[1] == len(taps) and "x0" in call.job.recipe.loads:
+        return _played(call, {f"x{tap}": rows[None, :, tap] for tap in range(len(taps))}, weights, "out")
+    job, mesh, columns = call.job, _mesh(call.job), rows.shape[2]
+    block, found = streamed.Block(whole(job.block.rows), whole(job.block.width)), []
+    new = rows.shape[1] - before
+    if columns != block.width or whole(job.rows) != len(rows) * new:
+        raise ValueError(f"call {call.name!r}: {job.rows} rows of {block.width}, has {len(rows) * new} of {columns}")
+    for one in rows:
+        padded = np.pad(one, ((0, -new % block.rows), (0, 0)))
+        starts = range(0, len(padded) - before, block.rows)
+        seen = np.concatenate([padded[start : start + block.rows + before] for start in starts])
+        program = in_double(streamed.steps(job.recipe, new, block, mesh, "float32", channels=mesh.cols))
+        tiles = {slot.name: np.ones((mesh.rows, mesh.cols, *slot.shape)) for slot in program.slots}
+        tiles |= {name: _in_tiles(value, tiles[name]) for name, value in weights.items()}
+        wide = streamed.Block(block.rows + before, block.width)
+        out = play(program, tiles, streamed.place({"x": seen[None]}, job.recipe, wide, mesh))
+        found.append(_stored(out, "out", new, block, mesh))
+    return np.concatenate(found)
 
 
 def _turned(call: Call, inputs: list[Array], layer: Layer) -> Array:
@@ -160,7 +336,11 @@ def _played(call: Call, values: dict[str, Array], known: dict[str, Array], slot:
     tiles = {one.name: np.ones((mesh.rows, mesh.cols, *one.shape)) for one in program.slots}
     for name, value in known.items():
         tiles[name] = _in_tiles(value, tiles[name])
-    out = play(program, tiles, streamed.place(values, job.recipe, block, mesh))
+    return _stored(play(program, tiles, streamed.place(values, job.recipe, block, mesh)), slot, count, block, mesh)
+
+
+def _stored(out: dict[str, Array], slot: str, count: int, block: streamed.Block, mesh: Mesh) -> Array:
+    """Rows of a slot of what has been played."""
     full = streamed.cut(count, block, mesh).waves > 1  # slots keep their names beside the streams of the same name
     return streamed.result({name: value for name, value in out.items() if full or name.endswith("/last")}, slot, count)
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part, Recur
+from dse.evaluators.graph.operators import Attention, Elementwise, Index, MatMul, Operator, Part, Recur
 from dse.evaluators.numeric.layer import Layer, Routed, Scored, combined, gated, left_by, rms, rotated, routed, whole
-from dse.evaluators.numeric.states import State, convolved
+from dse.evaluators.numeric.states import State, convolved, cut, windows
 from dse.evaluators.passes.call import Call
 from dse.space.elementwise import Array
 
@@ -24,6 +24,7 @@ class Attends(NamedTuple):
         k, v: of the worker's KV heads, shape (sequences, keys, KV heads, of a head).
         own: KV head of each head, a place among the worker's.
         scored: what becomes of scores of these heads.
+        picked: keys that each query has, shape (sequences, queries, keys); None where it has all that it sees.
     """
 
     q: Array
@@ -31,6 +32,7 @@ class Attends(NamedTuple):
     v: Array
     own: Array
     scored: Scored
+    picked: Array | None = None
 
 
 class Here(NamedTuple):
@@ -56,8 +58,10 @@ class Kernels(NamedTuple):
         attention: of a call and what it attends to; shape (sequences, queries, heads, of a head).
         rows: of a call, an operator on elements, its inputs and the layer.
         apart: of a call, products side by side: rows of each head, shape (heads, m, k), and their matrices.
-        states: of a call, an update of states, its inputs, the layer's states and the number of the worker; None where no
+        states: of a call, an update of states, its inputs, the layer's states and heads of the worker; None where no
             walk follows them.
+        picks: of a call, an indexer, its queries, shape (sequences, tokens, heads, of a head), weights of their heads, and
+            keys, shape (sequences, keys, of a key): keys that each query takes, shape (sequences, tokens, keys); None likewise.
     """
 
     product: Callable[[Call, Array, Array], Array]
@@ -65,7 +69,8 @@ class Kernels(NamedTuple):
     attention: Callable[[Call, Attends], Array]
     rows: Callable[[Call, Elementwise, list[Array], Layer], Array]
     apart: Callable[[Call, Array, Array], Array]
-    states: Callable[[Call, Recur, list[Array], State, int], Array] | None = None
+    states: Callable[[Call, Recur, list[Array], State, range], Array] | None = None
+    picks: Callable[[Call, Index, Array, Array, Array], Array] | None = None
 
 
 class Worker:
@@ -100,7 +105,9 @@ class Worker:
             elif isinstance(of, Elementwise):
                 self._rows(of, call)
             elif isinstance(of, Recur) and self.kernels.states is not None and self.layer.state is not None:
-                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.place)
+                self.done[name] = self.kernels.states(call, of, self.inputs(of), self.layer.state, self.states)
+            elif isinstance(of, Index) and self.kernels.picks is not None and self.layer.indexed is not None:
+                self.done[name] = self._index(of, call, self.layer.indexed)
             else:
                 raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
 
@@ -140,15 +147,19 @@ class Worker:
         """The worker's part of the weights of a product; beyond the last row or column there are zeros."""
         weights, k, n = self.layer.weights[of.name], whole(call.shape[1]), whole(call.shape[2])
         first = self.place * n * of.n.split
-        if of.name in ("k_proj", "v_proj"):
+        if of.name in ("k_proj", "v_proj", "state_qk", "decay_up"):
             first = self.first_kv_head * of.n.width
-        return _cut(_cut(weights, self.place * k * of.k.split, k, -2), first, n, -1)
+        return cut(cut(weights, self.place * k * of.k.split, k, -2), first, n, -1)
+
+    @property
+    def states(self) -> range:
+        """Heads of values of the worker."""
+        return range(self.place * self.heads, (self.place + 1) * self.heads)
 
     @property
     def first_kv_head(self) -> int:
-        """That of the worker's first head of queries."""
-        of = self.layer.attention
-        return self.place * self.heads * of.kv_heads.units // of.heads.units
+        """That of the worker's first head of queries, or of its first state."""
+        return self.place * self.heads // self.layer.shared
 
     def _product(self, of: MatMul, call: Call) -> Array:
         if of.name in ("q_absorb", "v_absorb"):
@@ -169,7 +180,7 @@ class Worker:
     def _apart(self, of: MatMul, call: Call) -> Array:
         """Products of the rows of each head with a matrix of its own; of queries, what is not rotated."""
         heads, (x,) = whole(call.shape[2]) // (of.n.width), self.inputs(of)
-        weights = _cut(self.layer.weights[of.name], self.place * heads * of.n.split, heads, 0)
+        weights = cut(self.layer.weights[of.name], self.place * heads * of.n.split, heads, 0)
         a = x.reshape(len(x), heads, -1).swapaxes(0, 1)[:, :, : weights.shape[1]]
         _expect(call, a, (heads, whole(call.shape[0]), whole(call.shape[1])))
         return self.kernels.apart(call, a, weights).swapaxes(0, 1).reshape(len(x), -1)
@@ -194,7 +205,7 @@ class Worker:
             self.get(need)
         layer, heads, first = self.layer, self.heads, self.first_kv_head
         q, k, v = self._latent(of) if layer.rope else self._grouped(of)
-        cached = (_cut(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
+        cached = (cut(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
         k, v = (np.concatenate([old, new], axis=1) for old, new in zip(cached, (k, v), strict=True))
         own = (self.place * heads + np.arange(heads)) * of.kv_heads.units // of.heads.units - first
         real = own + first < of.kv_heads.units
@@ -202,9 +213,23 @@ class Worker:
             raise ValueError(f"worker {self.place}: has {k.shape[2]} KV heads from {first} on, not those of all its heads")
         scored = layer.scored
         if scored.sinks is not None:  # a head of nobody has one too
-            scored = scored._replace(sinks=_cut(scored.sinks, self.place * heads, heads, 0))
-        found = self._attended(call, Attends(q, k, v, np.where(real, own, 0), scored))
+            scored = scored._replace(sinks=cut(scored.sinks, self.place * heads, heads, 0))
+        picked = self.get("index") if of.picked else None
+        found = self._attended(call, Attends(q, k, v, np.where(real, own, 0), scored, picked))
         return found.reshape(len(self.x), -1)
+
+    def _index(self, of: Index, call: Call, cached: Array) -> Array:
+        """Keys of an indexer are normed; of these and of queries the first values are rotated, as those of attention are."""
+        if of.block > 1 or len(of.needs) < 3:
+            raise ValueError(f"call {call.name!r}: indexers of blocks, or of compressed entries, have no numbers")
+        assert self.kernels.picks is not None
+        layer, (q, k, weights) = self.layer, self.inputs(of)
+        scale, bias = layer.weights["index_layernorm"]
+        k = (k - k.mean(axis=1, keepdims=True)) / k.std(axis=1, keepdims=True) * scale + bias
+        q, k = (rotated(x.reshape(len(x), -1, of.dim), layer.positions, layer.rope) for x in (q, k))
+        by_sequence = (x.reshape(layer.sequences, -1, *x.shape[1:]) for x in (q, weights, k[:, 0]))
+        q, weights, k = by_sequence
+        return self.kernels.picks(call, of, q, weights, np.concatenate([cached, k], axis=1))
 
     def _grouped(self, of: Attention) -> tuple[Array, Array, Array]:
         names = zip(("q_proj", "k_proj", "v_proj"), (of.qk_dim, of.qk_dim, of.v_dim), strict=True)
@@ -251,10 +276,9 @@ class Worker:
             self.done[of.name] = self.kernels.rows(call, of, [self.get("experts_down"), *self.chosen], layer)
             return
         inputs = self.inputs(of)
-        if of.name == "state_conv" and layer.state is not None:
-            self.done[of.name] = convolved(inputs, layer.state, self.place)
-            _expect(call, self.done[of.name], (whole(call.shape[0]), whole(call.shape[2])))
-            return
+        if of.name == "state_conv" and layer.state is not None and of.dim.beside is not None:
+            first = self.first_kv_head * of.dim.width, self.place * self.heads * of.dim.beside.width
+            inputs = [*windows(inputs, layer.state, first)]
         weights = [layer.weights[of.name]] if of.name.endswith("norm") else []
         found = self.kernels.rows(call, of, [*inputs, *weights], layer)
         if of.name == "choice":
@@ -267,7 +291,9 @@ class Worker:
 def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
     """An operator on elements."""
     if of.name == "output_activation":
-        return gated(*reversed(inputs))
+        read, gate = inputs
+        smooth = isinstance(layer.mixed, Recur) and layer.mixed.rule in ("delta", "ssd")
+        return gated(gate, read) if smooth else np.asarray(read / (1 + np.exp(-gate)))
     if of.name.endswith("activation"):
         return gated(*inputs)
     if of.name in ("rope", "heads_norm"):
@@ -280,6 +306,8 @@ def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
         return combined(rows, Routed(*copies), len(layer.x))
     if of.name == "choice":
         return np.asarray(np.exp(-np.sort(-inputs[0], axis=1)[:, : layer.top]))
+    if of.name == "state_conv":
+        return convolved(*inputs)
     if of.name == "state_norm":  # head by head
         x, weight = inputs
         return rms(x.reshape(len(x), -1, len(weight)), weight).reshape(len(x), -1)
@@ -298,21 +326,12 @@ def _of_heads(layer: Layer, name: str) -> list[Array]:
 
 
 def _query_heads(layer: Layer, calls: tuple[Call, ...]) -> int:
-    """Heads of queries of a worker, by the columns of their projection; none of a recurrent layer."""
-    if layer.state is not None:
-        return 0
-    found = [call.shape[2] for call in calls if {"q_proj", "q_up"} & set(call.operators)]
-    every = sum(layer.weights[name].shape[-1] for name in ("q_proj", "q_up") if name in layer.weights)
-    heads = layer.attention.heads.units
+    """Heads of queries, or states, of a worker, by the columns of their projection."""
+    names = ("q_proj", "q_up", "state_v")
+    found = [call.shape[2] for call in calls if set(names) & set(call.operators)]
+    every = sum(layer.weights[name].shape[-1] for name in names if name in layer.weights)
+    heads = layer.mixed.heads.units
     return whole(found[0]) * heads // every if found else heads
-
-
-def _cut(x: Array, start: int, count: int, axis: int) -> Array:
-    """A range along an axis, of zeros where it goes beyond the end."""
-    kept = np.take(x, np.arange(min(start, x.shape[axis]), min(start + count, x.shape[axis])), axis)
-    more = [(0, 0)] * x.ndim
-    more[axis] = (0, count - kept.shape[axis])
-    return np.pad(kept, more)
 
 
 def _expect(call: Call, x: Array, shape: tuple[int, ...]) -> None:

@@ -147,6 +147,11 @@ def _enough(counts: Array, found: Array, shift: Array) -> Array:
     return np.concatenate([found[:, :, :1] + digit * 2.0**shift, wanted], axis=2)
 
 
+def _first(x: Array, low: Array, high: Array) -> Array:
+    """Places of entries above `high`, then of those above `low`, then of the rest."""
+    return np.argsort((x <= high).astype(np.int8) + (x <= low), axis=2, kind="stable")
+
+
 FUNCTIONS: dict[str, Function] = {
     "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
     "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
@@ -182,7 +187,7 @@ FUNCTIONS: dict[str, Function] = {
     "above": Function(2, 0, lambda x, y: (x > y).sum(axis=2, keepdims=True)),
     "lifted": Function(2, 0, lambda x, y, count, top: np.asarray(np.where(count >= top, y, x))),
     "lowered": Function(2, 0, lambda x, y, count, top: np.asarray(np.where(count >= top, x, y))),
-    "positions": Function(3, 0, lambda x, above, top: np.argsort(x <= above, axis=2, kind="stable")[:, :, : int(top)]),
+    "positions": Function(4, 0, lambda x, low, high, top: _first(x, low, high)[:, :, : int(top)]),
     "picked": Function(1, 0, lambda x, at: np.take_along_axis(x, at.astype(int), axis=2)),
     "tapped": Function(2, 0, lambda x, y, by: x + y * by),
     "cap": Function(3, 2, lambda x: 1 - 2 / (1 + np.exp(2 * x))),

@@ -21,6 +21,7 @@ READERS: dict[str, Reader] = {"closed": closed.READER} | {
         partial(played.exchange, play),
         partial(played.onward, play),
         partial(played.memory, word),
+        partial(played.banks, word),
         play,
     )
     for word, play in PLAYERS.items()

@@ -92,6 +92,8 @@ def seconds(blocks: tuple[Block, ...], machine: Machine, reader: Reader, prefetc
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     if engines is None or cache is None or memory is None or machine.library is not None or prefetch.once is not None:
         return None
+    if reader.banks is not None:
+        return None
     records: Any = engines, memory  # of numbers, each of one design or of many
     rates = (*records[0], cache.byte, cache.size, *records[1][:4], machine.overhead, prefetch.budget)
     designs = max(len(rate) if isinstance(rate, np.ndarray) else 1 for rate in rates)

@@ -16,7 +16,8 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Channel, Machine
-from dse.evaluators.passes.call import Exchange, Group, Product
+from dse.evaluators.machine.pooled import Rated
+from dse.evaluators.passes.call import NOTHING, Exchange, Group, Product
 from dse.evaluators.passes.rivals import picked, way
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers import rivals
@@ -175,6 +176,20 @@ def memory(word: str, asked: Asked, machine: Machine) -> tuple[Any, Any]:
     of = {"events": bank_state.pace, "cycles": bursts.pace}[word]
     per_byte = of(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), asked) / hbm.channel_bandwidth
     return asked.nbytes * per_byte + (hbm.latency + first(hbm.banks)[0]) * (asked.nbytes > 0), per_byte
+
+
+def banks(word: str, asked: Asked, machine: Machine) -> Any:
+    """Seconds that a byte takes at least of what cores of a die read side by side; 0 where its memory has no banks to play.
+
+    Software reaches a share of the bandwidth, whatever banks do: the slower one of both sets the pace.
+    """
+    memory = machine.memory
+    if not isinstance(memory, Rated) or memory.banks is None:
+        return NOTHING
+    from dse.evaluators.machine import bank_state, streams
+
+    of = {"events": bank_state.side_by_side, "cycles": streams.pace}[word]
+    return of(memory.banks, behind(memory.banks, memory.peak), memory.cores, asked) / memory.peak
 
 
 def _of(value: Any, place: int) -> Any:

@@ -31,6 +31,8 @@ class Reader(NamedTuple):
         onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
         memory: seconds of what a core asks its memory for, and what one more byte takes, of (asked, machine); None where it is
             what the machine's memory says.
+        banks: seconds that a byte takes at least of what cores of a die read side by side, of (asked, machine): by the banks
+            of its memory, 0 where they are not played; None where it has a rate.
         play: who plays programs; None where formulas answer.
     """
 
@@ -41,6 +43,7 @@ class Reader(NamedTuple):
     exchange: Callable[[Exchange, Machine, Any], Any]
     onward: Callable[[Way, Any, Machine], Onward]
     memory: Callable[[Asked, Machine], tuple[Any, Any]] | None = None
+    banks: Callable[[Asked, Machine], Any] | None = None
     play: Callable[..., Timing] | None = None
 
 
@@ -61,6 +64,7 @@ class Cost(NamedTuple):
         shown: what of messages that go beside engines and reads these do not hide, of the seconds of reads; it is `network` of
             all reads. None where messages go beside none.
         took: of a kernel that a library prices, which then says all; None elsewhere.
+        least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not played. [s/B]
     """
 
     matrix: Any
@@ -76,6 +80,7 @@ class Cost(NamedTuple):
     activity: Activity | None = None
     shown: Callable[[Any], Any] | None = None
     took: Took | None = None
+    least: Any = NOTHING
 
 
 class Timed(NamedTuple):
@@ -185,8 +190,9 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         first = _read(_asked(call, call.fetch, call.piece), machine, reader)[0] if call.reads else 0.0
         return _alone(done.seconds + first, done.activity)
     took = None if machine.library is None else library.took(call.asked, machine.library)
+    least = _least(call, machine, reader)
     if took is not None:
-        return _of_library(took, call, machine)
+        return _of_library(took, call, machine, least)
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     assert engines is not None
     assert memory is not None
@@ -218,6 +224,8 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         if away is not None:
             need, piece = need * away, piece * away if call.reads == "weights" else piece
         read, per_byte = _read(_asked(call, need, piece), machine, reader)
+        if least is not NOTHING:
+            read, per_byte = maximum(read, need * least), maximum(per_byte, least)
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -243,7 +251,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
             network = reader.exchange(around, machine, 0.0)
     if shown is not None:
         network = shown(reading)
-    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown)
+    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least)
 
 
 def _messages(of: Group, product: Product, seconds: Any, matrix: Any) -> tuple[Any, Callable[[Any], Any] | None]:
@@ -280,6 +288,13 @@ def _asked(call: Call, nbytes: Any, piece: Any) -> Asked:
     return Asked(nbytes, piece, call.stride, 1 - call.known, call.wrote)
 
 
+def _least(call: Call, machine: Machine, reader: Reader) -> Any:
+    """Of a byte that cores of a die read side by side, in banks; `NOTHING` where these are not played. [s/B]"""
+    if not call.reads or reader.banks is None:
+        return NOTHING
+    return reader.banks(_asked(call, call.fetch, call.piece), machine)
+
+
 def _read(asked: Asked, machine: Machine, reader: Reader) -> tuple[Any, Any]:
     """Of what is asked of main memory, all and one more byte. [s], [s/B]"""
     if reader.memory is not None:
@@ -295,8 +310,8 @@ def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:
     return _alone(seconds, cost.activity)
 
 
-def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
-    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts.
+def _of_library(took: Took, call: Call, machine: Machine, least: Any) -> Cost:
+    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts; banks may be slower than it.
 
     Values that a product has to expand first are expanded by the vector engines beside it, as without a library.
     """
@@ -304,7 +319,11 @@ def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
         vector = machine.engines.vectors(call.operations, call.specials, 0.0, 1.0)
         took = took._replace(compute=maximum(took.compute, vector))
     need = call.fetch if call.reads else 0.0
-    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, None, took=took)
+    if least is not NOTHING:
+        byte = maximum(took.byte, least)
+        took = took._replace(memory=took.memory + need * (byte - took.byte), byte=byte)
+    read = took.memory
+    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, read, read, None, took=took, least=least)
 
 
 def _alone(seconds: Any, activity: Activity) -> Cost:
@@ -322,7 +341,10 @@ def _timed(
     resident = prefetched(block, prefetch.policy, prefetch.budget)
     durations = _durations(costs, resident, machine, known)
     byte = machine.memory and machine.memory.byte
-    prefetches = [None if bytes_in is None else bytes_in * byte for bytes_in in resident]
+    prefetches = [
+        None if bytes_in is None else bytes_in * (byte if cost.least is NOTHING else maximum(byte, cost.least))
+        for cost, bytes_in in zip(costs, resident, strict=True)
+    ]
     seconds = schedule(collective, durations, prefetches, block.order)
     return Timed(block, collective, costs, resident, durations, prefetches, seconds)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
+    DEVICES,
     DIE_COLLECTIVE,
     MANY_DIES,
     PIPELINES,
@@ -107,6 +108,19 @@ def _standing(*ways: Way) -> tuple[Way, ...]:
 
 
 WAYS: dict[str, tuple[Way, ...]] = {
+    DEVICES: (
+        Way(
+            "reads of HBM by cores side by side",
+            "machine.pooled:Rated.read",
+            "machine.bank_state:side_by_side",
+            "machine.streams:pace",
+        ),
+        OPERATORS,
+        _alike("what a die takes for its calls beside reads, and libraries", "machine.pooled:pooled"),
+        TIMELINE,
+        _alike("energy of counted work", "silicon.energy:of_pool"),
+        _alike("area by part", "silicon.area:total"),
+    ),
     REGIONS: (
         Way("kernels on the mesh: products, sums, vectors, moves", "readers.closed:kernel", EVENTS, CYCLES),
         OPERATORS,

@@ -1,4 +1,4 @@
-"""Whole models by a rate, by the formula, by tables and by bursts; and what streams of several tiles lose at one channel."""
+"""Whole models on NPU cores and dies by a rate, tables and bursts; and what streams of several tiles lose at one channel."""
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from dse.evaluators.machine import hbm
 from dse.space.design import stacked
 from dse.space.fields import replaced
 from dse.space.memory import behind
+from dse.studies.hbm_in_models.dies import HEAD, by_dies
 from dse.studies.hbm_in_models.tiles import PACES, by_calls, by_layers
 from dse.studies.write import table
 
@@ -52,6 +53,7 @@ def finding() -> str:
         table(["bank order", *(f"{count} tiles" for count in STREAMS)], _meeting()),
         table(gaps, by_calls()),
         table(["layer", *(what for what, *_ in PACES)], by_layers()),
+        table(HEAD, by_dies()),
     ))  # fmt: skip
 
 

@@ -7,45 +7,50 @@ from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.numeric.layer import Layer, Scored
 from dse.space.elementwise import Array
-from dse.space.model import Latent, Model
+from dse.space.model import Indexer, Latent, Model
 from dse.space.workload import Case
 from tests.agreement.layers import Drawn, fed, turned, unit
 
 
 def latents(
     phase: str, heads: int, sequences: int, tokens: int, seed: int, *, q_rank: int = 6, kv_rank: int = 8, nope: int = 4,
-    rope: int = 2, v_dim: int = 3, hidden: int = 10, wide: int = 12,
+    rope: int = 2, v_dim: int = 3, hidden: int = 10, wide: int = 12, indexer: Indexer | None = None,
 ) -> Drawn:  # fmt: skip
-    """A dense layer; naive in prefill, absorbed in decode behind so many tokens, as the graph has it.
+    """A dense layer; naive in prefill, absorbed in decode behind so many tokens, and with an indexer, as the graph has it.
 
     Args:
         phase, heads, sequences, tokens, seed, hidden, wide: as of `layers.drawn`.
+        indexer: which keys a query sees, of whose heads at least `rope` values are rotated; None for all.
         q_rank: of queries; 0 where their projection is full.
         kv_rank, nope, rope, v_dim: of the latent, and of a head what is not rotated, what is, and values.
     """
     latent = Latent(q_rank=q_rank, kv_rank=kv_rank, nope_dim=nope, rope_dim=rope, v_dim=v_dim)
     model = Model(
         name="random", layers=1, hidden=hidden, heads=heads, kv_heads=heads, head_dim=nope + rope, ffn_intermediate=wide,
-        vocab=7, max_position=99, latent=latent,
+        vocab=7, max_position=99, latent=latent, indexer=indexer,
     )  # fmt: skip
     case = Case("", model, ((sequences, tokens, 1),))
-    naive = phase == "prefill"
-    at, rng = prefill(case) if naive else decode(case, "last")[0][1], np.random.default_rng(seed)
+    first, rng = phase == "prefill", np.random.default_rng(seed)
+    at, naive = prefill(case) if first else decode(case, "last")[0][1], first and indexer is None
     sizes: dict[str, tuple[int, ...]] = {
         "attention_norm": (hidden,), "ffn_norm": (hidden,), "q_up": (q_rank or hidden, heads * (nope + rope)),
         "kv_down": (hidden, kv_rank + rope), "kv_down_norm": (kv_rank,), "kv_up": (kv_rank, heads * (nope + v_dim)),
         "o_proj": (heads * v_dim, hidden), "gate": (hidden, wide), "up": (hidden, wide), "down": (wide, hidden),
     }  # fmt: skip
     sizes |= {"q_down": (hidden, q_rank), "q_down_norm": (q_rank,)} if q_rank else {}
+    if indexer is not None:
+        sizes |= {"index_q": (q_rank or hidden, indexer.heads * indexer.dim), "index_k": (hidden, indexer.dim)}
+        sizes |= {"index_weights": (hidden, indexer.heads), "index_layernorm": (2, indexer.dim)}
     w = {name: rng.normal(size=size) / (size[0] ** 0.5 if len(size) > 1 else 1) for name, size in sizes.items()}
     up = w["kv_up"].reshape(kv_rank, heads, nope + v_dim)
     w |= {"q_absorb": up[..., :nope].transpose(1, 2, 0), "v_absorb": up[..., nope:].swapaxes(0, 1)}
-    past = (sequences, 0 if naive else tokens, heads if naive else 1)
+    past = (sequences, 0 if first else tokens, heads if naive else 1)
     keys, values = rng.normal(size=(*past, nope + rope if naive else rope + kv_rank)), np.zeros((*past, v_dim))
     values = values if naive else keys[..., rope:]
     parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
     x = rng.normal(size=(round(at.tokens), hidden))
-    layer = Layer(parts, w, x, keys, values, scored=Scored(scale=(nope + rope) ** -0.5), rope=rope)
+    indexed = None if indexer is None else rng.normal(size=(sequences, past[1], indexer.dim))
+    layer = Layer(parts, w, x, keys, values, scored=Scored(scale=(nope + rope) ** -0.5), rope=rope, indexed=indexed)
     return Drawn(layer, case, at, latent_layer(layer, model, latent))
 
 
@@ -55,6 +60,7 @@ def latent_layer(layer: Layer, model: Model, of: Latent) -> Array:
     up = w["kv_up"].reshape(of.kv_rank, model.heads, -1)
     for sequence in range(layer.sequences):
         rows = slice(sequence * new, (sequence + 1) * new)
+        scored = [] if layer.indexed is None else list(layer.indexed[sequence])
         cached = [(row[0, of.rope_dim :], row[0, : of.rope_dim]) for row in layer.keys[sequence]]
         for token, x in enumerate(layer.x[rows]):
             place, normed = len(cached), unit(x) * w["attention_norm"]
@@ -63,21 +69,41 @@ def latent_layer(layer: Layer, model: Model, of: Latent) -> Array:
             down = normed @ w["kv_down"]
             latent = unit(down[: of.kv_rank]) * w["kv_down_norm"]
             cached.append((latent, turned(down[of.kv_rank :], place)))
+            seen = sorted(chosen(normed, low, place, scored, layer, model.indexer)) if model.indexer else range(place + 1)
             found = []
             for head in range(model.heads):
                 query = np.concatenate([q[head, : of.nope_dim], turned(q[head, of.nope_dim :], place)])
-                keys = [np.concatenate([one @ up[:, head, : of.nope_dim], shared]) for one, shared in cached]
+                some = [cached[position] for position in seen]
+                keys = [np.concatenate([one @ up[:, head, : of.nope_dim], shared]) for one, shared in some]
                 scores = np.array([query @ key for key in keys]) / len(query) ** 0.5
                 share = np.exp(scores - scores.max())
-                values = [one @ up[:, head, of.nope_dim :] for one, _ in cached]
+                values = [one @ up[:, head, of.nope_dim :] for one, _ in some]
                 found.append(sum(s * value for s, value in zip(share / share.sum(), values, strict=True)))
             out[rows.start + token] += np.concatenate(found) @ w["o_proj"]
     return out + np.array([fed(x, w, model) for x in out])
 
 
-LATENTS = st.builds(
-    latents, st.sampled_from(["prefill", "decode"]), st.sampled_from([1, 2, 4]), st.integers(1, 3), st.integers(1, 6),
-    st.integers(0, 10**6), q_rank=st.sampled_from([0, 5]), kv_rank=st.integers(3, 9), nope=st.integers(1, 5),
-    rope=st.sampled_from([2, 4]), v_dim=st.integers(1, 5), hidden=st.integers(3, 13), wide=st.integers(3, 13),
-)  # fmt: skip
+def chosen(x: Array, low: Array, place: int, scored: list[Array], layer: Layer, of: Indexer) -> list[int]:
+    """Positions of the largest scores of a token, sums over heads of what is above zero, as DeepSeek-V3.2 defines them."""
+    w, rope = layer.weights, layer.rope
+    key = x @ w["index_k"]
+    key = (key - key.mean()) / key.std() * w["index_layernorm"][0] + w["index_layernorm"][1]
+    scored.append(np.concatenate([turned(key[:rope], place), key[rope:]]))
+    queries = [np.concatenate([turned(q[:rope], place), q[rope:]]) for q in (low @ w["index_q"]).reshape(of.heads, of.dim)]
+    weights = x @ w["index_weights"]
+    scores = [sum(weight * max(q @ one, 0.0) for weight, q in zip(weights, queries, strict=True)) for one in scored]
+    return sorted(range(len(scored)), key=lambda position: -scores[position])[: of.top]
+
+
+SIZES = {
+    "phase": st.sampled_from(["prefill", "decode"]), "heads": st.sampled_from([1, 2, 4]), "sequences": st.integers(1, 3),
+    "tokens": st.integers(1, 6), "seed": st.integers(0, 10**6), "q_rank": st.sampled_from([0, 5]), "kv_rank": st.integers(3, 9),
+    "nope": st.integers(1, 5), "rope": st.sampled_from([2, 4]), "v_dim": st.integers(1, 5), "hidden": st.integers(3, 13),
+    "wide": st.integers(3, 13),
+}  # fmt: skip
+LATENTS = st.fixed_dictionaries(SIZES).map(lambda sizes: latents(**sizes))
 """Layers of latent attention, with full queries or of low rank."""
+
+INDEXERS = st.builds(Indexer, heads=st.integers(1, 3), dim=st.integers(4, 7), top=st.integers(1, 6))
+PICKED = st.fixed_dictionaries(SIZES | {"tokens": st.integers(1, 9), "indexer": INDEXERS}).map(lambda sizes: latents(**sizes))
+"""Those in which an indexer says which keys a query sees, of fewer positions than it may pick or of more."""

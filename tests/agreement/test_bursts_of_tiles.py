@@ -159,6 +159,18 @@ def test_a_store_ends_in_its_bank_and_its_slot_is_free_when_the_controller_answe
     assert paced[0] == paced[1]  # of a read
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lone_store_crosses_as_many_links_as_events_have(seed: int) -> None:
+    """A memory channel is at its router: no way between a core and its router is at that end."""
+    rng = np.random.default_rng(seed)
+    rows, nbytes = int(rng.integers(1, 5)), int(rng.integers(1, 4097))
+    at = channels("south", 1, rows, 1, LATENCY, 64e9)
+    step = Store("x", "x", Cores(np.zeros(1), np.zeros(1)), np.zeros(1, int))
+    of = Program(rows, 1, (Slot("x", (nbytes,), "int8", 1),), ((Loop((Round((step,)),), 1),),))
+    by_events, by_cycles = (play(of, ON, memory=at).seconds for play in (events.play, cycles.play))
+    assert 0 <= by_cycles - by_events <= 2.01 * ON.cycle  # a router's stages before its link
+
+
 @given(st.data())
 @settings(max_examples=20, deadline=None)
 def test_rows_are_those_that_tiles_get_as_data(data: Any) -> None:

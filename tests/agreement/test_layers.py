@@ -15,8 +15,9 @@ from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.partition import PARTITION
 from dse.space.mapping import AUTO, KV_HEADS, PARTITIONS, PLACEMENTS
-from dse.space.model import Experts
-from tests.agreement.latents import LATENTS, latents
+from dse.space.model import Experts, Indexer
+from tests.agreement.latents import INDEXERS, LATENTS, PICKED, latents
+from tests.agreement.latents import SIZES as LATENT_SIZES
 from tests.agreement.layers import CAPPED, DENSE, EVEN, SPARSE, SUNK, Drawn, balanced, decoder_layer, drawn
 from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_mixed_cores, on_tiles, right
 
@@ -153,11 +154,28 @@ def test_latent_attention_is_that_of_its_definition(of: Drawn, tp: int, rows: in
         assert right(on_mixed_cores(of, rows), of)
 
 
+@given(PICKED, st.integers(1, 4))
+@EXAMPLES
+def test_attention_to_what_an_indexer_picks_is_that_of_its_definition(of: Drawn, tp: int) -> None:
+    assert right(on_devices(of, tp), of)
+
+
+@given(st.builds(latents, **LATENT_SIZES | {"phase": st.just("decode"), "tokens": st.integers(1, 9), "indexer": INDEXERS}),
+       st.integers(1, 3), st.integers(1, 3))  # fmt: skip
+@EXAMPLES
+def test_tiles_pick_what_an_indexer_of_its_definition_picks(of: Drawn, rows: int, cols: int) -> None:
+    """Of a token of each sequence, by programs of scores and of the largest of them; those of a prompt are refused."""
+    assert right(on_tiles(of, rows, cols), of)
+
+
 def test_what_programs_have_not_is_refused() -> None:
     """Sinks on tiles and on a region, and there stretches of a prompt within a window; absorbed products on a group."""
     absorbed = latents("decode", 2, 1, 3, 0)
     with pytest.raises(ValueError, match=r"q_absorb.*heads by themselves"):
         right(on_cores(absorbed, "k", "ring", 2), absorbed)
+    picked = latents("prefill", 2, 1, 3, 0, indexer=Indexer(heads=2, dim=5, top=2))
+    with pytest.raises(ValueError, match=r"'index': tokens of a prompt"):
+        right(on_tiles(picked), picked)
     sunk, near = drawn("prefill", 3, 1, 1, 5, 0, sinks=True), drawn("prefill", 6, 1, 1, 5, 0, window=1)
     for walk, of in ((on_tiles(sunk), sunk), (in_region(sunk, 3, 3), sunk), (in_region(near, 6, 6), near)):
         with pytest.raises(ValueError, match=r"no sinks|stretches of a prompt"):
@@ -209,7 +227,7 @@ def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
 
 @pytest.mark.parametrize(("layout", "phase"), [("devices", "prefill"), ("tiles", "decode")])
 def test_whatever_of_latent_attention_is_left_out_is_noticed(layout: str, phase: str) -> None:
-    of = latents(phase, 4, 1, 3, 0)
+    of = latents(phase, 4, 1, 3, 0, indexer=Indexer(heads=2, dim=5, top=2))
     walk = LAYOUTS[layout](of)
     assert right(walk, of)
     assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]

@@ -12,18 +12,23 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.numeric.layer import Layer
 from dse.evaluators.numeric.states import State
 from dse.space.elementwise import Array
-from dse.space.model import Model, Recurrence
+from dse.space.model import RULES, Model, Recurrence
 from dse.space.workload import Case
 from tests.agreement.layers import Drawn, fed, unit
-from tests.agreement.walks import faulty, noticed, on_devices, right
+from tests.agreement.walks import faulty, noticed, on_devices, on_tiles, right
 
 
 def states(
-    phase: str, rule: str, key_heads: int, shared: int, sequences: int, tokens: int, seed: int, *, conv: int = 3, chunk: int = 2
-) -> Drawn:
+    phase: str, rule: str, key_heads: int, shared: int, sequences: int, tokens: int, seed: int, *,
+    conv: int = 3, chunk: int = 2, rank: int = 0, full: bool = False,
+) -> Drawn:  # fmt: skip
     """A dense layer with a state in the place of a cache, behind `tokens` tokens in decode."""
     heads, key_dim, value_dim, hidden, wide = key_heads * shared, 3, 5, 9, 8
-    of = Recurrence(rule=rule, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim, conv=conv, chunk=chunk)
+    conv, rank = conv if rule != "linear" else 0, rank if rule == "channel_delta" else 0
+    of = Recurrence(
+        rule=rule, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim, conv=conv, chunk=chunk,
+        gate_rank=rank, full_gate=full and rank > 0,
+    )  # fmt: skip
     model = Model(
         name="random", layers=1, hidden=hidden, heads=heads, kv_heads=heads, head_dim=4, ffn_intermediate=wide, vocab=7,
         max_position=99, recurrence=of,
@@ -31,20 +36,26 @@ def states(
     case = Case("", model, ((sequences, tokens, 1),))
     first, rng = phase == "prefill", np.random.default_rng(seed)
     at = prefill(case) if first else decode(case, "last")[0][1]
-    qk, v, gates = 2 * key_heads * key_dim, heads * value_dim, 2 if rule == "delta" else 1
+    keys, v = key_heads * key_dim, heads * value_dim
+    qk, gates = 2 * keys, {"delta": 2, "ssd": 1, "channel_delta": 1, "linear": 0}[rule]
     sizes: dict[str, tuple[int, ...]] = {
         "attention_norm": (hidden,), "ffn_norm": (hidden,), "state_norm": (value_dim,), "state_qk": (hidden, qk),
         "state_v": (hidden, v), "state_decay": (hidden, heads * gates), "gate_up": (hidden, v), "o_proj": (v, hidden),
-        "gate": (hidden, wide), "up": (hidden, wide), "down": (wide, hidden),
+        "gate": (hidden, wide), "up": (hidden, wide), "down": (wide, hidden), "decay_up": (rank or hidden, keys),
     }  # fmt: skip
+    sizes |= {"decay_down": (hidden, rank)} if rank else {}
+    sizes |= {"gate_down": (hidden, rank), "gate_up": (rank, v)} if rank and not full else {}
     w = {name: rng.normal(size=size) / (size[0] ** 0.5 if len(size) > 1 else 1) for name, size in sizes.items()}
     before = 0.0 if first else 1.0
     state = State(
         before * rng.normal(size=(sequences, heads, key_dim, value_dim)),
-        (before * rng.normal(size=(sequences, conv - 1, qk)), before * rng.normal(size=(sequences, conv - 1, v))),
+        (
+            before * rng.normal(size=(sequences, max(conv - 1, 0), qk)),
+            before * rng.normal(size=(sequences, max(conv - 1, 0), v)),
+        ),
         (rng.normal(size=(conv, qk)), rng.normal(size=(conv, v))),
         rng.uniform(0.1, 1.0, heads),
-        rng.normal(size=heads),
+        rng.normal(size=keys if rule == "channel_delta" else heads),
     )
     parts = tuple(part for part in transformer(model, at) if part.name not in ("embedding", "head"))
     none = np.zeros((sequences, 0, 0, 0))
@@ -53,7 +64,10 @@ def states(
 
 
 def state_layer(layer: Layer, state: State, model: Model, of: Recurrence) -> Array:
-    """Gated DeltaNet, or a state that forgets and adds as Mamba-2's; queries and keys of the first are of length 1."""
+    """Gated DeltaNet, KDA, a state that forgets and adds as Mamba-2's, or lightning attention, token by token.
+
+    Queries and keys of those that correct values are of length 1. Lightning has a SiLU in the place of a convolution.
+    """
     w, new, out = layer.weights, len(layer.x) // layer.sequences, layer.x.copy()
     for sequence in range(layer.sequences):
         matrices = state.matrices[sequence].copy()
@@ -63,29 +77,42 @@ def state_layer(layer: Layer, state: State, model: Model, of: Recurrence) -> Arr
             after = []
             for kept, name, taps in zip(queue, ("state_qk", "state_v"), state.taps, strict=True):
                 kept.append(x @ w[name])
-                total = sum(tap * one for tap, one in zip(taps, kept[-of.conv :], strict=True))
-                after.append(total / (1 + np.exp(-total)))
+                total = sum(tap * one for tap, one in zip(taps, kept[-of.conv :], strict=True)) if of.conv else kept[-1]
+                after.append(total * sigmoid(total))
             pairs, values = after[0].reshape(of.key_heads, 2, of.key_dim), after[1].reshape(of.heads, of.value_dim)
             gates, read = (x @ w["state_decay"]).reshape(of.heads, -1), []
+            channels = ((x @ w["decay_down"] if of.gate_rank else x) @ w["decay_up"]).reshape(of.key_heads, of.key_dim)
             for head, value in enumerate(values):
-                q, k = pairs[head * of.key_heads // of.heads]
-                step = np.log1p(np.exp(gates[head, 0] + state.bias[head]))
-                kept_ = np.exp(-state.rate[head] * step) * matrices[head]
-                if of.rule == "delta":
-                    q, k = q / np.linalg.norm(q) / of.key_dim**0.5, k / np.linalg.norm(k)
-                    matrices[head] = kept_ + np.outer(k, value - k @ kept_) / (1 + np.exp(-gates[head, 1]))
+                group = head * of.key_heads // of.heads
+                (q, k), rate, matrix = pairs[group], state.rate[head], matrices[head]
+                if of.rule == "linear":
+                    matrices[head] = np.exp(-rate) * matrix + np.outer(k, value)
+                elif of.rule == "ssd":
+                    step = np.log1p(np.exp(gates[head, 0] + state.bias[head]))
+                    matrices[head] = np.exp(-rate * step) * matrix + step * np.outer(k, value)
                 else:
-                    matrices[head] = kept_ + step * np.outer(k, value)
+                    q, k, beta = q / np.linalg.norm(q) / of.key_dim**0.5, k / np.linalg.norm(k), sigmoid(gates[head, -1])
+                    forgets = gates[head, 0] + state.bias[head] if of.rule == "delta" else (
+                        channels[group] + state.bias.reshape(channels.shape)[group]
+                    )  # fmt: skip
+                    faded = np.diag(np.broadcast_to(np.exp(-rate * np.log1p(np.exp(forgets))), of.key_dim)) @ matrix
+                    matrices[head] = (np.eye(of.key_dim) - beta * np.outer(k, k)) @ faded + beta * np.outer(k, value)
                 read.append(unit(q @ matrices[head]) * w["state_norm"])
-            gate = x @ w["gate_up"]
-            out[row] += (gate / (1 + np.exp(-gate)) * np.concatenate(read)) @ w["o_proj"]
+            gate = (x @ w["gate_down"] if "gate_down" in w else x) @ w["gate_up"]
+            gate = sigmoid(gate) * (gate if of.rule in ("delta", "ssd") else 1.0)
+            out[row] += (gate * np.concatenate(read)) @ w["o_proj"]
     return out + np.array([fed(x, w, model) for x in out])
 
 
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
 SIZES: dict[str, Any] = {
-    "phase": st.sampled_from(["prefill", "decode"]), "rule": st.sampled_from(["delta", "ssd"]),
+    "phase": st.sampled_from(["prefill", "decode"]), "rule": st.sampled_from(RULES),
     "key_heads": st.sampled_from([1, 2, 4]), "shared": st.integers(1, 3), "sequences": st.integers(1, 3),
     "tokens": st.integers(1, 7), "seed": st.integers(0, 10**6), "conv": st.integers(1, 4), "chunk": st.integers(2, 4),
+    "rank": st.sampled_from([0, 4]), "full": st.booleans(),
 }  # fmt: skip
 
 
@@ -97,13 +124,21 @@ def test_devices_compute_the_layer_of_a_state(sizes: dict[str, Any], tp: int) ->
     assert right(on_devices(of, tp), of)
 
 
-@pytest.mark.parametrize("rule", ["delta", "ssd"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_whatever_of_a_state_is_left_out_is_noticed(phase: str, rule: str) -> None:
     of = states(phase, rule, 2, 2, 2, 5, 0)
-    walk = on_devices(of, 2)
-    assert right(walk, of)
-    assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+    for walk in (on_devices(of, 2), on_tiles(of, 2, 1, stay=0.5))[: 1 + (rule == "channel_delta")]:
+        assert right(walk, of)
+        assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+
+
+@given(st.fixed_dictionaries(SIZES), st.integers(1, 2), st.integers(1, 3), st.sampled_from([0.0, 0.4, 1.0]))
+@settings(max_examples=15, deadline=None)
+def test_tiles_compute_the_layer_of_a_state(sizes: dict[str, Any], rows: int, cols: int, stay: float) -> None:
+    """States that come from memory and go back, and those that stay with their tiles."""
+    of = states(**sizes)
+    assert right(on_tiles(of, rows, cols, stay=stay * (sizes["phase"] == "decode")), of)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +156,16 @@ def test_other_products_than_a_state_takes_are_refused(changed: dict[str, float]
         right(walk._replace(steps=(*walk.steps[:number], block._replace(calls=calls), *walk.steps[number + 1 :])), of)
 
 
-def test_fewer_heads_of_keys_than_devices_are_refused() -> None:
-    """A convolution is divided by heads of keys: a device that shares one with another is given the values of all its heads."""
-    of = states("prefill", "delta", 1, 4, 1, 3, 0)
-    with pytest.raises(ValueError, match=r"'state_conv': has \(3, 16\), says \(3, 26\)"):
-        right(on_devices(of, 2), of)
+@given(st.fixed_dictionaries(SIZES), st.sampled_from([2, 4, 8]))
+@settings(max_examples=10, deadline=None)
+def test_devices_beyond_heads_of_keys_share_these(sizes: dict[str, Any], times: int) -> None:
+    """Each has the keys of its heads of values, which a convolution finds beside these; some have heads of nobody."""
+    of = states(**sizes | {"shared": times})
+    assert right(on_devices(of, sizes["key_heads"] * times), of)
+    assert right(on_devices(of, sizes["key_heads"] * 2 * times), of)
+
+
+def test_devices_that_lack_keys_of_some_states_are_refused() -> None:
+    of = states("prefill", "delta", 2, 3, 1, 3, 0)
+    with pytest.raises(ValueError, match="'state': 1 heads of keys are not those of all its 2 heads of values"):
+        right(on_devices(of, 3), of)

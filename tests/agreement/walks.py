@@ -35,6 +35,7 @@ from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.mapping import DIVISIONS
 from dse.space.numbers import FORMATS
+from dse.space.parameters import STATE_BYTES, growths
 from tests.agreement.layers import Drawn
 from tests.evaluators.test_transformer import BF16
 from tests.samples import asked
@@ -69,10 +70,14 @@ def on_devices(of: Drawn, tp: int = 4, algorithm: str = "ring") -> Walk:
     return Walk(blocks, of.layer, lambda some, layer: devices.computed(some, layer, tp, ITEMSIZE))
 
 
-def on_tiles(of: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_async") -> Walk:
-    """One operator after the other on all tiles."""
+def on_tiles(of: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_async", stay: float = 0.0) -> Walk:
+    """One operator after the other on all tiles, where a share of states stays with them."""
     sides = f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}"
     base = asked("chip=tile32", *sides, f"mapping.both.attention.dataflow={dataflow}").base
+    if stay:
+        needed = of.case.batch * sum(one.layer.times * one.state for one in growths(of.model)) * STATE_BYTES
+        share = stay * needed / (float(base.chip.tile.sram) * rows * cols)
+        base = replace(base, mapping=replaced(base.mapping, {"decode.states": share}))
     ((_, blocks),) = whole_chip.turns(of.case, base.chip, base.mapping, "last")[of.phase]
     return Walk(blocks, _routing(of), tiles.computed)
 

@@ -126,6 +126,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 SAME: list[tuple[str, dict[str, Any]]] = [
+    ("nemotron_h", {"num_query_groups": 2}),
+    ("hunyuan", {"num_experts": 1, "moe_topk": 1, "moe_layer_num_skipped": 0, "use_mixed_mlp_moe": False}),
     ("qwen3_8b", {"architectures": ...}),
     ("qwen3_8b", {"model_type": ...}),
     ("qwen3_8b", {"torch_dtype": ..., "dtype": "bfloat16"}),

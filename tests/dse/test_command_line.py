@@ -96,6 +96,7 @@ MISTAKES = [
     ("run study=quickstart search.budget=-1", "search.budget: -1"),
     ("run study=quickstart seed=a", "seed: 'a'"),
     ("run study=quickstart space.chip.cores=range(5,5)", "range leaves out its end"),
+    ("run study=quickstart space.chip.cores=[]", "space.chip.cores: no value to choose from"),
     ("run study=quickstart +space.chip.foo=choice(1,2)", "no field 'chip.foo'"),
     ("run study=quickstart report.lines=4", "report.lines"),
     ("run study=quickstart report.bars=[{x:chip.foo}]", "report.bars: no field 'chip.foo'"),

@@ -120,6 +120,12 @@ def test_positions_of_the_largest_are_found(data: Any) -> None:
     assert np.sort(again["found"], axis=1).tolist() == wanted.tolist()
 
 
+def test_the_largest_are_found_among_many_that_are_equal() -> None:
+    """As scores are where no head is above zero: equal ones that come first leave no larger one out."""
+    x = np.array([[0.0, 0.0, 0.0, 0.0, 5.0, 0.0, 3.0]], np.float32)
+    assert sorted(largest(x[None], selection(3, 16), "x")["chosen"][0].tolist()) == [0, 4, 6]
+
+
 def largest(values: Array, recipe: streamed.Recipe, *names: str) -> dict[str, Array]:
     given = dict(zip(names, values if len(names) > 1 else [values], strict=True))
     rows, width = values.shape[-2:]

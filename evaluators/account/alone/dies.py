@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.account import breakdown
+from dse.evaluators.account import breakdown, devices
 from dse.evaluators.account.alone import Spans, Spent
 from dse.evaluators.account.breakdown import Row, bars
 from dse.evaluators.account.devices import done_in, port_limit
@@ -25,9 +25,9 @@ from dse.evaluators.kernels.collective import LIBRARY
 from dse.evaluators.layouts.devices import call
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.passes.call import Block, Call, Opener, alike, breadth_first
-from dse.evaluators.readers.closed import READER
+from dse.evaluators.readers import READERS
 from dse.evaluators.readers.closed_collective import by_library, collective
-from dse.evaluators.readers.price import Timed, timed
+from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -36,7 +36,7 @@ from dse.space.limits import ClashError, Limit
 from dse.space.mapping import BYTES, Plan
 from dse.space.workload import EXCHANGES, Asked, Attention, Collective, Mixture, Operation, Product
 
-FIDELITIES = ("closed",)
+FIDELITIES = tuple(READERS)
 STACKED, WHOLE = False, True
 
 NAMES = {
@@ -66,6 +66,7 @@ class Laid(NamedTuple):
         ports: whether dies exchange something.
         done: counts.
         told: rows and bars, of numbers.
+        by: the same by another reader, of (fidelity); None where no memory is read.
     """
 
     plan: Plan
@@ -74,12 +75,28 @@ class Laid(NamedTuple):
     ports: bool
     done: Callable[[], Pooled]
     told: Callable[[], tuple[list[Row], Spans]]
+    by: "Callable[[str], Laid] | None" = None
 
 
 def asked(design: Design, cases: tuple[Asked, ...]) -> Laid:
     """A case as a die is asked for it, timed."""
     (case,) = cases
-    return CASES[type(case)](design, case)
+    lay = CASES[type(case)]
+    return lay(design, case, READERS[FORMULA])._replace(by=lambda fidelity: lay(design, case, READERS[fidelity]))
+
+
+FORMULA = FIDELITIES[0]
+
+
+def unplayed(design: Design) -> str:
+    """As of models (`account.devices.unplayed`)."""
+    return devices.unplayed(design)
+
+
+def _by(asked: Laid, fidelity: str) -> Laid:
+    """A case by a reader."""
+    assert asked.by is not None
+    return asked if fidelity == FORMULA else asked.by(fidelity)
 
 
 def limits(design: Design, asked: Laid) -> list[Limit]:
@@ -91,14 +108,14 @@ def limits(design: Design, asked: Laid) -> list[Limit]:
 
 def spent(design: Design, asked: Laid, fidelity: str) -> Spent:
     """Of all dies."""
-    chip, dies = design.chip, asked.plan.tp
+    asked, chip, dies = _by(asked, fidelity), design.chip, asked.plan.tp
     held = "hbm_used" if "utilisation" in asked.metrics else ""
     return Spent(asked.metrics, lambda: of_pool(asked.done(), chip) * dies, dies, held)
 
 
 def explained(design: Design, case: Asked, asked: Laid, fidelity: str) -> tuple[list[Row], Spans]:
     """Where the time of one die goes, and into exchanges."""
-    return asked.told()
+    return _by(asked, fidelity).told()
 
 
 def prompts(case: Attention) -> bool:
@@ -132,7 +149,7 @@ def operator(case: Attention) -> Scores:
     )  # fmt: skip
 
 
-def _product(design: Design, case: Product) -> Laid:
+def _product(design: Design, case: Product, reader: Reader) -> Laid:
     """The share of one die, and the allreduce after it, which the host starts."""
     plan = design.mapping.decode
     one = MatMul(case.kind, (), float(case.m), Dim(case.k, split=True), Dim(case.n))
@@ -144,14 +161,16 @@ def _product(design: Design, case: Product) -> Laid:
     def ideal(matrix: Any, achieved: Any) -> Any:
         return 2.0 * case.m * case.k * case.n * (matrix * of.pace) * achieved
 
-    laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal)
+    laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal, reader)
     laid.metrics["efficiency"] = multiplying.seconds / laid.metrics["latency"]
     return laid._replace(ports=True)
 
 
-def _kernel(design: Design, case: Mixture | Operation) -> Laid:
+def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
     """Experts of one layer, or an operator on elements."""
     plan, stored = design.mapping.decode, 1.0
+    if isinstance(case, Operation):
+        _refuse_unread(reader, "an operator on elements")
     if isinstance(case, Mixture):
         rows, touched = share(
             case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
@@ -166,7 +185,7 @@ def _kernel(design: Design, case: Mixture | Operation) -> Laid:
         ("weights", sum((of.fetch * stored for of in calls), 0.0)),
         ("activations", sum((of.local for of in calls), 0.0)),
     )
-    return _laid(design, case.subject, (block,), plan, held, _ideal(calls))[0]
+    return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]
 
 
 def _experts(case: Mixture, rows: float, touched: float) -> Part:
@@ -181,7 +200,7 @@ def _experts(case: Mixture, rows: float, touched: float) -> Part:
     return Part("experts", rows, operators, 1)
 
 
-def _attention(design: Design, case: Attention) -> Laid:
+def _attention(design: Design, case: Attention, reader: Reader) -> Laid:
     """Heads of one die."""
     plan = design.mapping.prefill if prompts(case) else design.mapping.decode
     one = operator(case)
@@ -189,15 +208,16 @@ def _attention(design: Design, case: Attention) -> Laid:
     width = case.qk if case.latent else case.qk + case.v
     each = of.shape[2] * (case.kv_heads / case.heads) * width * float(BYTES[design.mapping.precision.kv])
     held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", of.local))
-    laid, _ = _laid(design, "attention", (Block("attention", calls, (0,), (0,), 1.0),), plan, held, _ideal(calls))
+    laid, _ = _laid(design, "attention", (Block("attention", calls, (0,), (0,), 1.0),), plan, held, _ideal(calls), reader)
     moved = laid.done().memory_bytes
     laid.metrics["hbm_bytes"] = moved * plan.tp
     laid.metrics["hbm_utilisation"] = moved / (design.chip.hbm.bandwidth * laid.metrics["latency"])
     return laid
 
 
-def _collective(design: Design, case: Collective) -> Laid:
+def _collective(design: Design, case: Collective, reader: Reader) -> Laid:
     """All of its time is the network's."""
+    _refuse_unread(reader, "a collective")
     plan = design.mapping.decode
     seconds, peers = _exchanging(design, case), plan.tp
 
@@ -235,7 +255,15 @@ def _exchanging(design: Design, case: Collective) -> Any:
     return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded)
 
 
-CASES: dict[type, Callable[[Design, Any], Laid]] = {
+def _refuse_unread(reader: Reader, what: str) -> None:
+    """Refuses readers that play banks for what reads no weights and no cache."""
+    if reader is not READERS[FORMULA]:
+        raise DesignError(
+            f"fidelity: only banks of main memory are played on a die, of which {what} reads nothing; say {FORMULA}"
+        )
+
+
+CASES: dict[type, Callable[[Design, Any, Reader], Laid]] = {
     Product: _product,
     Mixture: _kernel,
     Operation: _kernel,
@@ -255,12 +283,18 @@ def _ideal(calls: tuple[Call, ...]) -> Callable[[Any, Any], Any]:
 
 
 def _laid(
-    design: Design, phase: str, blocks: tuple[Block, ...], plan: Plan, held: Held, ideal: Callable[[Any, Any], Any]
+    design: Design,
+    phase: str,
+    blocks: tuple[Block, ...],
+    plan: Plan,
+    held: Held,
+    ideal: Callable[[Any, Any], Any],
+    reader: Reader,
 ) -> tuple[Laid, list[Timed]]:
     """What a die does, from its blocks; `ideal` is what operations take on the matrix engines, at a time and a share of it."""
     chip, mapping, dies = design.chip, design.mapping, plan.tp
     on = of_die(chip, mapping)
-    found = timed(blocks, on, READER)
+    found = timed(blocks, on, reader)
     seconds = sum(of.seconds for of in found)
     engines: Any = on.engines
     useful = ideal(engines.matrix, mapping.stack.matrix_achieved)

@@ -117,7 +117,7 @@ def selection(top: int, passes: int, *, carried: bool = False, later: bool = Fal
             Call("lifted", ("low", "half", "count"), "low", given=top),
             Call("lowered", ("high", "half", "count"), "high", given=top),
         ]
-    calls.append(Call("positions", ("x", "low"), "chosen", given=top))
+    calls.append(Call("positions", ("x", "low", "high"), "chosen", given=top))
     calls += [Call("picked", ("x", "chosen"), "values")] if carried else []
     calls += [Call("picked", ("at", "chosen"), "found")] if later else []
     slots: dict[str, int | tuple[int, ...]] = {"x": WIDE, **dict.fromkeys(("low", "high", "half", "count"), 1), "chosen": top}

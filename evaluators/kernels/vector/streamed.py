@@ -42,7 +42,7 @@ WIDE, ONCE = 0, -1
 
 def behind(rows: int) -> int:
     """Likewise all columns, of some rows before those of a block too."""
-    return ONCE - rows
+    return ONCE - rows if rows else WIDE
 
 
 class Call(NamedTuple):

@@ -1,0 +1,42 @@
+"""Pages of one answer, in a real browser on a phone: nothing is wider than it, and what stands on axes can be read."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dse.answers.capacity import capacity
+from dse.commands.capacities import record
+from dse.commands.validation import places, rerun
+from dse.commands.validation import record as validated
+from dse.report.alone import capacity_page, validated_page
+from tests.dse.test_report_page import browser
+
+__all__ = ["browser"]
+
+WORDS = [
+    "chip=h200", "model=llama3_8b", "devices=2", "workload.prompt=500", "workload.output=20", "workload.requests=100",
+    "workload.ttft='400 ms'", "workload.tpot='30 ms'", "space=empty", "+space.mapping.both.tp='choice(1,2)'", "apart=false",
+]  # fmt: skip
+
+BOXES = "of => [...document.querySelectorAll(of)].map(e => e.getBoundingClientRect().toJSON())"
+
+
+@pytest.mark.parametrize("kind", ["capacity", "validated"])
+def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
+    sides = capacity(WORDS) if kind == "capacity" else []
+    text = capacity_page(record(sides)) if sides else validated_page(validated(rerun(places(["deepseek_wafer"]))))
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.querySelector('#plots > div:last-child .main-svg .ytick')", timeout=60_000)
+    assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [390, 390]
+    titles = page.evaluate(BOXES, ".gtitle")
+    assert titles
+    assert all(title["left"] >= 0 and title["right"] <= 390 for title in titles)
+    for plot in range(1, len(titles) + 1):
+        ticks = sorted(page.evaluate(BOXES, f"#plots > div:nth-child({plot}) .ytick text"), key=lambda tick: tick["top"])
+        assert all(above["bottom"] <= below["top"] for above, below in pairwise(ticks))
+    assert "e+" not in page.inner_text("body")
+    page.close()
