@@ -160,8 +160,23 @@ def through_stages(
     shares = tuple(tuple(away(call) for call in block.calls) for block in of)
     closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in of)
     hop = Onward(*(seconds * crowding for seconds in reader.onward(way, crossing, machine)))
+    of = tuple(_expanded(block, held.block) for block in of)
     parts = tuple(timed(of, machine, reader, prefetch=prefetch, away=away, near=near if closer else None))
     return Staged(parts, shares, hop, model.layers, plan.pp, crossing, closer)
+
+
+def _expanded(block: Block, rows: Any) -> Block:
+    """A block whose weights are expanded again for each block of so many rows: they stay, and come, as they are stored."""
+    if not any(call.reads == "weights" and call.products and call.operations is not None for call in block.calls):
+        return block
+
+    def again(call: Call) -> Call:
+        if call.reads != "weights" or not call.products or call.operations is None:
+            return call
+        turns = ceil_div(call.rows, rows)
+        return call._replace(operations=call.operations * turns, elements=call.elements * turns)
+
+    return block._replace(calls=tuple(map(again, block.calls)))
 
 
 class InRegions(NamedTuple):

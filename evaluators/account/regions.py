@@ -25,7 +25,7 @@ from dse.evaluators.layouts.held import VALUE, Held, held, streaming, weight_byt
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.region_rivals import left_open, needs, refuse_unknown, rivals
 from dse.evaluators.layouts.regions import Region, blocks, region
-from dse.evaluators.layouts.turns import micro_batches
+from dse.evaluators.layouts.turns import micro_batches, quickest_most
 from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.machine.played_channels import reached
@@ -36,6 +36,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.readers.edge_stream import Stream
+from dse.evaluators.readers.price import Reader
 from dse.evaluators.readers.rivals import settled, shown
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
@@ -86,7 +87,7 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
 
-    def passed(name: str, at: Step, turns: Any, generated: Any = 0.0) -> InRegions:
+    def passed(name: str, at: Step, turns: Any, generated: Any = 0.0, reader: Reader = reader) -> InRegions:
         place = places[name]
         of = blocks(job.model, at, replace(place, mesh=laid(place.mesh)), mapping, generated)
         if left_open(getattr(mapping, name)):
@@ -106,10 +107,17 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
 
-    turns, together = micro_batches(job.requests, places["decode"].count)
-    positions = together * job.context
-    of = passed("decode", Step("decode", together, together, positions, positions), turns, job.generated)
-    step = maximum(of.seconds, turns * of.stage)
+    def decoded(most: Any, reader: Reader) -> tuple[Any, Any, InRegions, Any]:
+        """Micro-batches, at most so many, requests of each, a pass of one, and a step of all. [s]"""
+        turns, together = micro_batches(job.requests, most)
+        at = Step("decode", together, together, together * job.context, together * job.context)
+        of = passed("decode", at, turns, job.generated, reader)
+        return turns, together, of, maximum(of.seconds, turns * of.stage)
+
+    most = places["decode"].count
+    if design.chip.hbm is not None:  # weights come once for each micro-batch
+        most = quickest_most(most, lambda some: decoded(some, reader_of("closed"))[-1])
+    turns, together, of, step = decoded(most, reader)
     token = phase(
         "decode", of, job.steps * turns, reduced(np.add, job.steps * step, job.step_starts), job.step_starts,
         job.requests / (turns * together),

@@ -154,6 +154,7 @@ def spread(
     *,
     finer: float = 1.0,
     spilled: bool = False,
+    whole: Sequence[float] = (),
 ) -> list[Array]:
     """Axes from nothing to the largest values given or just beyond, in equal ratios: points are close where counts are small.
 
@@ -165,17 +166,18 @@ def spread(
         prefill_tokens, prefill_context, decode_requests, decode_context: the largest of each. [1]
         finer: times as many points, in equal ratios.
         spilled: whether what is read may be in a second memory.
+        whole: tokens of prompts that are to be priced as they are, each attending to (n + 1) / 2 positions on average.
     """
 
-    def axis(largest: int, smallest: int, ratio: float) -> Array:
+    def axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
         steps = max(1, ceil(finer * log(max(largest, smallest) / smallest) / log(ratio) - 1e-9))
         points = np.rint(smallest * ratio ** (np.arange(steps + 1) / finer))
         # with 1, no iteration of something lies in a cell with that of nothing, which has no price
-        return np.unique(np.concatenate([[0.0, 1.0], points]))
+        return np.unique(np.concatenate([[0.0, 1.0], points, [point for point in beside if point <= points[-1]]]))
 
-    shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
+    shares, half = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1), [(tokens + 1) / 2 for tokens in whole]
     return [
-        axis(prefill_tokens, 1, COUNTS), axis(prefill_context, 64, CONTEXTS), axis(decode_requests, 1, COUNTS),
+        axis(prefill_tokens, 1, COUNTS, whole), axis(prefill_context, 64, CONTEXTS, half), axis(decode_requests, 1, COUNTS),
         axis(decode_context, 64, CONTEXTS), shares,
     ]  # fmt: skip
 

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators.machine.engine import Engines, elements, systolic
+from dse.evaluators.machine.fabric import summing
 from dse.space.chip import DATAFLOWS, MatrixEngine, VectorEngine
+from dse.space.fields import replaced
+from tests.samples import asked
 
 VECTOR = VectorEngine(lanes=128.0, special=64.0, call=20.0)
 ARRAY = MatrixEngine(dataflow="weight", rows=32, cols=32, depth=0, reload="hidden", fill=0.0, call=0.0)
@@ -101,3 +104,11 @@ def test_a_batch_is_its_singles(dataflow: str) -> None:
     for i in range(50):
         one = engines(replace(base, rows=rows[i], cols=cols[i]), bandwidth[i]).product(m[i], k[i], n[i], 2)
         assert many[i] == pytest.approx(one, rel=1e-12)
+
+
+@pytest.mark.parametrize("chip", ["npu64", "npu256"])
+def test_memory_binds_sums_of_cores_whose_lanes_run_products(chip: str) -> None:
+    """So that it does not matter whether a multiply-add is one operation of theirs or two."""
+    of = asked(f"chip={chip}").base.chip
+    assert of.tile.products == "either"
+    assert summing(replaced(of, {"tile.vector.lanes": 2 * of.tile.vector.lanes})).combine == summing(of).combine

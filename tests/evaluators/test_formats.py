@@ -264,6 +264,22 @@ def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> No
     assert rows(expanded, of, "decode", part) > 1.5 * rows(native, of, "decode", part)
 
 
+@pytest.mark.parametrize("word", ["mxfp8", "mxfp4", "int4_g32"])
+def test_pipelines_expand_weights_again_for_each_block_of_tokens(word: str) -> None:
+    """They stay as they are stored, and come so, block after block."""
+
+    def expanding(prompt: int) -> float:
+        of = asked("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]", f"workload.prompt={prompt}", "workload.output=2",
+                   f"mapping.precision.weights={word}")  # fmt: skip
+        (case,) = of.workload.cases
+        rows = explain(of.base, case, decode_at="mean", fidelity="closed").rows
+        return sum(row.parts.get("vector", 0.0) for row in rows if (row.phase, row.operator) == ("prefill", "gate"))
+
+    once = expanding(512)
+    assert once > 0
+    assert [expanding(prompt) for prompt in (100, 1024, 1025)] == pytest.approx([once, 2 * once, 3 * once])
+
+
 def test_four_bits_of_weights_are_read_in_half_the_time_and_multiplied_as_fast_as_activations() -> None:
     """On an H100 W4A16 decodes as fast as memory lets it, and prefills as fast as 16 bits."""
     of = asked("chip=h100", "model=llama3_8b", "stack=ideal", "mapping.both.tp=1", "workload.batch=[1]", "workload.prompt=4096",

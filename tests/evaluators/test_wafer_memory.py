@@ -242,3 +242,15 @@ def test_layers_that_stand_for_all_are_of_the_model_and_of_no_wafer_with_main_me
     found = infeasible(of.base, of.workload)
     assert (found and found.need) == needs
     assert found is None or (found.limit == "mapping.resident_layers" and "mapping.resident_layers=0" in found.remedy)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_token_of_fewer_requests_takes_no_longer(seed: int) -> None:
+    """Weights come once for each micro-batch: as many of these as regions is not always quickest."""
+    rng = np.random.default_rng(seed)
+    of = question(("llama2_70b", "mixtral_8x7b")[seed == 2])
+    knobs = {"mapping.decode.rows": float(rng.integers(300, 400)), "chip.hbm.channels": float(rng.integers(32, 300))}
+    design, (case,) = replaced(of.base, knobs), of.workload.cases
+    batches = tuple(replace(case, requests=((count, 512, 8),)) for count in range(1, 10))
+    taken = [columns([design], replace(of, workload=replace(of.workload, cases=(one,))))["tpot"][0] for one in batches]
+    assert (np.diff(taken) >= -1e-9).all(), taken

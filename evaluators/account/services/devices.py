@@ -6,7 +6,7 @@ by the plan of prefill where it has prompts, else by that of decode.
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dse.evaluators.account.devices import done_in, port_limit, refuse_heads, se
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
+from dse.evaluators.account.services.prompts import of_load
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -29,6 +30,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
+from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
@@ -79,7 +81,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         free = chip.hbm.capacity - held.weights - held.activations
         without = (*HERE, "mapping.prefill.tp", "mapping.decode.tp")
         key = "" if several(design) else priced_by(design, load, float(tp), without=without)
-        return Instance(pricing, free, _room(design, load, tp), key=key)
+        return Instance(pricing, free, _room(design, load, tp), partial(points, whole=of_load(load)), key=key)
 
     return tuple(instance(plan.tp) for plan in _plans(mapping))
 

@@ -51,6 +51,7 @@ from dse.evaluators.account.services.die_iterations import (
     typical,
 )
 from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
+from dse.evaluators.account.services.prompts import of_load
 from dse.evaluators.account.stretches import stretches_of
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.transformer import transformer
@@ -151,7 +152,8 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         room = room_of(load.model, stage.kv)
         key = priced_by(design, load, fidelity, of.of, of.rows)
         pricing = pricing_of(design, load, of, fidelity, key)
-        found.append(Instance(pricing, free, room, AXES[software_of(design.mapping)], CHECKS, key, stage.shares))
+        axes = partial(AXES[software_of(design.mapping)], whole=of_load(load))
+        found.append(Instance(pricing, free, room, axes, CHECKS, key, stage.shares))
     return tuple(found)
 
 

@@ -36,6 +36,7 @@ from dse.evaluators.account.services.fleet import (
 from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
 from dse.evaluators.account.services.pipeline_pools import assembled, moved, paced, priced
 from dse.evaluators.account.services.pipeline_work import fullest_core, mean_iteration, moving, watts, worked
+from dse.evaluators.account.services.prompts import of_load
 from dse.evaluators.layouts.kv_transfer import Ways
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
@@ -350,7 +351,7 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
         crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
         table, here = served.table(
             priced(load, of, reader, between, crowding), of.rule, int(of.plan.microbatch), longest + 1,
-            spread=partial(spread, spilled=True),
+            spread=partial(spread, spilled=True, whole=of_load(load)),
             key=priced_by(design, load, place, crowding, fidelity, of.words, without=()),
         )  # fmt: skip
         prices.append(table)

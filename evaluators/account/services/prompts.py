@@ -11,7 +11,7 @@ JUMPS = 12
 """Steps of a price that its table has points on both sides of."""
 
 FEW = 8
-"""Lengths of prompts that a table has points for."""
+"""Lengths of prompts that a table of whole tokens has points for."""
 
 RATIO = 1.45
 """Of its other points."""
@@ -33,6 +33,12 @@ def alike(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
     prompts = np.maximum(np.rint(tokens / np.maximum(2 * context - 1, 1.0)), 1.0)
     own = tokens / prompts
     return prompts, own, np.maximum(context - (own + 1) / 2, 0.0)
+
+
+def of_load(load: Load, most: int = 2) -> list[float]:
+    """Lengths of prompts, where these are few: prices jump between points of a table, and these are to be as they are."""
+    lengths: list[float] = np.unique(load.requests.prompt).tolist()
+    return lengths if len(lengths) <= most else []
 
 
 def points(
@@ -70,8 +76,7 @@ def points(
 
 def whole_points(load: Load, prompts: int, batch: int) -> list[Array]:
     """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
-    lengths = np.unique(load.requests.prompt)
-    whole = lengths.tolist() if len(lengths) <= FEW else []
+    whole = of_load(load, FEW)
     begun = float(np.rint(load.requests.prompt.mean()))
     found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
     rounded = [np.unique(np.rint(axis)) for axis in found]

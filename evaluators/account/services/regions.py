@@ -28,7 +28,7 @@ from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
 from dse.evaluators.account.services.least import Least, lanes, worked_prompt
-from dse.evaluators.account.services.prompts import alike, points
+from dse.evaluators.account.services.prompts import alike, of_load, points
 from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import Step
@@ -84,7 +84,8 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
             return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
 
         free = min(_free(design, load, name, room) for name in names)
-        axes = partial(points, steps=_places(design, load), begun=float(load.requests.prompt.mean()))
+        begun = float(load.requests.prompt.mean())
+        axes = partial(points, steps=_places(design, load), begun=begun, whole=of_load(load))
         found.append(Instance(pricing, free, room, axes, key=priced_by(design, load, names, fidelity)))
     return tuple(found)
 
