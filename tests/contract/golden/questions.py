@@ -11,6 +11,7 @@ from dse.space.software import software_of
 from dse.space.workload import Asked
 
 SHORT = {
+    "BANKS": "+memory@chip.hbm.banks=hbm3",
     "BOXES": "+chip.boxes={size:4,bandwidth:50GB/s,latency:3us,start:2us}",
     "EXPERTS": "+mapping.precision.experts=mxfp4 +mapping.precision.attention=mxfp8",
     "EXCHANGES": "workload=collective workload.pattern=[all_to_all,allreduce,allgather,reduce_scatter]"
@@ -160,6 +161,16 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.prompt=64 workload.output=4 fidelity=events",
         "chip=wse2_hbm model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 "
         "fidelity=events",
+        "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=6 workload.batch=[16] workload.sequence=[256]",
+        "chip=wse2_hbm model=llama2_70b workload.batch=[5,6] workload.prompt=512 workload.output=16",
+        "chip=wse2_hbm model=llama2_70b $BANKS workload.batch=[2] workload.prompt=512 workload.output=16",
+        "chip=wse2_hbm model=qwen3_1b7 model.qwen3_1b7.layers=2 $BANKS $TINY mapping.prefill.rows=8 mapping.decode.rows=6 "
+        "fidelity=events",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[2] "
+        "workload.prompt=512 workload.output=4 mapping.both.ep=1 mapping.both.tp=2 mapping.both.pp=4",
+        "chip=h200 stack=ideal model=qwen3_1b7 mapping.both.tp=2 $BANKS chip.hbm.banks.stacks=6 $TINY fidelity=events",
+        "chip=h200 stack=ideal model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.tp=1 $BANKS chip.hbm.banks.stacks=6 $TINY "
+        "fidelity=cycles",
     ),
     "die_product": (
         "chip=npu_dse workload=gemm mapping=tensor_parallel workload.shapes=[300x512x700,1x512x300]",
