@@ -37,7 +37,7 @@ def test_what_keeps_a_reader_from_a_part_of_a_mesh_is_named_and_without_it_the_r
     ("words", "said"),
     [
         (("chip=tile32", "workload=serving"), "ask for batches, workload=static"),
-        (("chip=a100",), "this chip is a die with a cache"),
+        (("chip=a100",), "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3"),
         (("chip=mesh8", "workload=traffic"), "does not play traffic patterns"),
         (("chip=hbm3", "workload=stream"), "this chip is a memory by itself"),
     ],

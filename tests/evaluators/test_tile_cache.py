@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
+from dse.evaluators.account.pipelines import _blocks, _held, _instances, _tokens, _way
 from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
@@ -38,7 +38,7 @@ def said(design: Design, **knobs: Any) -> Design:
 def passed(design: Design, model: str, phase: str, fidelity: str = "closed") -> Staged:
     (job,) = stretches_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
-    laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan))
+    laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, _instances(design.chip, plan)))
     way, held = _way(design.chip, plan), _held(design, job, phase)
     return through_stages(job.model, laid, 0.0, of_tiles(design.chip), way, plan, held, READERS[fidelity])
 

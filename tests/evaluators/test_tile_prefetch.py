@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
+from dse.evaluators.account.pipelines import _blocks, _held, _instances, _tokens, _way
 from dse.evaluators.account.services.fleet import fleet_of, iteration
 from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.evaluation import binding
@@ -42,7 +42,7 @@ def passed(design: Design, model: str, phase: str, budget: float, fidelity: str 
     (job,) = stretches_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
     none = said(design, prefetch__policy="none")
-    laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan))
+    laid = _blocks(job, phase, plan, design.mapping.precision, _tokens(job, phase, plan, _instances(design.chip, plan)))
     held = _held(none, job, phase)._replace(buffer=budget)
     return through_stages(job.model, laid, 0.0, of_tiles(design.chip), _way(design.chip, plan), plan, held, READERS[fidelity])
 
@@ -189,7 +189,7 @@ def test_a_larger_buffer_never_slows_an_iteration(
 
 
 def test_served_pipelines_prefetch_behind_their_sums() -> None:
-    said_ = (*SERVED, "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv=0")
+    said_ = (*SERVED, "workload.rate=2 Hz", "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv=0")
     none, some = (asked(*said_, f"mapping.prefill.prefetch.policy={word}") for word in ("none", "partial"))
     for fidelity in ("closed", "steady"):
         found = [evaluate(stacked([one.base]), one.workload, fidelity=fidelity).columns["tpot"][0] for one in (none, some)]

@@ -87,7 +87,7 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
     name = ("prefill", "decode")[phase]
     at = Step(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else Step(name, 1.0, 1.0, 300.0, 300.0)
     place = _regions(design, job.model)[name]
-    made = _stream(design, job, name, place)
+    made = _stream(design, job, name, place, "closed")
     assert made is not None
     stream = made(1.0)._replace(away=1.0)
     of, seconds = blocks(job.model, at, place, design.mapping), []

@@ -37,6 +37,8 @@ from dse.space.mapping import BYTES, Plan
 from dse.space.workload import EXCHANGES, Asked, Attention, Collective, Mixture, Operation, Product
 
 FIDELITIES = tuple(READERS)
+UNREAD = (Operation, Collective)
+"""Cases that read no weights and no cache, of which banks play nothing: the first fidelity answers."""
 STACKED, WHOLE = False, True
 
 NAMES = {

@@ -176,17 +176,33 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu_dse workload=gemm mapping=tensor_parallel workload.shapes=[300x512x700,1x512x300]",
         "chip=a100 workload=gemm mapping=tensor_parallel mapping.prefill.tp=16 workload.shapes=[4096x4096x4096]",
         "chip=ascend910b workload=gemv mapping=tensor_parallel",
+        "chip=h200 stack=ideal workload=gemm mapping=tensor_parallel $BANKS chip.hbm.banks.stacks=6 "
+        "workload.shapes=[16x2048x2048] "
+        "fidelity=events",
+        "chip=h200 stack=ideal workload=gemm mapping=tensor_parallel $BANKS chip.hbm.banks.stacks=6 "
+        "workload.shapes=[16x2048x2048] "
+        "fidelity=cycles",
     ),
     "die_kernel": (
         "chip=h100 workload=experts stack=trtllm_h100 mapping.decode.tp=2 workload.ep=8 workload.tokens=[3,700]",
         "chip=h100 workload=experts mapping.decode.tp=1 workload.distribution=power_law workload.exponent=1.2 $FP8",
         "chip=a100 workload=elementwise stack=vllm_a100 mapping.decode.tp=1 workload.rows=[64,4096]",
         "chip=npu_dse workload=elementwise mapping=tensor_parallel workload.operator=gate",
+        "chip=h200 stack=ideal workload=experts mapping.decode.tp=1 $BANKS chip.hbm.banks.stacks=6 "
+        "workload.ep=8 workload.tokens=[4] fidelity=events",
+        "chip=h200 stack=ideal workload=experts mapping.decode.tp=1 $BANKS chip.hbm.banks.stacks=6 "
+        "workload.ep=8 workload.tokens=[4] fidelity=cycles",
     ),
     "die_attention": (
         "chip=h100 workload=attention stack=trtllm_h100 mapping=sglang mapping.both.tp=1 workload.keys=[512,4096] "
         "workload.batch=4",
         "chip=a100 workload=attention stack=vllm_a100 mapping=sglang mapping.both.tp=1 workload.queries=1 workload.keys=[3000]",
+        "chip=h200 stack=ideal workload=attention mapping=sglang mapping.both.tp=1 $BANKS chip.hbm.banks.stacks=6 "
+        "workload.queries=1 workload.keys=[3000] "
+        "fidelity=events",
+        "chip=h200 stack=ideal workload=attention mapping=sglang mapping.both.tp=1 $BANKS chip.hbm.banks.stacks=6 "
+        "workload.queries=1 workload.keys=[3000] "
+        "fidelity=cycles",
     ),
     "die_collective": (
         "chip=h100 workload=collective stack=trtllm_h100 mapping=sglang mapping.both.tp=8 mapping.both.allreduce=library "
@@ -388,6 +404,7 @@ def cells() -> set[tuple[str, str, str]]:
     for (software, case), name in READERS.items():
         of: Any = by_software[name](software)
         parts = getattr(of, "IN_PART", of.FIDELITIES) if getattr(of, "SMALLER", "") else ()
-        words = (*of.FIDELITIES, *(word + PART for word in parts))
+        formulas = case in getattr(of, "UNREAD", ())
+        words = of.FIDELITIES[:1] if formulas else (*of.FIDELITIES, *(word + PART for word in parts))
         found |= {(f"{software} {case.__name__}", name, word) for word in words}
     return found
