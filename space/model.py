@@ -87,6 +87,8 @@ class Recurrence:
 class Compressed:
     """Attention to the last tokens one by one, and to earlier ones of which some side by side are one entry (CSA, HCA).
 
+    Keys and gates that wait until their entry is full, of at most two entries a layer, are in no count of memory.
+
     Source:
         DeepSeek-V4, as its published code has it.
     """
