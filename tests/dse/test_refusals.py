@@ -237,3 +237,25 @@ def test_the_file_of_a_study_is_held_to_the_same(
         return
     with pytest.raises(DesignError, match=said):
         question(config, folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("workload=elementwise", "mapping=tensor_parallel"),
+        (
+            "workload=collective",
+            "workload.pattern=allreduce",
+            "workload.along=rectangle",
+            "workload.root=0",
+            "workload.group=mesh",
+            "workload.combine=sum",
+            "mapping=sglang",
+            "mapping.both.tp=4",
+        ),
+    ],
+)
+def test_what_reads_nothing_of_main_memory_meets_no_banks(words: tuple[str, ...]) -> None:
+    here = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
+    with pytest.raises(DesignError, match=r"fidelity: events plays main memory alone .*; say closed$"):
+        evaluate(stacked([here.base]), here.workload, fidelity="events")

@@ -84,7 +84,8 @@ def asked(design: Design, cases: tuple[Asked, ...]) -> Laid:
     """A case as a die is asked for it, timed."""
     (case,) = cases
     lay = CASES[type(case)]
-    return lay(design, case, READERS[FORMULA])._replace(by=lambda fidelity: lay(design, case, READERS[fidelity]))
+    found = lay(design, case, READERS[FORMULA])
+    return found if isinstance(case, UNREAD) else found._replace(by=lambda fidelity: lay(design, case, READERS[fidelity]))
 
 
 FORMULA = FIDELITIES[0]
@@ -96,9 +97,15 @@ def unplayed(design: Design) -> str:
 
 
 def _by(asked: Laid, fidelity: str) -> Laid:
-    """A case by a reader."""
-    assert asked.by is not None
-    return asked if fidelity == FORMULA else asked.by(fidelity)
+    """A case by a reader; refuses those that play banks for what reads nothing of them."""
+    if fidelity == FORMULA:
+        return asked
+    if asked.by is None:
+        raise DesignError(
+            f"fidelity: {fidelity} plays main memory alone on a die, of which collectives and operators on elements read no "
+            f"weights and no cache; say {FORMULA}"
+        )
+    return asked.by(fidelity)
 
 
 def limits(design: Design, asked: Laid) -> list[Limit]:
@@ -171,8 +178,6 @@ def _product(design: Design, case: Product, reader: Reader) -> Laid:
 def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
     """Experts of one layer, or an operator on elements."""
     plan, stored = design.mapping.decode, 1.0
-    if isinstance(case, Operation):
-        _refuse_unread(reader, "an operator on elements")
     if isinstance(case, Mixture):
         rows, touched = share(
             case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
@@ -219,7 +224,6 @@ def _attention(design: Design, case: Attention, reader: Reader) -> Laid:
 
 def _collective(design: Design, case: Collective, reader: Reader) -> Laid:
     """All of its time is the network's."""
-    _refuse_unread(reader, "a collective")
     plan = design.mapping.decode
     seconds, peers = _exchanging(design, case), plan.tp
 
@@ -255,14 +259,6 @@ def _exchanging(design: Design, case: Collective) -> Any:
     if plan.allreduce != LIBRARY:
         raise ClashError(f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce")
     return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded)
-
-
-def _refuse_unread(reader: Reader, what: str) -> None:
-    """Refuses readers that play banks for what reads no weights and no cache."""
-    if reader is not READERS[FORMULA]:
-        raise DesignError(
-            f"fidelity: only banks of main memory are played on a die, of which {what} reads nothing; say {FORMULA}"
-        )
 
 
 CASES: dict[type, Callable[[Design, Any, Reader], Laid]] = {
