@@ -51,6 +51,22 @@ def option(word: Any, options: Sequence[str]) -> Any:
     return options.index(word) if isinstance(word, str) else word
 
 
+def by_word(word: Any, options: Sequence[str], of: Callable[[str], Any]) -> Any:
+    """What there is of a word; of several designs that differ in it, as `option` has them, of each its own.
+
+    >>> by_word("b", "abc", str.upper), by_word(np.array([1, 0]), "abc", {"a": 1.5, "b": 2.5}.get).tolist()
+    ('B', [2.5, 1.5])
+    """
+    if isinstance(word, str):
+        return of(word)
+    some = [(word == place, name) for place, name in enumerate(options)]
+    (_, last), *others = [(mine, name) for mine, name in some if np.any(mine)]
+    found = of(last)
+    for mine, name in others:
+        found = where(mine, of(name), found)
+    return found
+
+
 def ceil_div(a: Any, b: Any) -> Any:
     """How many groups of `b` hold `a` things; the last one may be part empty.
 

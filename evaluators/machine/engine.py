@@ -5,8 +5,8 @@ Every form takes numbers or arrays over designs.
 
 from typing import Any, NamedTuple
 
-from dse.space.chip import Chip, MatrixEngine, VectorEngine
-from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.chip import DATAFLOWS, Chip, MatrixEngine, VectorEngine
+from dse.space.elementwise import by_word, ceil_div, maximum, minimum
 from dse.space.remember import same
 
 ACCUMULATED = 4
@@ -78,15 +78,7 @@ class Engines(NamedTuple):
             m, k, n: sizes; B is what stays in a weight-stationary array, A in an input-stationary one.
             nbytes: of an operand's value.
         """
-        of = self.matrix
-        if of.dataflow == "ce":
-            busy = elements(m, k, n, of.rows, of.cols, of.depth, of.fill)
-        elif of.dataflow == "weight":
-            busy = systolic((k, n), m, of.rows, of.cols, of.reload)
-        elif of.dataflow == "output":
-            busy = systolic((m, n), k, of.rows, of.cols, of.reload)
-        else:
-            busy = systolic((k, m), n, of.rows, of.cols, of.reload)
+        busy = by_word(self.matrix.dataflow, DATAFLOWS, lambda stays: self._busy(stays, m, k, n))
         seconds = maximum(busy, self.streamed(m, k, n, nbytes) / self.sram_bandwidth) / self.clock
         if self.products == "matrix":
             return seconds
@@ -102,12 +94,23 @@ class Engines(NamedTuple):
 
     def streamed(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Bytes between memory and array: operands again for each tile of the others, partial sums for each tile of depth."""
+        return by_word(self.matrix.dataflow, DATAFLOWS, lambda stays: self._streamed(stays, m, k, n, nbytes))
+
+    def _busy(self, stays: str, m: Any, k: Any, n: Any) -> Any:
+        """Cycles of a product, where operands come as fast as they are taken."""
         of = self.matrix
-        if of.dataflow in ("ce", "output"):
+        if stays == "ce":
+            return elements(m, k, n, of.rows, of.cols, of.depth, of.fill)
+        sides, streams = {"weight": ((k, n), m), "output": ((m, n), k), "input": ((k, m), n)}[stays]
+        return systolic(sides, streams, of.rows, of.cols, of.reload)
+
+    def _streamed(self, stays: str, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+        of = self.matrix
+        if stays in ("ce", "output"):
             wide = of.cols * (of.depth + 1)
             return nbytes * (m * k * ceil_div(n, wide) + k * n * ceil_div(m, of.rows) + m * n)
         sums = m * n * (2 * ceil_div(k, of.rows) - 1) * ACCUMULATED
-        if of.dataflow == "weight":
+        if stays == "weight":
             return nbytes * (m * k * ceil_div(n, of.cols) + k * n) + sums
         return nbytes * (k * n * ceil_div(m, of.cols) + m * k) + sums
 

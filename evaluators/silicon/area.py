@@ -6,8 +6,8 @@ import numpy as np
 
 from dse.evaluators.silicon import links
 from dse.evaluators.silicon.whole import at_once
-from dse.space.chip import Chip, decoding, memory_channels
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.chip import DATAFLOWS, Chip, decoding, memory_channels
+from dse.space.elementwise import ceil_div, maximum, minimum, option, where
 from dse.space.elementwise import total as summed
 from dse.space.fields import leaves
 from dse.space.memory import peak
@@ -192,8 +192,8 @@ def _element(matrix: Any, tech: Node) -> Any:
 
     What stays makes no difference: an element holds two operands and a sum, whichever of them streams by.
     """
-    twice = matrix.dataflow != "ce" and matrix.reload == "hidden"
-    return tech.multiplier + (OPERAND * tech.register if twice else 0.0)
+    twice = where(option(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce"), 0.0, 1.0 * (matrix.reload == "hidden"))
+    return tech.multiplier + OPERAND * tech.register * twice
 
 
 def _router(noc: Any, tech: Node, ports: Any, linked: Any = 1.0) -> Any:

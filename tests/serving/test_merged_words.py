@@ -1,4 +1,4 @@
-"""Pipelines that differ in words are worked out as one group in the steady state, and each is what it is by itself."""
+"""Designs that differ in words are worked out as one group in the steady state, and each is what it is by itself."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dse.evaluators import evaluate
 from dse.evaluators.account.played import asked_first
 from dse.evaluators.judges.serving import service_of
+from dse.space.chip import DATAFLOWS
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.mapping import ARRANGEMENTS, ON_MESH, PLACEMENTS, STAGES
@@ -50,3 +51,30 @@ def test_designs_whose_words_differ_are_what_each_is_by_itself(seed: int) -> Non
         for name, column in together.columns.items():
             value = alone.columns[name][0] if name in alone.columns else np.nan
             assert column[row] == pytest.approx(value, rel=1e-11, nan_ok=True), name
+
+
+def test_arrays_in_which_something_else_stays_are_what_each_is_by_itself() -> None:
+    of, rng = asked("chip=npu64", "mapping=flat_serving", *LINE[1:]), np.random.default_rng(3)
+    designs = []
+    for word in DATAFLOWS[:-1] * 2:
+        side = int(rng.choice([16, 32, 64]))
+        designs.append(
+            replaced(
+                of.base,
+                {
+                    "chip.tile.matrix.dataflow": word,
+                    "chip.tile.matrix.rows": side,
+                    "chip.tile.matrix.cols": side,
+                    "chip.tile.sram": float(rng.choice([1e6, 4e6])),
+                    "chip.hbm.channel_bandwidth": float(rng.choice([1.5e10, 1.2e11])),
+                },
+            )
+        )
+    assert len(asked_first.alike(service_of, stacked(designs)).groups) == 1
+    together = evaluate(stacked(designs), of.workload, fidelity="steady")
+    assert together.feasible.any()
+    for row, design in enumerate(designs[:3]):
+        alone = evaluate(stacked([design]), of.workload, fidelity="steady")
+        assert alone.limit[0] == together.limit[row]
+        for name, column in alone.columns.items():
+            assert together.columns[name][row] == pytest.approx(column[0], rel=1e-11, nan_ok=True), name

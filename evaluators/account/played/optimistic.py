@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dse.evaluators.account.played import balanced, served
+from dse.evaluators.account.played import asked_first, balanced, served
 from dse.evaluators.account.played.delays import gap, late
 from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.services import several
@@ -80,7 +80,7 @@ def bounds(
         metrics: that somebody asks for.
         priced: whether the least iteration is priced where a layout has one (`decoded`); of designs whose `broken` is known.
     """
-    size, loads = len(designs), cast(tuple[Load, ...], workload.cases)
+    designs, size, loads = asked_first.alike(service_of, designs), len(designs), cast(tuple[Load, ...], workload.cases)
     broken = np.zeros(size, bool)
     low = {name: np.full(size, np.inf) for name in LOW if name in metrics}
     high = {name: np.full(size, -np.inf) for name in HIGH if name in metrics}

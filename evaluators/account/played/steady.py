@@ -38,17 +38,18 @@ RATIO = 4.0
 def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[Array]]:
     """Points of a table of prices for the steady state of a load, of the largest counts as in `price.spread`.
 
-    Fewer than the loop's, between which prices are multilinear, and of what decodes read the one that they read in the mean.
-    What the largest counts are moves no point, so that designs which differ in them come to the same.
+    Fewer than the loop's, between which prices are multilinear, and of what decodes read the one that they read in the mean;
+    no token of a prompt attends to more than the longest one. What the largest counts are moves no point, so that designs which
+    differ in them come to the same.
     """
-    context = max(1.0, mix(load.requests).context)
+    context, most = max(1.0, mix(load.requests).context), float(load.requests.prompt.max())
 
     def found(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
         spilled = axes(prefill_tokens, prefill_context, decode_requests, decode_context)[-1]
         tokens = risen(prefill_tokens, 16.0, between=TURNS)
         return [
             tokens,
-            risen(prefill_context, 64.0),
+            risen(min(prefill_context, most), 64.0),
             risen(decode_requests, 2.0, between=FEW_ROWS),
             np.array([context]),
             spilled,

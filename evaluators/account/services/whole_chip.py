@@ -75,6 +75,11 @@ SLICES = ("rows", "cols", "queries", "keys")
 """What is chosen where a plan leaves it open."""
 
 
+def words(design: Design) -> tuple[str, ...]:
+    """What stays in a systolic array, in which designs that are worked out at once may differ."""
+    return () if _of(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
+
+
 def limits(design: Design, load: Load) -> list[Limit]:
     """Memories, with the longest request by itself and the largest iterations; and groups of tiles that divide the mesh."""
     return limits_of(*_of(design), _held(design, load))
@@ -115,10 +120,8 @@ def at_least(design: Design, load: Load) -> Least:
     chip, mapping = _of(design)
     brought = memory_channels(chip) * chip.hbm.channel_bandwidth
     decode = read_weights(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
-    prompt, joules = (
-        worked_prompt(load.model) / fastest(chip),
-        dynamic(Activity(macs=multiplied(load)), chip, itemsize_of(mapping)),
-    )
+    prompt = worked_prompt(load.model) / fastest(chip)
+    joules = dynamic(Activity(macs=multiplied(load)), chip, itemsize_of(mapping))
     return Least(devices(design), decode=decode, prompt=prompt, lanes=lanes(mapping.serving), joules=joules)
 
 
@@ -219,7 +222,6 @@ def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
 
 SPENT = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
 """What parts of an iteration take, in units s, J, B, B x hop and FLOP: an axis of that length, before one of designs."""
-
 
 PARTS = 256
 """Parts of designs and phases whose shares of prices are kept."""
