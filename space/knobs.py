@@ -192,7 +192,8 @@ class Space:
             for other, _ in knob.when:
                 if other not in targets:
                     raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
-        read = (conditions(self.base, targets[knob.address], _moved(self.base, self.knobs)) or () for knob in self.knobs)
+        moved = _moved(self.base, self.knobs)
+        read = (conditions(self.base, targets[knob.address], moved) or () for knob in self.knobs)
         object.__setattr__(self, "knobs", tuple(replace(knob, read=of) for knob, of in zip(self.knobs, read, strict=True)))
         ordered(self.knobs)
         for tied in self.tied:
