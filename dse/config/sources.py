@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,15 @@ def url(folder: str | Path, *, trust: bool) -> str:
 
 def register() -> None:
     """Makes the sources of this module known to Hydra; again is harmless."""
-    for source in (Ours, Theirs, Trusted, Usual):
+    for source in (Ours, Sketched, Theirs, Trusted, Usual):
         Plugins.instance().register(source)
 
 
-def search_path() -> ConfigSearchPath:
+def search_path(scheme: str = "ours") -> ConfigSearchPath:
     """Where our configuration is, and Hydra's own."""
     found = create_config_search_path("pkg://dse.conf")
     for place in found.get_path():
-        place.path = re.sub("^pkg://", "ours://", place.path)
+        place.path = re.sub("^pkg://", f"{scheme}://", place.path)
     return found
 
 
@@ -59,11 +60,41 @@ class Ours(ImportlibResourcesConfigSource):
         if not isinstance(res, Path):  # in an archive
             return super()._read_config(res)
         READ[res] = found = state(res)
-        known = PARSED.get((res, self.provider))
+        place = res, self.provider, self.scheme()
+        known = PARSED.get(place)
         if known is None or known[0] != found:
-            known = PARSED[res, self.provider] = found, pickle.dumps(super()._read_config(res))
+            known = PARSED[place] = found, pickle.dumps(self._parsed(res))
         copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
         return copy
+
+    def _parsed(self, res: Path) -> ConfigResult:
+        return super()._read_config(res)
+
+
+@dataclass
+class Sketch(ConfigResult):
+    """What Hydra asks of a file to list it, and as `values` all that the file says but its list, as pickled plain dictionaries."""
+
+    values: bytes = b""
+
+
+class Sketched(Ours):
+    """The same files for who merges their values as plain dictionaries (`dse.config.together`)."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "sketched"
+
+    def _parsed(self, res: Path) -> ConfigResult:
+        found = super()._parsed(res)
+        said: Any = OmegaConf.to_container(found.config, resolve=False)
+        if not isinstance(said, dict):
+            return found
+        listed = {key: said[key] for key in ("defaults", "hydra") if key in said}
+        more = {"values": True} if said.keys() - listed.keys() else {}
+        said.pop("defaults", None)
+        return Sketch(found.provider, found.path, OmegaConf.create(listed | more), found.header, values=pickle.dumps(said))
 
 
 def state(path: Path) -> tuple[int, int]:
@@ -78,8 +109,8 @@ def state(path: Path) -> tuple[int, int]:
 READ: dict[Path, tuple[int, int]] = {}
 """Files that were read, with their state."""
 
-PARSED: dict[tuple[Path, str], tuple[tuple[int, int], bytes]] = {}
-"""Files of ours as they were parsed, with their state, by path and who asked."""
+PARSED: dict[tuple[Path, str, str], tuple[tuple[int, int], bytes]] = {}
+"""Files of ours as they were parsed, with their state, by path, who asked, and for what."""
 
 
 class Theirs(FileConfigSource):

@@ -192,6 +192,7 @@ def started(folder: Path, place: str) -> subprocess.Popen[str]:
     for _ in range(3000):  # on a machine that does much else
         assert process.poll() is None, process.communicate()
         if asked(place) > 80:
+            os.setpriority(os.PRIO_PROCESS, process.pid, 19)  # it goes on, and what is tested beside it comes first
             return process
         time.sleep(0.1)
     raise AssertionError("it stored nothing")
