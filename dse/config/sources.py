@@ -9,9 +9,11 @@ import os
 import pickle
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
 from hydra._internal.utils import create_config_search_path
@@ -20,6 +22,7 @@ from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import get_yaml_loader
 
 from dse.config.records import USUAL
 from dse.config.spelling import check_file
@@ -73,7 +76,7 @@ class Ours(ImportlibResourcesConfigSource):
 
 @dataclass
 class Sketch(ConfigResult):
-    """What Hydra asks of a file to list it, and as `values` all that the file says but its list, as pickled plain dictionaries."""
+    """What Hydra asks of a file to list it, and as `values` all that it says but its list, as pickled plain dictionaries."""
 
     values: bytes = b""
 
@@ -87,14 +90,31 @@ class Sketched(Ours):
         return "sketched"
 
     def _parsed(self, res: Path) -> ConfigResult:
-        found = super()._parsed(res)
-        said: Any = OmegaConf.to_container(found.config, resolve=False)
+        text = res.read_text(encoding="utf-8")
+        said = yaml.load(text, Loader=_loader()) or {}
         if not isinstance(said, dict):
-            return found
+            return super()._parsed(res)
         listed = {key: said[key] for key in ("defaults", "hydra") if key in said}
         more = {"values": True} if said.keys() - listed.keys() else {}
         said.pop("defaults", None)
-        return Sketch(found.provider, found.path, OmegaConf.create(listed | more), found.header, values=pickle.dumps(said))
+        header, path = self._get_header_dict(text[:512]), f"{self.scheme()}://{self.path}"
+        return Sketch(self.provider, path, OmegaConf.create(listed | more), header, values=pickle.dumps(said))
+
+
+@cache
+def _loader() -> Any:
+    """OmegaConf's loader of YAML, by libyaml's parser where that is there: six times as fast."""
+    usual = get_yaml_loader()
+    if not yaml.__with_libyaml__:
+        return usual
+
+    class Loader(yaml.cyaml.CParser, usual):  # type: ignore[misc]
+        def __init__(self, stream: Any) -> None:
+            yaml.cyaml.CParser.__init__(self, stream)
+            yaml.constructor.SafeConstructor.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+
+    return Loader
 
 
 def state(path: Path) -> tuple[int, int]:
