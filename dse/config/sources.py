@@ -104,13 +104,15 @@ class Sketched(Ours):
 @cache
 def _loader() -> Any:
     """OmegaConf's loader of YAML, by libyaml's parser where that is there: six times as fast."""
-    usual = get_yaml_loader()
+    usual: Any = get_yaml_loader()
     if not yaml.__with_libyaml__:
         return usual
 
-    class Loader(yaml.cyaml.CParser, usual):  # type: ignore[misc]
+    parser: Any = vars(yaml.cyaml)["CParser"]
+
+    class Loader(parser, usual):  # type: ignore[misc]
         def __init__(self, stream: Any) -> None:
-            yaml.cyaml.CParser.__init__(self, stream)
+            parser.__init__(self, stream)
             yaml.constructor.SafeConstructor.__init__(self)
             yaml.resolver.Resolver.__init__(self)
 

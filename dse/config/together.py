@@ -71,7 +71,7 @@ def _packed(loaded: Any, file: Any) -> Plain:
 
 
 GROUPS: dict[bytes, bytes] = {}
-"""Groups of values as OmegaConf has them, by what they say, both pickled: to make one takes four times as long as to copy it."""
+"""Groups of values as OmegaConf has them, by what they say, both pickled: to make one takes four times as long as a copy."""
 
 MOST = 4096
 """Groups that are kept; the oldest goes."""
