@@ -17,7 +17,7 @@ from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call
 from dse.evaluators.passes.prefetch import fitting
 from dse.evaluators.readers.price import Prefetch, Reader
 from dse.evaluators.readers.timeline import in_turn, schedule
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, maximum
 from dse.space.remember import same
 
 Structures = tuple[tuple[Block, ...], ...]
@@ -109,6 +109,17 @@ def table(structures: Structures) -> CallTable | None:
     )
 
 
+@partial(same, few=256)
+def _numbers(of: CallTable) -> Any:
+    """The table of one structure with numbers for its columns."""
+    own: dict[str, Any] = {
+        name: column[:, 0].tolist() for name, column in of._asdict().items() if isinstance(column, np.ndarray)
+    }
+    own["streamed"] = tuple((row, passes.item()) for row, passes in of.streamed)
+    own["strided"] = tuple((row, Asked(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided)
+    return of._replace(**own)
+
+
 def _hidden(blocks: tuple[Block, ...], of: list[int], fetch: Array) -> tuple[Any, tuple[int, ...], Array, Array]:
     """Blocks with rows of their calls, and what of these can be prefetched: rows, bytes, and bytes before them."""
     found: dict[tuple[int, bytes], tuple[int, Array]] = {}
@@ -186,6 +197,8 @@ def seconds(
         if block.opener is not None and id(block.opener) not in sums:
             opener = block.opener if peers is None else block.opener._replace(peers=peers)
             sums[id(block.opener)] = reader.collective(opener, machine)
+    if designs == 1 and not any(isinstance(rate, np.ndarray) for rate in rates):
+        return _one(_numbers(of), machine, prefetch, sums)
     if designs <= PART:
         return _part(of, which, machine, prefetch, sums, designs)
     found = np.empty(designs)
@@ -262,12 +275,10 @@ def _part(
 
 def _in_turn(now: Any, calls: tuple[int, ...], durations: Array) -> Any:
     """As `timeline.in_turn`: rows are added one after the other."""
-    if durations.shape[1] == 1:
-        return in_turn(now, durations[calls, 0].tolist())
     steps = np.empty((len(calls) + 1, durations.shape[1]))
     steps[0] = now
     durations.take(calls, axis=0, out=steps[1:], mode="clip")
-    return np.add.reduce(steps, axis=0)
+    return np.add.reduce(steps, axis=0) if durations.shape[1] > 1 else in_turn(steps[0], steps[1:])
 
 
 def _beside(
@@ -287,11 +298,6 @@ def _beside(
         busy, hidden: durations of calls, and of those whose bytes are there. [s]
         own: time on the prefetch stream. [s]
     """
-    if busy.shape[1] == 1:
-        both_ways = zip(calls, places, strict=True)
-        took = [busy[row, 0].item() if place is None else hidden[place, 0].item() for row, place in both_ways]
-        arrived = [None if place is None else own[place, 0].item() for place in places]
-        return schedule(now, took, arrived, order)
     stream = [place for at in order if (place := places[at]) is not None]
     there = dict(zip(stream, np.add.accumulate(own.take(stream, axis=0), axis=0), strict=True))
     end = np.array(np.broadcast_to(now, busy.shape[1:]), dtype=float)
@@ -300,6 +306,46 @@ def _beside(
             np.maximum(end, there[place], out=end)
         end += busy[row] if place is None else hidden[place]
     return end
+
+
+def _one(of: Any, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]) -> Any:
+    """Time of a step of one design, whose rates are numbers: arrays of one number would take longer. [s]"""
+    records: Any = machine.engines, machine.cache, machine.memory
+    engines, cache, memory = records
+    busy: list[float] = [macs * engines.matrix for macs in of.macs]
+    if of.count:
+        busy = [count * took for count, took in zip(of.count, busy, strict=True)]
+    both, passes = busy[of.elements :], dict(of.streamed)
+    busy[of.elements :] = [
+        engines.vectors(operations, 0.0, passes.get(row, 0.0), 1.0) for row, operations in enumerate(of.operations, of.elements)
+    ]
+    for row, matrix in enumerate(both, of.elements):
+        busy[row] = maximum(matrix, busy[row])
+    fetched = [nbytes * memory.byte for nbytes in of.fetch]
+    own: dict[int, float] = {}
+    for row, asked in of.strided:
+        fetched[row - of.reads[0]], own[row] = memory.read(asked)
+    reading = [local * (memory.byte if local > cache.size else cache.byte) for local in of.local]
+    for row, read in enumerate(fetched, of.reads[0]):
+        reading[row] += read
+    durations = [maximum(*both_ways) + machine.overhead for both_ways in zip(busy, reading, strict=True)]
+    ahead, arrived = list[float](), list[float]()
+    if prefetch.policy != "none":
+        for row, need, before in zip(of.hidden, of.ahead, of.before, strict=True):
+            bytes_in = fitting(need, before, prefetch.policy, prefetch.budget)[0]
+            saved = machine.saved if row not in own else own[row] - memory.byte + machine.saved
+            ahead.append(maximum(busy[row], reading[row] - bytes_in * saved) + machine.overhead)
+            arrived.append(bytes_in * memory.byte)
+    total = 0.0
+    for block, calls, places in of.blocks:
+        now = 0.0 if block.opener is None else sums[id(block.opener)]
+        if ahead and block.opener is not None:
+            took = [durations[row] if place is None else ahead[place] for row, place in zip(calls, places, strict=True)]
+            now = schedule(now, took, [None if place is None else arrived[place] for place in places], block.order)
+        else:
+            now = in_turn(now, [durations[row] for row in calls])
+        total = total + now * block.times
+    return total
 
 
 def _activations(of: CallTable, each: Any, cache: Cache, memory: Rated) -> Any:
