@@ -34,7 +34,7 @@ class CallTable(NamedTuple):
     """Different calls of a step: those with products first, those with operations on elements last; columns are structures.
 
     Attributes:
-        macs, count: operations of one product of each of the first rows, and how many; None where there is one of each.
+        macs, counts: operations of one product of each of the first rows, and how many; None where there is one of each.
         products, elements: how many rows have products, and which is the first that has operations on elements.
         operations, streamed: of the latter rows; rows that stream, with elements that pass by.
         fetch, local: as of `Call`; `fetch` of rows between `reads`. [B]
@@ -46,7 +46,7 @@ class CallTable(NamedTuple):
     """
 
     macs: Array
-    count: Array | None
+    counts: Array | None
     products: int
     elements: int
     operations: Array
@@ -234,8 +234,8 @@ def _part(
     busy = np.empty((len(of.local), designs))
     matrix = busy[: of.products]
     np.multiply(each(of.macs), engines.matrix, out=matrix)
-    if of.count is not None:
-        np.multiply(each(of.count), matrix, out=matrix)
+    if of.counts is not None:
+        np.multiply(each(of.counts), matrix, out=matrix)
     both = matrix[of.elements :].copy()
     np.multiply(each(of.operations), engines.vector, out=busy[of.elements :])
     for row, streamed in of.streamed:
@@ -278,7 +278,7 @@ def _in_turn(now: Any, calls: tuple[int, ...], durations: Array) -> Any:
     steps = np.empty((len(calls) + 1, durations.shape[1]))
     steps[0] = now
     durations.take(calls, axis=0, out=steps[1:], mode="clip")
-    return np.add.reduce(steps, axis=0) if durations.shape[1] > 1 else in_turn(steps[0], steps[1:])
+    return np.add.reduce(steps, axis=0) if durations.shape[1] > 1 else in_turn(steps[0], list(steps[1:]))
 
 
 def _beside(
@@ -313,8 +313,8 @@ def _one(of: Any, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]) ->
     records: Any = machine.engines, machine.cache, machine.memory
     engines, cache, memory = records
     busy: list[float] = [macs * engines.matrix for macs in of.macs]
-    if of.count:
-        busy = [count * took for count, took in zip(of.count, busy, strict=True)]
+    if of.counts:
+        busy = [count * took for count, took in zip(of.counts, busy, strict=True)]
     both, passes = busy[of.elements :], dict(of.streamed)
     busy[of.elements :] = [
         engines.vectors(operations, 0.0, passes.get(row, 0.0), 1.0) for row, operations in enumerate(of.operations, of.elements)
