@@ -46,7 +46,8 @@ def _once(made: Any) -> Any:
     found = made.get_call_template
 
     def template(args: Any, kws: Any) -> Any:
-        return found([types.unliteral(one) for one in args], {name: types.unliteral(one) for name, one in kws.items()})
+        plain: Callable[[Any], Any] = types.unliteral
+        return found([plain(one) for one in args], {name: plain(one) for name, one in kws.items()})
 
     made.get_call_template = template
     return made
@@ -141,7 +142,7 @@ lowest: Any = intrinsic(_lowest)
 """The lowest member of a bit set that is not empty: one instruction, count trailing zeros."""
 
 
-@piece  # type: ignore[untyped-decorator]
+@piece
 def following(bits: Any, place: Any) -> Any:
     """The first member at or after a place, cyclically, of a non-empty bit set of numbers below 32; without a branch."""
     return lowest(bits >> place << place | bits << 32) & 31

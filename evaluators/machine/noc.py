@@ -518,7 +518,10 @@ def delivered(r, c, at, words, first, ramps, links, memory, fabric):
 
 @loop
 def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
-    """Blocks of one size from cores to memory channels; arguments as of `waits.requested`, `end` being when each has left its core."""
+    """Blocks of one size from cores to memory channels; arguments as of `waits.requested`.
+
+    `end` is filled with when each has left its core.
+    """
     hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
     stream = words * fabric.word
     for i in range(len(row)):
