@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import making, part
+from dse.evaluators.machine.compile_cache import making
 from dse.space.elementwise import Array
 
 MODELS = {
@@ -123,7 +123,7 @@ def grown(table, far, around, apart, open_, steps, after, load):
     return True
 
 
-@part
+@making
 def _offer(ahead, cost, node, target, table, known, open_, steps, after, load):
     """Neighbours that have no way yet may go by a router that has one."""
     for way in range(4):
