@@ -165,7 +165,7 @@ def _run(bursts, t, of, banks, window, path, drain):
     return end, halfway, waited / max(reads, 1)
 
 
-@part
+@making
 def _serve(bursts, t, of, banks, r, time, drain):
     """When a request enters its channel, and when its data are there."""
     c, b, row, write = bursts.channel[r], bursts.bank[r], bursts.row[r], bursts.write[r]
@@ -230,7 +230,7 @@ def _activate(t, of, c, b, g, row, time):
     return found
 
 
-@part
+@making
 def _pass_rounds(t, of, c, time):
     """Passes over refreshes of a channel that was idle for long, but for the last rounds: each leaves what the last one did."""
     each = of.opened.shape[1] if t.per_bank else 1
@@ -240,7 +240,7 @@ def _pass_rounds(t, of, c, time):
         of.refresh[c] += rounds * each * t.refi
 
 
-@part
+@making
 def _refresh(t, of, c):
     """Closes and refreshes all banks of a channel, or one, as controllers do."""
     time, banks = of.refresh[c], of.opened.shape[1]
@@ -267,7 +267,7 @@ def _shut(t, of, c, b, time):
     of.opened[c, b], of.known[c, b], of.seen[c, b] = -1, 0, 0
 
 
-@part
+@making
 def _idle(of, c, time):
     """Of the banks that this round of refreshes has left, the idle one that was opened last; else the first."""
     if of.refreshed[c].all():
