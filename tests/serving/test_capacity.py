@@ -21,7 +21,7 @@ from dse.commands.capacities import leave, record
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
-from dse.evaluators.serving.capacity import BEYOND, Bounds, Capacity, bounds_of, largest, spent
+from dse.evaluators.serving.capacity import BEYOND, DIGITS, Bounds, Capacity, bounds_of, largest, spent
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
 from dse.evaluators.serving.measures import saturated
@@ -75,6 +75,8 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
     if found.rate == np.inf:  # bounds are kept whatever comes
         assert not bounds.broken(play(1e12, UNBOUNDED))
         return
+    # as it is printed, of few digits
+    assert any(times * float(f"{found.rate / times:.{DIGITS}g}") == found.rate for times in (1.0, BEYOND, BEYOND**2))
     # percentiles of whole runs say the same as what stopped the runs
     for rate, kept in ((found.rate, True), (BEYOND * found.rate, False)):
         ttft, tpot = spent(play(rate, UNBOUNDED), bounds.share)
@@ -320,10 +322,12 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     """Overrides of the best deployment, evaluated by themselves at the printed rate and beyond it."""
     (side,) = capacity([*QUICK, "devices=4"])
     assert side.best is not None
+    for one in record([side])["chips"][0]["deployments"]:
+        assert one["rate_override"] == f"workload.rate='{one['max_rate_hz']:.10g} Hz'"
     base = [word for word in QUICK if not word.lstrip("+").startswith("space")]
     for times, kept in ((1.0, True), (BEYOND, False)):
         config = compose(
-            [*base, "workload=serving", *side.best.candidate.words, f"workload.rate={times * side.best.rate!r} Hz"]
+            [*base, "workload=serving", *side.best.candidate.words, f"workload.rate={times * float(f'{side.best.rate:.10g}')!r} Hz"]
         )
         asked = question({**config, "space": {}}, folder_of(config))
         found = evaluate(stacked([asked.base]), asked.workload).columns
