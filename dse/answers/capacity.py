@@ -460,7 +460,8 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Kinds,
         least = "" if kinds.by_chip else f"; the smallest takes {fewest(kinds, knobs)}"
         return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
-    return f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
+    none = f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
+    return f"{none}; the nearest {kinds.nearest}"
 
 
 def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:

@@ -444,7 +444,11 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
         (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
-        (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),
+        (["chip=h200", "devices=1", "workload.ttft='0 s'"], "each must be above 0"),
+        (
+            ["chip=h200", "devices=2", "model=deepseek_v3"],
+            r"none of \d+ deployments .*; the nearest needs 672.* of chip.hbm.capacity, has 141 GB",
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
