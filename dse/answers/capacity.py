@@ -324,6 +324,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     """
     words = [f"chip={chip}", *asked.overrides]
     counts = _counts(asked)
+    if counts.get(PREFILL) and not asked.apart:
+        raise DesignError(f"apart: false looks at no instances that only prefill; leave it out, or {PREFILL}")
     fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
     words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):

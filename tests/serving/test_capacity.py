@@ -436,6 +436,7 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=[h200,h200]", "devices=1"], "stands twice"),
         (["chip=h200", "devices=1", "percentile=0"], "percentile: 0 is not above 0"),
         (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
+        (["chip=h200", "devices=2", "apart=false", "mapping.serving.prefill_instances=1"], "apart: false looks at no"),
         (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
         (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
         (["chip=h200", "devices=1", "workload.arrivals=closed"], "closed is of sessions"),
@@ -444,6 +445,7 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
         (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
+        (["chip=h200", "devices=1", "workload.requests=1"], "two or more are played"),
         (["chip=h200", "devices=1", "workload.ttft='0 s'"], "each must be above 0"),
         (
             ["chip=h200", "devices=2", "model=deepseek_v3"],
@@ -453,12 +455,7 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
 )
 def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
     with pytest.raises(DesignError, match=said):
-        capacity([*words, "workload.requests=50"] if "workload=static" not in words else words)
-
-
-def test_one_request_has_no_rate() -> None:
-    with pytest.raises(DesignError, match="two or more are played"):
-        capacity(["chip=h200", "devices=1", "workload.requests=1"])
+        capacity(["workload.requests=50", *words] if "workload=static" not in words else words)
 
 
 @settings(max_examples=25, deadline=None)
