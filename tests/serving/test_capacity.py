@@ -327,7 +327,12 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     base = [word for word in QUICK if not word.lstrip("+").startswith("space")]
     for times, kept in ((1.0, True), (BEYOND, False)):
         config = compose(
-            [*base, "workload=serving", *side.best.candidate.words, f"workload.rate={times * float(f'{side.best.rate:.10g}')!r} Hz"]
+            [
+                *base,
+                "workload=serving",
+                *side.best.candidate.words,
+                f"workload.rate={times * float(f'{side.best.rate:.10g}')!r} Hz",
+            ]
         )
         asked = question({**config, "space": {}}, folder_of(config))
         found = evaluate(stacked([asked.base]), asked.workload).columns
