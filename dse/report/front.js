@@ -360,18 +360,42 @@ function spaceLayout(axes) {
   };
 }
 
+// The design under the pointer: of marks that cover it those of the front, which lie above, and of these the nearest. Plotly takes
+// all marks that cover it for equally near.
+function rowUnder(plot, pointer) {
+  const box = plot.getBoundingClientRect(),
+    {xaxis, yaxis} = plot._fullLayout,
+    [x, y] = [pointer.clientX - box.left - xaxis._offset, pointer.clientY - box.top - yaxis._offset];
+  let found = null,
+    best = Infinity;
+  plot.rowsOf.forEach((rows, curve) => {
+    const trace = plot.data[curve];
+    if (plot._fullData[curve].visible !== true || !trace.mode.includes("markers")) return;
+    rows.forEach((row, i) => {
+      const far = Math.hypot(xaxis.d2p(trace.x[i]) - x, yaxis.d2p(trace.y[i]) - y),
+        rank = far + (isFront(row) ? 0 : 1e3);
+      if (far > trace.marker.size / 2 + 1 || rank >= best) return;
+      [found, best] = [row, rank];
+    });
+  });
+  return found;
+}
+
 function wireFront(plot) {
   if (plot.dataset.wired) return;
   plot.dataset.wired = "yes";
-  const rowAt = point => plot.rowsOf[point.curveNumber]?.[point.pointNumber] ?? -1;
+  const rowAt = ({points: [point], event}) => {
+    const row = plot.rowsOf[point.curveNumber]?.[point.pointNumber] ?? -1;
+    return event && view.dims === "2" ? (rowUnder(plot, event) ?? row) : row;
+  };
   plot.on("plotly_click", event => {
-    const row = rowAt(event.points[0]);
+    const row = rowAt(event);
     if (row >= 0) openDesign(row);
   });
   let pointer = null; // in space, Plotly does not say where it is
   plot.addEventListener("pointermove", event => (pointer = event), {capture: true});
   plot.on("plotly_hover", event => {
-    const row = rowAt(event.points[0]);
+    const row = rowAt(event);
     if (row >= 0) designTip(event.event ?? pointer, row);
   });
   plot.on("plotly_unhover", hideTip);

@@ -140,6 +140,19 @@ def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callabl
     assert page.locator("#design .neighbours li").count() == 4
 
 
+def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(part)
+    places = np.array(marks(page))
+    far = np.hypot(*(places[:, None] - places[None]).T)
+    pairs = np.argwhere((far > 1.5) & (far < 10))
+    assert len(pairs)  # marks are 10 px wide
+    for one, other in pairs[:: len(pairs) // 3 + 1]:
+        away = np.floor(places[one] + 0.25 * (places[other] - places[one]))  # a pointer is at whole pixels
+        near = int(np.hypot(*(places - away).T).argmin()) + 1
+        page.mouse.click(*away)
+        page.wait_for_function("text => document.querySelector('#design h2').textContent === text", arg=f"Design #{near}")
+
+
 def test_thousands_of_designs_are_drawn_by_webgl(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
     run_study(asked)
