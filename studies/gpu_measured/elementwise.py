@@ -42,7 +42,9 @@ def parts(folder: Path) -> list[Part]:
     return [
         _part(
             "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"),
-            ("sharpness", "gate.cached", "walked"), {"rotate.start": "norm.start"}, {"row": SHARED}, "llmservingsim2026",
+            ("gate.cached", "walked"),
+            {"rotate.start": "norm.start", "gather.start": "gate.start", "rotate.cached": "gate.cached"},
+            {"row": SHARED, "sharpness": ADD}, "llmservingsim2026",
         ),
         _part(
             "vllm_a100", "a100", _operators(folder), ("norm", "gate", "rotate", "copy", "gather"), ("row", "walked"),
