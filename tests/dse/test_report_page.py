@@ -207,9 +207,14 @@ def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., 
     assert frame_rows(page) == frame["feasible"].sum()
 
 
-def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: Part) -> None:
+@pytest.mark.parametrize("axes", ["linear", "log"])
+def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: Part, axes: str) -> None:
     page, frame = opened(part, height=1500), rows_of(part)
+    if axes == "log":  # as where a front's designs lie far apart
+        page.evaluate("logarithmic = (column, low) => low > 0; refresh()")
     points = marks(page)
+    assert page.evaluate("document.querySelector('#front .plot')._fullLayout.xaxis.type") == axes
+    assert len(points) == frame["front"].sum()
     xs, ys = [x for x, _ in points], [y for _, y in points]
     gaps = np.diff(sorted(xs))
     third = len(gaps) // 3
