@@ -5,9 +5,7 @@ Who runs tests in the background of a shell ignores Ctrl-C, and what they start 
 
 import gc
 import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -44,14 +42,8 @@ FEW = 8
 """Cases of a property that all run."""
 
 
-def commit() -> str:
-    """What is tested; nothing where git does not know it."""
-    line = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    return subprocess.run(line, capture_output=True, text=True, check=False).stdout if shutil.which("git") else ""
-
-
-DRAW = commit() if os.environ.get("CI") else os.environ.get("PYTEST_XDIST_TESTRUNUID", os.urandom(8).hex())
-"""Which cases a run draws: in CI those of the commit, at a desk others each time; the same ones in all workers."""
+DRAW = os.environ.get("DRAW", "0")
+"""Which cases of tests of many are drawn: the same ones each time, until another word is said."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
