@@ -14,7 +14,7 @@ from dse.space.beside import Condition
 from dse.space.design import Design, Designs, digest
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError, nearest
-from dse.space.fields import addresses, leaves, named
+from dse.space.fields import addresses, leaves, matching, named
 from dse.space.knobs import Choice, Columns, Knob, Space, Tied, Value, never_read, ordered
 
 CHIP = "chip"
@@ -191,14 +191,7 @@ def having(bases: Mapping[str, Design], address: str) -> list[str]:
     """
     known = {name: [leaf for leaf, _, _ in leaves(base)] for name, base in bases.items()}
     named(list(dict.fromkeys(leaf for some in known.values() for leaf in some)), address)
-    found = []
-    for name, own in known.items():
-        try:
-            named(own, address)
-        except DesignError:
-            continue
-        found.append(name)
-    return found
+    return [name for name, own in known.items() if matching(own, address)]
 
 
 def over(bases: Mapping[str, Design], knobs: Sequence[Knob], tied: Mapping[str, tuple[Tied, ...]] | None = None) -> Chips:

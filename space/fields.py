@@ -1,6 +1,7 @@
 """How a value object declares its leaves: unit, meaning and range, read by the builder, the knobs and the reports."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -178,8 +179,16 @@ def named(known: list[str], pattern: str) -> list[str]:
 
 def matching(known: Sequence[str], pattern: str) -> list[str]:
     """Those of some addresses that an address names; none where it names none."""
-    wanted = pattern.split(".")
-    return [address for address in known if _names(wanted, address.split("."))]
+    if "both" not in pattern:
+        return [address for address in known if address == pattern]
+    named_by = _both(pattern).fullmatch
+    return [address for address in known if named_by(address)]
+
+
+@cache
+def _both(pattern: str) -> re.Pattern[str]:
+    """What the addresses look like that one with ``both`` names."""
+    return re.compile(r"\.".join("[^.]*" if name == "both" else re.escape(name) for name in pattern.split(".")))
 
 
 def at(value: Any, address: str) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.space.beside import Condition, conditions, unread
 from dse.space.design import Design, Designs, digest, entry, hashed
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, distinct
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, checked, leaves, matching, replaced, spec_at
 
@@ -192,7 +192,8 @@ class Space:
             for other, _ in knob.when:
                 if other not in targets:
                     raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
-        read = (conditions(self.base, targets[knob.address], _moved(self.base, self.knobs)) or () for knob in self.knobs)
+        moved = _moved(self.base, self.knobs)
+        read = (conditions(self.base, targets[knob.address], moved) or () for knob in self.knobs)
         object.__setattr__(self, "knobs", tuple(replace(knob, read=of) for knob, of in zip(self.knobs, read, strict=True)))
         ordered(self.knobs)
         for tied in self.tied:
@@ -380,8 +381,8 @@ class Space:
             column = columns[knob.address]
             if not (always or divides or (counted and counts)) or (column == column[0]).all():
                 continue
-            place = column + 1 if knob.words else np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
-            finer = code * (len(knob.values) + 1) + place
+            values, place = (knob.values, column + 1) if knob.words else _places(knob, column)
+            finer = code * (len(values) + 1) + place
             there = np.bincount(finer) > 0
             number = np.cumsum(there) - 1
             if always or (number[-1] + 1) * (rows if divides else counted) <= size:
@@ -480,6 +481,12 @@ class Space:
             raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
         elif len(set(values)) != len(values):
             raise DesignError(f"space.{knob.address}: a value stands twice among {values}")
+
+
+def _places(knob: Choice, column: Array) -> tuple[Any, Array]:
+    """Values of numbers, and which of them each is: by a table, or by a search, which takes longer of random numbers."""
+    values = np.sort(np.asarray(knob.values, dtype=float))
+    return distinct(column) or (values, np.searchsorted(values, column))
 
 
 def _in_order(code: Array) -> Array:

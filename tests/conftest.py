@@ -6,9 +6,9 @@ Who runs tests in the background of a shell ignores Ctrl-C, and what they start 
 import gc
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -38,30 +38,56 @@ def listed(name: str) -> tuple[str, ...]:
 SLOW, FEWER = listed("slow.txt"), frozenset(listed("fewer.txt"))
 """How names of tests begin that only SLOW=all runs; tests of which it alone runs all cases and examples."""
 
+FEW = 8
+"""Cases of a property that all run."""
+
+
+DRAW = os.environ.get("DRAW", "0")
+"""Which cases of tests of many are drawn: the same ones each time, until another word is said."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is slow; what takes longest of the rest goes first, so that nobody waits for it in the end."""
     if os.environ.get("SLOW") != "all" and not any("::" in word for word in config.args):  # a test that is named runs
-        left_out = {item for item in items if item.nodeid.startswith(SLOW)} | set(fewer(items))
+        left_out = {item for item in items if item.nodeid.startswith(SLOW)}
+        left_out |= set(fewer([item for item in items if item not in left_out]))
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.path.parent.name not in ("published", "fuzz") and item.path.name != "test_documents.py")
 
 
 def fewer(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Every second case of the tests of many, which is left out; properties draw a third of their examples instead."""
-    cases: Counter[str] = Counter()
+    """What is left out of the tests of many cases: two thirds of these. Properties draw a third of their examples, in all cases
+    where these are few.
+    """
+    cases: dict[str, list[pytest.Function]] = {}
     for item in items:
         name = item.nodeid.partition("[")[0]
-        if name not in FEWER or not isinstance(item, pytest.Function):
+        if name in FEWER and isinstance(item, pytest.Function):
+            cases.setdefault(name, []).append(item)
+    for name, some in cases.items():
+        if len(some) > FEW or not is_hypothesis_test(some[0].function):
+            yield from rest(some, Random(f"{DRAW} {name}"))
+        if not is_hypothesis_test(some[0].function):
             continue
-        cases[name] += 1
-        if not is_hypothesis_test(item.function):
-            yield from [item] * (cases[name] % 2 == 0)
-        elif cases[name] == 1:
-            own: settings = item.function._hypothesis_internal_use_settings  # what Hypothesis's own plugin asks
-            least = min(own.max_examples, 3)
-            item.function._hypothesis_internal_use_settings = settings(own, max_examples=max(own.max_examples // 3, least))
+        own: settings = some[0].function._hypothesis_internal_use_settings  # what Hypothesis's own plugin asks
+        least = min(own.max_examples, 3)
+        some[0].function._hypothesis_internal_use_settings = settings(own, max_examples=max(own.max_examples // 3, least))
+
+
+def rest(cases: list[pytest.Function], rng: Random) -> list[pytest.Function]:
+    """All but a third of some cases, which is drawn so that it has as many values of their parameters as it can."""
+    left, seen = rng.sample(cases, len(cases)), set[tuple[str, int]]()
+    for _ in range(-(-len(cases) // 3)):
+        best = max(left, key=lambda item: len(values(item) - seen))
+        left.remove(best)
+        seen |= values(best)
+    return left
+
+
+def values(item: pytest.Function) -> set[tuple[str, int]]:
+    """Parameters of a case, each with the place of its value."""
+    return set(item.callspec.indices.items()) if hasattr(item, "callspec") else set()
 
 
 def pytest_collection_finish() -> None:

@@ -324,6 +324,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     """
     words = [f"chip={chip}", *asked.overrides]
     counts = _counts(asked)
+    if counts.get(PREFILL) and not asked.apart:
+        raise DesignError(f"apart: false looks at no instances that only prefill; leave it out, or {PREFILL}")
     fixed = {address: 1 for address in (PREFILL,) if asked.apart and address not in counts and _said_of_prefill(asked)}
     words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):
@@ -460,7 +462,8 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Kinds,
         least = "" if kinds.by_chip else f"; the smallest takes {fewest(kinds, knobs)}"
         return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
-    return f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
+    none = f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
+    return f"{none}; the nearest {kinds.nearest}"
 
 
 def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:

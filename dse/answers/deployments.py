@@ -10,7 +10,7 @@ from typing import Any
 
 from dse.answers.most import of_most
 from dse.config.build import Question
-from dse.evaluators.evaluation import binding
+from dse.evaluators.evaluation import binding, infeasible
 from dse.evaluators.judges.serving import deployer, pools_of
 from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Deployment, Pool
@@ -19,9 +19,10 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
 from dse.space.knobs import Space, Value
+from dse.space.limits import Infeasible
 from dse.space.requests import Requests
 from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
-from dse.space.workload import Load
+from dse.space.workload import Load, Workload
 
 SPLITS = 2
 """Ways to divide devices between pools that are played of each kind, by either estimate."""
@@ -143,7 +144,7 @@ class Kinds:
             counts: of instances that somebody says, by address; none where they follow from the devices.
         """
         self.usual, self.load, self.ffn, self.counts = usual, load, ffn, counts or {}
-        self._limits: dict[str, str] = {}
+        self._limits: dict[str, tuple[Design, Infeasible | None]] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
 
     def recall(self, before: "Kinds") -> None:
@@ -165,9 +166,19 @@ class Kinds:
         if key not in self._limits:
             one = {INSTANCES: 1, PREFILL: int(values.get(PREFILL, 0) > 0)}
             alone = design if self.by_chip else replaced(design, one)
-            worst = binding(alone, replace(self.usual.workload, cases=(self.load,)))
-            self._limits[key] = worst.limit if worst else ""
-        return self._limits[key]
+            self._limits[key] = alone, binding(alone, self._workload)
+        worst = self._limits[key][1]
+        return worst.limit if worst else ""
+
+    @property
+    def nearest(self) -> Infeasible | None:
+        """What binds the one that is nearest to what fits, of those that do not, with what would do; None where all fit."""
+        refused = [(worst.excess, alone) for alone, worst in self._limits.values() if worst]
+        return infeasible(min(refused, key=lambda one: one[0])[1], self._workload) if refused else None
+
+    @property
+    def _workload(self) -> Workload:
+        return replace(self.usual.workload, cases=(self.load,))
 
     def pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[Pool, ...], Paces]:
         """Pools of a deployment, and what an instance of each takes."""

@@ -232,7 +232,7 @@ def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: fl
     if math.isinf(found.rate):
         raise DesignError(
             f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more, as "
-            f"{max(2 * len(load.requests), enough(load, bounds, one.unbound))}"
+            f"{max(2 * len(load.requests), enough(load, bounds, one.unbound))}, of a trace a longer one; or bound them tighter"
         )
     return Tried(one, found, points=tuple(points))
 

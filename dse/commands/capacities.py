@@ -230,7 +230,8 @@ def _rate(rate: float, side: Side) -> str:
     """As an override."""
     if side.load.requests.users:
         return f"workload.users={rate:.0f}"
-    return f"workload.rate='{rate:.6g} Hz'" if side.load.said else f"workload.scale={rate / side.load.rate:.6g}"
+    # rates have few digits, and what a trace's is multiplied by has as many as it takes
+    return f"workload.rate='{rate:.10g} Hz'" if side.load.said else f"workload.scale={rate / side.load.rate:.15g}"
 
 
 def _deployments(side: Side) -> Table:

@@ -376,6 +376,15 @@ def parsed(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     return found
 
 
+class _Value(argparse.Action):
+    """Keeps the value of a flag; an empty one, as of a variable of the shell that is not set, is none."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if not values.strip():
+            raise argparse.ArgumentError(self, "empty")
+        setattr(namespace, self.dest, values)
+
+
 class _Hydras(argparse.Action):
     """Keeps a flag of Hydra's as it was typed."""
 
@@ -399,7 +408,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     for flag in command.flags:
         if flag.value:
-            parser.add_argument(*flag.names, metavar=flag.value, default="", help=flag.does)
+            parser.add_argument(*flag.names, action=_Value, metavar=flag.value, default="", help=flag.does)
         else:
             parser.add_argument(*flag.names, action="store_true", help=flag.does)
     if command.hydra:

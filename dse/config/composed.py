@@ -61,7 +61,8 @@ def _chosen(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
         found = together(list(words)) or _by_hydra(list(words))
         if len(KEPT) >= MOST:
             KEPT.pop(next(iter(KEPT)))
-        known = KEPT[words] = pickle.dumps(found), dict(READ)
+        KEPT[words] = pickle.dumps(found), dict(READ)
+        return found
     copy: tuple[Any, dict[str, Any]] = pickle.loads(known[0])
     return copy
 

@@ -1,5 +1,6 @@
 """Sweeps: what a space says of its knobs, in Hydra's grammar, as plain knob dictionaries."""
 
+from functools import lru_cache
 from typing import Any
 
 from dse.space.errors import DesignError
@@ -41,13 +42,12 @@ MOST = 100_000
 
 
 def _sweep(address: str, text: Any) -> dict[str, Any]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
     from hydra.errors import HydraException
 
     where = f"space.{address}"
     try:
-        sweep: Any = OverridesParser.create().parse_override(f"x={text}").value()
+        sweep = _value(f"x={text}")
     except HydraException as error:
         raise DesignError(f"{where}: {str(text)!r} is not a sweep: {one_line(error)}") from None
     if not isinstance(sweep, ChoiceSweep | RangeSweep | IntervalSweep):
@@ -69,6 +69,14 @@ def _sweep(address: str, text: Any) -> dict[str, Any]:
     if not values:
         raise DesignError(f"{where}: {str(text)!r} is empty; range leaves out its end")
     return {"values": values} | unit
+
+
+@lru_cache(maxsize=4096)
+def _value(override: str) -> Any:
+    """What an override says, as Hydra reads it: once of a knob that several chips have."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(override).value()
 
 
 def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 Hydra keeps the last word. What it refuses, and what is more than values over values, is its own to compose.
 """
 
+import pickle
 from typing import Any
 
 Plain = dict[Any, Any]
@@ -30,7 +31,7 @@ def together(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
     version.setbase("1.3")
     setup_globals()
     try:
-        loader = ConfigLoaderImpl(config_search_path=search_path())
+        loader = ConfigLoaderImpl(config_search_path=search_path("sketched"))
         parsed, files = loader._parse_overrides_and_create_caching_repo("config", words)
         logs: list[InputDefault] = [
             GroupDefault(group=f"{of}_logging", value="none") for of in ("job", "hydra")
@@ -44,7 +45,7 @@ def together(words: list[str]) -> tuple[Any, dict[str, Any]] | None:
         for file in listed.defaults:
             if not (path := str(file.config_path)).startswith("hydra/"):
                 merge(found, _packed(files.load_config(path), file))
-        config = OmegaConf.create(found)
+        config = _created(found)
     except (HydraException, OmegaConfBaseException, NotPlainError):
         return None
     OmegaConf.set_struct(config, True)
@@ -56,7 +57,10 @@ def _packed(loaded: Any, file: Any) -> Plain:
     from omegaconf import OmegaConf
     from omegaconf._utils import split_key
 
-    found: Any = OmegaConf.to_container(loaded.config, resolve=False)
+    from dse.config.sources import Sketch
+
+    plain = isinstance(loaded, Sketch)
+    found: Any = pickle.loads(loaded.values) if plain else OmegaConf.to_container(loaded.config, resolve=False)
     if not isinstance(found, dict) or (not file.primary and "hydra" in found):
         raise NotPlainError
     found.pop("hydra", None)
@@ -64,6 +68,31 @@ def _packed(loaded: Any, file: Any) -> Plain:
     for key in reversed(split_key(package) if package else []):
         found = {key: found}
     return dict(found)
+
+
+GROUPS: dict[bytes, bytes] = {}
+"""Groups of values as OmegaConf has them, by what they say, both pickled: to make one takes four times as long as a copy."""
+
+MOST = 4096
+"""Groups that are kept; the oldest goes."""
+
+
+def _created(values: Plain) -> Any:
+    """What OmegaConf makes of values."""
+    from omegaconf import OmegaConf
+
+    config: Any = OmegaConf.create({}, flags={"no_deepcopy_set_nodes": True})
+    for key, value in values.items():
+        if isinstance(value, dict):
+            said = pickle.dumps(value)
+            if said not in GROUPS:
+                if len(GROUPS) >= MOST:
+                    GROUPS.pop(next(iter(GROUPS)))
+                GROUPS[said] = pickle.dumps(OmegaConf.create(value))
+            value = pickle.loads(GROUPS[said])
+        config[key] = value
+    config._set_flag("no_deepcopy_set_nodes", None)
+    return config
 
 
 def merge(below: Plain, above: Plain) -> None:

@@ -223,6 +223,8 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     share = share_kept(spec)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
     ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
+    if min(ttft, tpot) <= 0:
+        raise DesignError(f"workload: bounds of {ttft:g} s and {tpot:g} s; each must be above 0")
     some = classes(spec, ttft, tpot)
     if spec.get("trace") is not None:
         from dse.evaluators.serving.traces import Sorts, read

@@ -16,9 +16,11 @@ from dse.config import points
 from dse.config.compose import bibliography
 from dse.config.expressions import refuse_unlike
 from dse.evaluators import METRICS, PHYSICS
+from dse.evaluators.account.breakdown import Breakdown
 from dse.report import why
 from dse.report.bands import of_study
 from dse.report.columns import columns
+from dse.report.kept import Kept
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
 from dse.running.frame import by_case, ordered, values_of
 from dse.running.screen import Screened
@@ -105,6 +107,9 @@ def payload(parts: Sequence[Part]) -> dict[str, Any]:
 def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict[str, Any]:
     asked, screened = part.study, part.screened
     space, workload = asked.question.space, asked.question.workload
+    with Kept(asked) as kept:
+        explained = _explained(asked, frame, start, kept)
+        whys = why.of_study(asked, frame, screened, start, kept)
     return {
         "name": asked.name,
         "question": asked.text,
@@ -130,8 +135,8 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
             [name, None if row is None else start + row] for name, row in points.rows(asked.points, space, frame).items()
         ],
         "bars": stacks(asked, frame, start),
-        "explained": _explained(asked, frame, start),
-        "why": why.of_study(asked, frame, screened, start),
+        "explained": explained,
+        "why": whys,
         "verified": _verified(part, frame, start),
         "bands": of_study(asked),
         "sources": _sources(asked),
@@ -256,7 +261,7 @@ def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, commo
     }
 
 
-def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
+def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: Kept) -> dict[str, Any]:
     """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
 
     By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels, or to serve a trace, may take seconds.
@@ -264,39 +269,49 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
     good = np.flatnonzero(frame["feasible"])
     values = frame[list(asked.objectives)].to_numpy(dtype=float)[good]
     rows = good[layers(values, asked.directions, EXPLAINED)]
-    case, words = asked.question.workload.cases[0], _Words()
+    space, case, words = asked.question.space, asked.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
     began = time.monotonic()
     for row in rows:
-        design = asked.question.space.at(values_of(asked, frame.iloc[int(row)].to_dict()))
-        taken = time.monotonic() - began
-        if taken > MOST_SECONDS:
-            break
-        by = asked.fidelity if taken < SECONDS else "closed"
-        parts = broken_down(design, case, asked.question.workload.decode_at, by)
-        spent = {phase: parts.by_bound(phase) for phase in dict.fromkeys(operator.phase for operator in parts.rows)}
-        designs[str(start + int(row))] = {
-            "by": by,
-            "operators": [
-                [
-                    *(words.code(text) for text in (op.phase, op.segment, op.operator, op.shape, op.bound)),
-                    *(_short(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
-                    *(_short(op.executed or 0.0), words.code(op.cause), _short(op.sent)),
-                ]
-                for op in parts.rows
-            ],
-            "spent": {phase: {name: _short(s) for name, s in by.items() if s} for phase, by in spent.items()},
-            "chip": [
-                [of, unit, {name: _short(value) for name, value in values.items() if value}]
-                for of, unit, values in (
-                    ("area of a chip", "mm2", parts.area),
-                    ("its power at peak", "W", parts.power),
-                    ("its price, with its share of a server", "USD", parts.price),
-                )
-                if any(values.values())
-            ],
-        }
+        at = values_of(asked, frame.iloc[int(row)].to_dict())
+        what = [("explained", space.key_at(at)), ("by", asked.fidelity)]
+        found = kept.find(what)
+        if found is None:
+            taken = time.monotonic() - began
+            if taken > MOST_SECONDS:
+                continue  # others may be kept
+            by = asked.fidelity if taken < SECONDS else "closed"
+            found = _spent(by, broken_down(space.at(at), case, asked.question.workload.decode_at, by))
+            found = kept.keep(what, found) if by == asked.fidelity else found
+        operators = [[words.code(cell) if isinstance(cell, str) else cell for cell in one] for one in found["operators"]]
+        designs[str(start + int(row))] = found | {"operators": operators}
     return {"case": case.label, "words": words.known, "designs": designs}
+
+
+def _spent(by: str, parts: Breakdown) -> dict[str, Any]:
+    """A breakdown as plain values."""
+    phases = dict.fromkeys(operator.phase for operator in parts.rows)
+    return {
+        "by": by,
+        "operators": [
+            [
+                *(op.phase, op.segment, op.operator, op.shape, op.bound),
+                *(_short(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
+                *(_short(op.executed or 0.0), op.cause, _short(op.sent)),
+            ]
+            for op in parts.rows
+        ],
+        "spent": {phase: {name: _short(s) for name, s in parts.by_bound(phase).items() if s} for phase in phases},
+        "chip": [
+            [of, unit, {name: _short(value) for name, value in values.items() if value}]
+            for of, unit, values in (
+                ("area of a chip", "mm2", parts.area),
+                ("its power at peak", "W", parts.power),
+                ("its price, with its share of a server", "USD", parts.price),
+            )
+            if any(values.values())
+        ],
+    }
 
 
 def _verified(part: Part, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:

@@ -300,12 +300,20 @@ function planeAxis({column, scale, title}) {
       ticktext: column.words.map(plain),
       range: [-0.5, column.words.length - 0.5],
     };
-  const window = view.zoom === "front" ? frontWindow(column) : null;
-  if (window) return {...style, range: window.map(value => value / scale)};
+  const log = spansDecades(column),
+    window = view.zoom === "front" ? frontWindow(column, log) : null,
+    kind = log ? {type: "log", dtick: "D2"} : {};
+  if (window) return {...style, ...kind, range: window.map(value => (log ? Math.log10(value / scale) : value / scale))};
   const doubled = doubling(column);
   return doubled
     ? {...style, type: "log", tickvals: doubled.map(v => v / scale), ticktext: doubled.map(v => number(v / scale))}
-    : {...style, autorange: true};
+    : {...style, ...kind, autorange: true};
+}
+
+// Whether designs on the fronts lie along a column as far apart as on an axis of lines that is logarithmic.
+function spansDecades(column) {
+  const [low, high] = extent(column, designs.studies.flatMap(frontOf));
+  return Boolean(directionOf(column.name)) && logarithmic(column, low, high);
 }
 
 // The values of a knob that doubles from one to the next.
@@ -314,15 +322,18 @@ function doubling(column) {
   return steps.length > 3 && steps.every((value, i) => !i || Math.abs(value / steps[i - 1] - 2) < 1e-9) ? steps : null;
 }
 
-// The span of the fronts and some more on the worse side: half as much again, and a quarter of all designs at least.
-function frontWindow(column) {
+// The span of the fronts and some more on the worse side: half as much again, and a quarter of all designs at least; in
+// factors where the axis is logarithmic.
+function frontWindow(column, log) {
   const rows = designs.studies.flatMap(frontOf),
     goal = directionOf(column.name);
   if (rows.length < 2 || !goal) return null;
-  const shown = [];
-  for (let row = 0; row < designs.rows; row++) if (inScope(row)) shown.push(column.values[row]);
+  const shown = [],
+    map = log ? Math.log : value => value;
+  for (let row = 0; row < designs.rows; row++)
+    if (inScope(row) && (!log || column.values[row] > 0)) shown.push(map(column.values[row]));
   shown.sort((a, b) => (goal === "max" ? b - a : a - b));
-  const [low, high] = extent(column, rows),
+  const [low, high] = extent(column, rows).map(map),
     span = high - low || Math.abs(high) || 1,
     quarter = shown[shown.length >> 2],
     worst = shown.at(-1);
@@ -331,7 +342,7 @@ function frontWindow(column) {
       ? [high, Math.max(Math.min(low - span * 0.6, quarter), worst)]
       : [low, Math.min(Math.max(high + span * 0.6, quarter), worst)];
   const edge = 0.05 * (best - end);
-  return goal === "max" ? [end - edge, best + edge] : [best + edge, end - edge];
+  return (goal === "max" ? [end - edge, best + edge] : [best + edge, end - edge]).map(log ? Math.exp : value => value);
 }
 
 function spaceLayout(axes) {
@@ -349,18 +360,42 @@ function spaceLayout(axes) {
   };
 }
 
+// The design under the pointer: of marks that cover it those of the front, which lie above, and of these the nearest. Plotly takes
+// all marks that cover it for equally near.
+function rowUnder(plot, pointer) {
+  const box = plot.getBoundingClientRect(),
+    {xaxis, yaxis} = plot._fullLayout,
+    [x, y] = [pointer.clientX - box.left - xaxis._offset, pointer.clientY - box.top - yaxis._offset];
+  let found = null,
+    best = Infinity;
+  plot.rowsOf.forEach((rows, curve) => {
+    const trace = plot.data[curve];
+    if (plot._fullData[curve].visible !== true || !trace.mode.includes("markers")) return;
+    rows.forEach((row, i) => {
+      const far = Math.hypot(xaxis.d2p(trace.x[i]) - x, yaxis.d2p(trace.y[i]) - y),
+        rank = far + (isFront(row) ? 0 : 1e3);
+      if (far > trace.marker.size / 2 + 1 || rank >= best) return;
+      [found, best] = [row, rank];
+    });
+  });
+  return found;
+}
+
 function wireFront(plot) {
   if (plot.dataset.wired) return;
   plot.dataset.wired = "yes";
-  const rowAt = point => plot.rowsOf[point.curveNumber]?.[point.pointNumber] ?? -1;
+  const rowAt = ({points: [point], event}) => {
+    const row = plot.rowsOf[point.curveNumber]?.[point.pointNumber] ?? -1;
+    return event && view.dims === "2" ? (rowUnder(plot, event) ?? row) : row;
+  };
   plot.on("plotly_click", event => {
-    const row = rowAt(event.points[0]);
+    const row = rowAt(event);
     if (row >= 0) openDesign(row);
   });
   let pointer = null; // in space, Plotly does not say where it is
   plot.addEventListener("pointermove", event => (pointer = event), {capture: true});
   plot.on("plotly_hover", event => {
-    const row = rowAt(event.points[0]);
+    const row = rowAt(event);
     if (row >= 0) designTip(event.event ?? pointer, row);
   });
   plot.on("plotly_unhover", hideTip);

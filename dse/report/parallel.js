@@ -80,7 +80,7 @@ function placeOf(key) {
       last,
     };
   }
-  const log = low > 0 && (column.log || high / low > 20);
+  const log = logarithmic(column, low, high);
   const map = log ? Math.log : value => value,
     unmap = log ? Math.exp : value => value,
     span = map(high) - map(low) || 1;
@@ -92,6 +92,11 @@ function placeOf(key) {
     at: value => turn((map(value) - map(low)) / span),
     back: at => unmap(map(low) + turn(at) * span),
   };
+}
+
+// Whether an axis of these values is logarithmic: as the space says of a knob, or where they lie far apart.
+function logarithmic(column, low, high) {
+  return low > 0 && (column.log || high / low > 20);
 }
 
 function directionOf(key) {

@@ -5,9 +5,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dse.evaluators.evaluation import plays
 from dse.report.cannot import distinct_designs, remarks, resolution, said
+from dse.report.kept import Kept, rows_key
 from dse.running.screen import Screened
 from dse.running.study import Study
 from dse.search.pareto import minimised
@@ -28,7 +30,7 @@ PLAYED_SECONDS = 2.0
 """The same where it plays requests; ``dse explain`` has the rest."""
 
 
-def of_study(asked: Study, ordered: Any, screened: Screened | None, start: int) -> dict[str, Any]:
+def of_study(asked: Study, ordered: pd.DataFrame, screened: Screened | None, start: int, kept: Kept) -> dict[str, Any]:
     """Why the front of a study is as it is, and what the study cannot say, as plain values.
 
     Args:
@@ -36,12 +38,37 @@ def of_study(asked: Study, ordered: Any, screened: Screened | None, start: int) 
         ordered: its designs in the order of the page.
         screened: what its screen looked at.
         start: number of the first in the page.
+        kept: where it may be known already.
 
     Returns:
         ``remarks``: what the study cannot say; ``distinct``: for each front design the row that stands for it, with what tells
         designs apart; ``prices`` of constraints that move the front; ``designs``: by row, its steps, prices and neighbours;
         ``by``: the reader of the steps; ``left``: designs of the front for whose steps there was no time.
     """
+    return dict(
+        kept.answer(
+            [("why", asked.question.space.key), *_follows(asked, ordered, screened, start)],
+            lambda: _of_study(asked, ordered, screened, start),
+            lambda found: found["left"] == max(0, int(ordered["front"].sum()) - MOST),  # the next page has time for others
+        )
+    )
+
+
+def _follows(asked: Study, ordered: pd.DataFrame, screened: Screened | None, start: int) -> list[tuple[str, Any]]:
+    """What the answer follows from beside the space and the workload."""
+    wants = [*asked.objectives.items(), *(f"{bound.metric} {bound.relation} {bound.value!r}" for bound in asked.bounds)]
+    return [
+        ("rows", rows_key(ordered)),
+        ("screened", screened and [screened.rows, screened.feasible, screened.kept, *map(str, screened.blocks)]),
+        ("start", start),
+        ("fidelity", asked.fidelity),
+        ("wants", wants),
+        ("defined", [(name, of.text) for name, of in asked.question.defined.items()]),
+        ("apart", resolution(asked)),
+    ]
+
+
+def _of_study(asked: Study, ordered: pd.DataFrame, screened: Screened | None, start: int) -> dict[str, Any]:
     space, goal = asked.question.space, goal_of(asked)
     lowest = quick(goal, space.base)
     seconds = PLAYED_SECONDS if plays(space.base, goal.workload, lowest.fidelity) else SECONDS

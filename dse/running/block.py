@@ -27,6 +27,7 @@ from dse.search.samplers import sobol
 from dse.space.chips import CHIP
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
+from dse.space.in_parts import in_parts
 from dse.space.knobs import Choice, Columns
 from dse.space.workload import Load
 from dse.store import block_files
@@ -251,7 +252,7 @@ class _Block:
     def _all_of(self, rows: Array, progress: Callable[[int], None]) -> None:
         """Evaluates some rows, and stores what is done every few seconds."""
         parts = self._parts(rows)
-        for part, outcomes in _each(self._study, [self._at(part) for part in parts], parts):
+        for part, outcomes in _each(self._study, in_parts(self._columns, parts), parts):
             self._note(part, outcomes)
             self._pending.append(part)
             progress(self._size - self.left)

@@ -5,6 +5,7 @@ of such neighbours a model (`dse/search/acquisition.py`) chooses. There is no ge
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,7 @@ class Local:
         self._promise = Promise(self._places)
         self._directions = directions
         self._seed = seed
-        start = min(start, 2 * knobs + 2)
-        self._points = self._first(knobs, start)
+        self._knobs, self._start = knobs, min(start, 2 * knobs + 2)
         self._asked: set[bytes] = set()
         self._waiting: dict[int, Array] = {}
         self._rows: list[Array] = []
@@ -71,7 +71,7 @@ class Local:
         marks: dict[str, Any] = {}
         if forced is not None:
             values = forced
-        elif number < len(self._points):
+        elif number < self._start and number < len(self._points):
             values = self._places.values(self._places.canonical(self._points[number : number + 1])[0])
         else:
             if not self._ahead:
@@ -143,13 +143,12 @@ class Local:
 
     def _neighbours(self, rng: np.random.Generator) -> Array:
         """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
-        knobs = self._points.shape[1]
         found: dict[bytes, Array] = {}
         for attempt in range(8):
-            rows = self._places.at(rng.random((NEIGHBOURS, knobs)))
+            rows = self._places.at(rng.random((NEIGHBOURS, self._knobs)))
             if self._front:
                 rows = np.where(
-                    rng.random((NEIGHBOURS, 1)) < ANYWHERE, rows, self._bred(rows, (0.5 + attempt / 2) / knobs, rng)
+                    rng.random((NEIGHBOURS, 1)) < ANYWHERE, rows, self._bred(rows, (0.5 + attempt / 2) / self._knobs, rng)
                 )
             rows = self._places.canonical(rows)
             for row in rows:
@@ -159,6 +158,11 @@ class Local:
             if len(found) >= NEIGHBOURS // 4:
                 break
         return np.array(list(found.values()) or rows[:1])
+
+    @cached_property
+    def _points(self) -> Array:
+        """The first asks, where nothing is forced; a search that goes on may need none."""
+        return self._first(self._knobs, self._start)
 
     def _first(self, knobs: int, start: int) -> Array:
         """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""

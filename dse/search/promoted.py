@@ -68,6 +68,7 @@ class Promoted(Local):
         self._pool = np.zeros((0, len(space.knobs)))
         self._held: list[int] = []
         super().__init__(space, directions, seed, start, possible)
+        self._points = self._first(self._knobs, self._start)  # with the pool that all asks look at
 
     def _first(self, knobs: int, start: int) -> Array:
         """The front of the pool, thinned evenly, and what is next to it."""

@@ -1,5 +1,6 @@
 """Models on devices that share every layer: phases, what a device holds, limits, and what they spend."""
 
+from dataclasses import fields
 from functools import reduce
 from typing import Any
 
@@ -25,7 +26,7 @@ from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import distinct, maximum, where
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.layers import layers
@@ -66,12 +67,12 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     chip, mapping = _of(design)
     machine, reader = of_die(chip, mapping), READERS[fidelity]
     refuse_heads(job.model, mapping.prefill, mapping.decode)
-    held = _footprint(job, mapping.prefill.tp, mapping.precision, mapping.prefill.kv_heads)
+    held = _held(job, mapping.prefill, mapping.precision)
 
     def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:
-        laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce, chip.core.rates, plan.kv_heads)
-        of = step(laid, chip, plan, machine, reader) if detailed else ()
-        took = seconds(of) if detailed else step_seconds(laid, chip, plan, machine, reader)
+        said = job, name, plan, mapping.precision, chip.core.rates
+        of = step(_laid(*said), chip, plan, machine, reader) if detailed else ()
+        took = seconds(of) if detailed else step_seconds(*said, chip, machine, reader)
         of_case = reduced(np.add, runs * took, starts)
         return Phase(name, machine, of, None, runs, None, of_case, held, None, dies=plan.tp)
 
@@ -117,10 +118,47 @@ def step(of: tuple[Block, ...], chip: Chip, plan: Plan, machine: Machine, reader
     return tuple(timed(of, machine, reader, prefetch=_prefetch(chip, plan)))
 
 
-def step_seconds(of: tuple[Block, ...], chip: Chip, plan: Plan, machine: Machine, reader: Reader) -> Any:
-    """Of a step, all its blocks. [s]"""
-    found = call_table.seconds(of, machine, reader, _prefetch(chip, plan))
-    return seconds(step(of, chip, plan, machine, reader)) if found is None else found
+def step_seconds(
+    job: Stretches,
+    name: str,
+    plan: Plan,
+    precision: Precision,
+    rates: Rates | None,
+    chip: Chip,
+    machine: Machine,
+    reader: Reader,
+) -> Any:
+    """Of a step of a phase, all its blocks. [s]"""
+    degrees, which = _degrees(plan.tp)
+    found = None
+    if degrees:
+        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads)
+        peers = None if which is None else plan.tp
+        found = call_table.seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
+    return seconds(step(_laid(job, name, plan, precision, rates), chip, plan, machine, reader)) if found is None else found
+
+
+def _degrees(tp: Any) -> tuple[tuple[Any, ...], Any]:
+    """Degrees of tensor parallelism, and which of them each design has, None of one; no degrees where they are not few."""
+    if not isinstance(tp, np.ndarray):
+        return (tp,), None
+    found = distinct(tp.astype(float, copy=False))
+    return ((), None) if found is None else (tuple(found[0].tolist()), found[1])
+
+
+def _laid(job: Stretches, name: str, plan: Plan, precision: Precision, rates: Rates | None) -> tuple[Block, ...]:
+    """Blocks of a step of a phase."""
+    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads)
+
+
+def _held(job: Stretches, plan: Plan, precision: Precision) -> Footprint:
+    """What a device holds, worked out once for each degree of tensor parallelism where these are few."""
+    degrees, which = _degrees(plan.tp)
+    if which is None:
+        return _footprint(job, plan.tp, precision, plan.kv_heads)
+    found = _footprint_of_each(job, degrees, precision, plan.kv_heads)
+    leaves = (getattr(found, spec.name) for spec in fields(found))
+    return Footprint(*(leaf[..., which] if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves))
 
 
 def _prefetch(chip: Chip, plan: Plan) -> Prefetch:
@@ -226,6 +264,26 @@ def _blocks(
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
     operators, order = transformer(job.model, at), line(job.model, at)
     return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=phase == "decode", heads=heads)
+
+
+@remembered
+def _structures(
+    job: Stretches,
+    phase: str,
+    degrees: tuple[Any, ...],
+    precision: Precision,
+    algorithm: str,
+    rates: Rates | None,
+    heads: str | None,
+) -> call_table.Structures:
+    """Blocks for each degree of tensor parallelism."""
+    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads) for tp in degrees)
+
+
+@remembered
+def _footprint_of_each(job: Stretches, degrees: tuple[Any, ...], precision: Precision, heads: str | None) -> Footprint:
+    """For each degree of tensor parallelism; leaves have the shape (degrees,), or (cases, degrees)."""
+    return _footprint(job, np.array(degrees), precision, heads)
 
 
 @remembered

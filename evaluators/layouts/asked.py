@@ -97,7 +97,8 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
         queries, near = of.tokens / of.sequences, of.tokens * heads * (dims * HALF)
         keys = of.positions / of.sequences
         if of.latent:
-            return latent_generation.Decode(of.sequences, keys, heads, queries, dims, cached, near)
+            converted = of.tokens * heads * (of.qk_dim * (HALF + each)) if each < HALF else 0.0
+            return latent_generation.Decode(of.sequences, keys, heads, queries, dims, of.v_dim, cached, near, converted)
         return generation.Decode(of.sequences, keys, heads, kv_heads, queries, cached, near)
     prompts, tokens = of.sequences - of.decodes, of.tokens - of.decodes * of.queries
     new, seen, past = tokens / prompts, (of.pairs - of.scored) / tokens, (of.positions - of.decoded) / prompts

@@ -272,14 +272,22 @@ def _filled(done, divisible, sending, slope, bound, ends):
         if done[count] - before <= bound:
             ends[stage:] = count
             return True
-        best, here = start, first
-        while here < count and done[here] <= before + bound:
+        # what ends beyond what one that begins before it does, ends last: the last one that there is time for
+        here, beyond = first, count
+        while beyond - here > 1:
+            middle = (here + beyond) // 2
+            if done[middle] <= before + bound:
+                here = middle
+            else:
+                beyond = middle
+        best = start
+        while here >= first:
             spare = bound - (done[here] - before) - sending[here]
             if spare >= 0:
                 # up to an operator, or into a product as far as it and what it adds to be sent leave time for
-                into = here + (min(spare / slope[here], 1 - 1e-9) if divisible[here] else 0.0)
-                best = max(best, into)
-            here += 1
+                best = here + (min(spare / slope[here], 1 - 1e-9) if divisible[here] else 0.0)
+                break
+            here -= 1
         if best <= start:
             return False
         ends[stage] = best

@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import making, part
 from dse.evaluators.machine.dram import ROW_HITS
 from dse.evaluators.machine.dram_words import Queues, Timing
 from dse.space.elementwise import Array
 
 LONG_AGO = -1e9
-
-_compiled = cached_njit(error_model="numpy")
 
 
 class Bursts(NamedTuple):
@@ -119,7 +117,7 @@ def busy(
     work = {
         "bandwidth": float(count.max() * max(timing.burst, timing.ccd_s)),
         "group": float(per_group.max() * max(timing.burst, timing.ccd_l)),
-        "activates": float(state.opens.max() * _between(timing)),
+        "activates": float(state.opens.max() * _between.py_func(timing)),
     }
     return Busy(float(clocks), float(halfway), float(latency), work)
 
@@ -128,13 +126,13 @@ IDLE_ROUNDS = 3
 """Refreshes of all banks that are played before a channel is busy again."""
 
 
-@_compiled
+@part
 def _between(t):
     """Clocks from activate to activate, in the long run."""
     return max(float(t.rrd_s), t.faw / 4)
 
 
-@_compiled
+@making
 def _run(bursts, t, of, banks, window, path, drain):
     """Clocks until the last data, until half of the requests are served, and the mean latency of reads."""
     requesters = len(bursts.first) - 1
@@ -167,7 +165,7 @@ def _run(bursts, t, of, banks, window, path, drain):
     return end, halfway, waited / max(reads, 1)
 
 
-@_compiled
+@making
 def _serve(bursts, t, of, banks, r, time, drain):
     """When a request enters its channel, and when its data are there."""
     c, b, row, write = bursts.channel[r], bursts.bank[r], bursts.row[r], bursts.write[r]
@@ -203,7 +201,7 @@ def _serve(bursts, t, of, banks, r, time, drain):
     return enters, column + t.cl + t.burst
 
 
-@_compiled
+@part
 def _open(of, c, b, row, time):
     """Whether a request finds its row open, or queued ones that open it: hits come first, as far as a row may have them."""
     backlog = of.ready[c, b] >= time
@@ -214,7 +212,7 @@ def _open(of, c, b, row, time):
     return found and not (backlog and of.known[c, b] > 1 and of.hits[c, b] >= ROW_HITS)
 
 
-@_compiled
+@part
 def _activate(t, of, c, b, g, row, time):
     """Opens a row, after the one that is open is closed; when."""
     if of.opened[c, b] >= 0:
@@ -232,7 +230,7 @@ def _activate(t, of, c, b, g, row, time):
     return found
 
 
-@_compiled
+@making
 def _pass_rounds(t, of, c, time):
     """Passes over refreshes of a channel that was idle for long, but for the last rounds: each leaves what the last one did."""
     each = of.opened.shape[1] if t.per_bank else 1
@@ -242,7 +240,7 @@ def _pass_rounds(t, of, c, time):
         of.refresh[c] += rounds * each * t.refi
 
 
-@_compiled
+@making
 def _refresh(t, of, c):
     """Closes and refreshes all banks of a channel, or one, as controllers do."""
     time, banks = of.refresh[c], of.opened.shape[1]
@@ -260,7 +258,7 @@ def _refresh(t, of, c):
     of.bus[c], of.activates[c] = max(of.bus[c], closed + t.rfc), max(of.activates[c], closed + t.rfc)
 
 
-@_compiled
+@part
 def _shut(t, of, c, b, time):
     if of.opened[c, b] >= 0:
         time = max(time, max(of.closable[c, b], of.activated[c, b] + t.ras)) + t.rp
@@ -269,7 +267,7 @@ def _shut(t, of, c, b, time):
     of.opened[c, b], of.known[c, b], of.seen[c, b] = -1, 0, 0
 
 
-@_compiled
+@making
 def _idle(of, c, time):
     """Of the banks that this round of refreshes has left, the idle one that was opened last; else the first."""
     if of.refreshed[c].all():

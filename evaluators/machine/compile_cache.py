@@ -34,11 +34,23 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that compiles a function as `numba.njit` with the same options does, and caches the machine code."""
 
     def compiled(function: Callable[..., Any]) -> Any:
-        made = njit(**options)(function)
+        made = _once(njit(**options)(function))
         made._cache = _Cache(function)
         return made
 
     return compiled
+
+
+def _once(made: Any) -> Any:
+    """A compiled function that its callers give a constant as any other number: else numba compiles it for each constant."""
+    found = made.get_call_template
+
+    def template(args: Any, kws: Any) -> Any:
+        plain: Callable[[Any], Any] = types.unliteral
+        return found([plain(one) for one in args], {name: plain(one) for name, one in kws.items()})
+
+    made.get_call_template = template
+    return made
 
 
 class _Unfinished(JITCodeLibrary):
@@ -73,14 +85,28 @@ class _Inside(compiler.Compiler):
 
 _plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 _inside: dict[str, Any] = {**_plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-piece: Any = njit(forceinline=True, pipeline_class=_Inside, **_inside)
-"""Decorator of a function that is inlined into the compiled functions that call it."""
 
-part: Any = njit(pipeline_class=_Inside, **_inside)
-"""Decorator of a function that only compiled functions call: it is compiled as part of each of them."""
+
+def piece(function: Callable[..., Any]) -> Any:
+    """Decorator of a function that is inlined into the compiled functions that call it."""
+    return _once(njit(forceinline=True, pipeline_class=_Inside, **_inside)(function))
+
+
+def part(function: Callable[..., Any]) -> Any:
+    """Decorator of a function that only compiled functions call: it is compiled as part of each of them."""
+    return _once(njit(pipeline_class=_Inside, **_inside)(function))
+
+
+def largest(function: Callable[..., Any]) -> Any:
+    """Decorator of such a function that takes a maximum of what is no NaN and has no signed zeros, several at a time."""
+    return _once(njit(pipeline_class=_Inside, fastmath={"nnan", "nsz"}, **_inside)(function))
+
 
 loop = cached_njit(**_plain)
 """Decorator of a function that Python calls."""
+
+making = cached_njit(error_model="numpy")
+"""Decorator of one that also makes arrays."""
 
 released = cached_njit(**_plain, nogil=True)
 """Decorator of one that Python calls while its other threads go on; compiled functions call it too."""
@@ -116,7 +142,7 @@ lowest: Any = intrinsic(_lowest)
 """The lowest member of a bit set that is not empty: one instruction, count trailing zeros."""
 
 
-@piece  # type: ignore[untyped-decorator]
+@piece
 def following(bits: Any, place: Any) -> Any:
     """The first member at or after a place, cyclically, of a non-empty bit set of numbers below 32; without a branch."""
     return lowest(bits >> place << place | bits << 32) & 31

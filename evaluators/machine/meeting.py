@@ -8,34 +8,33 @@ links and ramps is as in `noc`, which plays steps whose messages do not meet.
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
-from dse.evaluators.machine.noc import EAST, NORTH, SOUTH, WEST, link_at, steps
-
-_compiled = cached_njit()
+from dse.evaluators.machine.compile_cache import making, part
+from dse.evaluators.machine.noc import EAST, NORTH, SOUTH, WEST, ends, link_at, steps
 
 
-@_compiled
+@making
 def meet(sr, sc, tr, tc, torus, shape):
     """Whether two messages share a link, or where they leave or arrive."""
     used = np.zeros((4, shape[0] * shape[1]), np.bool_)
-    ends = np.zeros((2, shape[0] * shape[1]), np.bool_)
+    taken = np.zeros((2, shape[0] * shape[1]), np.bool_)
     for i in range(len(sr)):
-        east, south = steps(sc[i], tc[i], shape[1], torus), steps(sr[i], tr[i], shape[0], torus)
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
+        east, south = steps(col, to_col, shape[1], torus), steps(row, to_row, shape[0], torus)
         if east == 0 and south == 0:
             continue
-        source, target = sr[i] * shape[1] + sc[i], tr[i] * shape[1] + tc[i]
-        if ends[0, source] or ends[1, target]:
+        source, target = row * shape[1] + col, to_row * shape[1] + to_col
+        if taken[0, source] or taken[1, target]:
             return True
-        ends[0, source] = ends[1, target] = True
+        taken[0, source] = taken[1, target] = True
         for ahead in range(abs(east) + abs(south)):
-            way, link, _ = _ahead(sr[i], sc[i], tc[i], east, south, ahead, shape)
+            way, link, _ = _ahead(row, col, to_col, east, south, ahead, shape)
             if used[way, link]:
                 return True
             used[way, link] = True
     return False
 
 
-@_compiled
+@part
 def _ahead(row, col, to_col, east, south, ahead, shape):
     """Direction, number and place on its line of the link `ahead` of the first one of a way."""
     across = abs(east)
@@ -49,7 +48,7 @@ def _ahead(row, col, to_col, east, south, ahead, shape):
     return way, line * length + place, place
 
 
-@_compiled
+@making
 def met(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages that the network carries; arguments as for `noc.carried`."""
     hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
@@ -57,20 +56,20 @@ def met(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, 
     begun, place = np.empty(len(sr)), np.zeros(len(sr), np.int64)
     times, heads, left = np.empty(len(sr)), np.empty(len(sr), np.int64), 0
     for i in range(len(sr)):
-        row, col = sr[i], sc[i]
-        if row == tr[i] and col == tc[i]:
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
+        if row == to_row and col == to_col:
             end[i] = max(ready[row, col], free[row, col])
             read[row, col] = max(read[row, col], end[i])
             continue
         start = max(ready[row, col], engine[row, col]) + fabric.post
         engine[row, col] = start + words[i] * fabric.copy
-        times[left], heads[left] = max(start, free[tr[i], tc[i]]), i
+        times[left], heads[left] = max(start, free[to_row, to_col]), i
         left += 1
     for at in range(left // 2 - 1, -1, -1):
         _sink(times, heads, at, left)
     while left:
         first, i = times[0], heads[0]
-        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
         east, south = steps(col, to_col, shape[1], torus), steps(row, to_row, shape[0], torus)
         stream, busy, hops = words[i] * pace, words[i] * fabric.word, abs(east) + abs(south)
         if place[i] == 0:
@@ -94,7 +93,7 @@ def met(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, 
         _sink(times, heads, 0, left)
 
 
-@_compiled
+@part
 def _sink(times, heads, at, count):
     """Brings the head at a place of a heap, whose first one is the earliest, to where it belongs."""
     time, head = times[at], heads[at]

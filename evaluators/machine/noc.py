@@ -16,21 +16,31 @@ seconds.
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import loop, making, part, piece
 
 EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
 
-_compiled = cached_njit()
+
+@piece
+def ends(sr, sc, tr, tc, i):
+    """Where a message comes from and goes to, in numbers of one type."""
+    return np.int64(sr[i]), np.int64(sc[i]), np.int64(tr[i]), np.int64(tc[i])
 
 
-@_compiled
+@piece
+def member(row, col, g, m):
+    """Where a member of a group is, in numbers of one type."""
+    return np.int64(row[g, m]), np.int64(col[g, m])
+
+
+@piece
 def _direction(row, col, to_row, to_col):
     if col != to_col:
         return 0 if to_col > col else 1
     return 2 if to_row > row else 3
 
 
-@_compiled
+@piece
 def link_at(row, col, way, shape):
     """Line and place on it of the link from (row, col) on, and how long such lines are."""
     rows, cols = shape
@@ -38,7 +48,7 @@ def link_at(row, col, way, shape):
     return line, length - 1 - place if way & 1 else place, length
 
 
-@_compiled
+@part
 def _latest(links, way, first, count):
     """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
     latest = links[way, first]
@@ -49,7 +59,7 @@ def _latest(links, way, first, count):
     return latest
 
 
-@_compiled
+@piece
 def steps(here, there, side, torus):
     """Links from one place of a line to another, negative the other way; over the edge where that is shorter on a torus."""
     far = there - here
@@ -58,7 +68,7 @@ def steps(here, there, side, torus):
     return far
 
 
-@_compiled
+@part
 def _free_line(links, row, col, way, count, start, first, shape, hop):
     """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
 
@@ -73,7 +83,7 @@ def _free_line(links, row, col, way, count, start, first, shape, hop):
     return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
 
 
-@_compiled
+@part
 def _hold_line(links, row, col, way, count, until, shape, hop):
     """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
     if count:
@@ -89,7 +99,7 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
             link += 1
 
 
-@_compiled
+@part
 def _cross(links, row, col, way, count, first, busy, shape, hop):
     """When the first word of a message has crossed `count` links from (row, col) on, which it comes to at `first`.
 
@@ -116,7 +126,7 @@ def _cross(links, row, col, way, count, first, busy, shape, hop):
     return first + last * hop
 
 
-@_compiled
+@piece
 def _channel(row, col, way, ahead, shape):
     """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
@@ -126,7 +136,7 @@ def _channel(row, col, way, ahead, shape):
     return line * length + there, there, back_line * length + back, back
 
 
-@_compiled
+@part
 def _free_channels(links, row, col, way, count, start, shape, hop, both):
     """When `count` channels from (row, col) on are free, both ways or that way, at the earliest at `start`."""
     for ahead in range(count):
@@ -137,7 +147,7 @@ def _free_channels(links, row, col, way, count, start, shape, hop, both):
     return start
 
 
-@_compiled
+@part
 def _hold_channels(links, row, col, way, count, until, shape, hop, both):
     """Holds `count` channels from (row, col) on, both ways or that way, until the same time."""
     for ahead in range(count):
@@ -147,7 +157,7 @@ def _hold_channels(links, row, col, way, count, until, shape, hop, both):
             links[way ^ 1, home] = until - back * hop
 
 
-@_compiled
+@loop
 def carried(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages from (sr, sc) to (tr, tc), each of `words` words, that the network carries.
 
@@ -163,7 +173,7 @@ def carried(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, lin
     hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
     pace = max(fabric.word, fabric.copy)
     for i in range(len(sr)):
-        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
         east, south = steps(col, to_col, shape[1], torus), steps(row, to_row, shape[0], torus)
         across, down = abs(east), abs(south)
         if across + down == 0:
@@ -183,14 +193,14 @@ def carried(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, lin
         end[i] = max(start + 2 * ramp + (across + down) * hop + stream, first + busy) + stage
 
 
-@_compiled
+@loop
 def relayed(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, end, read):
     """Messages that each core on the way stores and sends on; arguments as for `carried`."""
     shape, pace = engine.shape, max(fabric.word, fabric.copy)
     for i in range(len(sr)):
-        row, col = sr[i], sc[i]
-        hops = abs(steps(col, tc[i], shape[1], torus)) + abs(steps(row, tr[i], shape[0], torus))
-        start = max(ready[row, col], free[tr[i], tc[i]])
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
+        hops = abs(steps(col, to_col, shape[1], torus)) + abs(steps(row, to_row, shape[0], torus))
+        start = max(ready[row, col], free[to_row, to_col])
         if hops:
             start = max(start, engine[row, col], ramps[0, row, col])
             engine[row, col] = start + fabric.launch + words[i] * fabric.copy
@@ -201,7 +211,7 @@ def relayed(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, en
             read[row, col] = max(read[row, col], end[i])
 
 
-@_compiled
+@loop
 def shared(sr, sc, tr, tc, words, values, reading, served, torus, ready, free, engine, ramps, fabric, end, read):
     """Values of memory that is shared; arguments as for `carried`.
 
@@ -211,7 +221,7 @@ def shared(sr, sc, tr, tc, words, values, reading, served, torus, ready, free, e
     """
     shape, pace = engine.shape, max(fabric.word, fabric.copy)
     for i in range(len(sr)):
-        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
         hops = abs(steps(col, to_col, shape[1], torus)) + abs(steps(row, to_row, shape[0], torus))
         trip = 2 * fabric.ramp + hops * fabric.hop
         if hops == 0:
@@ -231,7 +241,7 @@ def shared(sr, sc, tr, tc, words, values, reading, served, torus, ready, free, e
             read[row, col] = max(read[row, col], end[i])
 
 
-@_compiled
+@making
 def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `carried`.
 
@@ -247,7 +257,7 @@ def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, li
     left = len(sr)
     while left:
         i = np.argmin(earliest)
-        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
         east, south = steps(col, to_col, shape[1], torus), steps(row, to_row, shape[0], torus)
         across, down = abs(east), abs(south)
         x_way, y_way = EAST if east > 0 else WEST, SOUTH if south > 0 else NORTH
@@ -273,7 +283,7 @@ def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, li
         left -= 1
 
 
-@_compiled
+@loop
 def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
     """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `carried`.
 
@@ -283,7 +293,7 @@ def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end
     cols = ready.shape[1]
     pace = max(fabric.word, fabric.copy)
     for i in range(len(sr)):
-        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
         if row == to_row and col == to_col:
             end[i] = max(ready[row, col], free[row, col])
             read[row, col] = max(read[row, col], end[i])
@@ -297,7 +307,7 @@ def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end
         end[i] = start + 2 * fabric.ramp + fabric.hop + words[i] * pace + stage
 
 
-@_compiled
+@loop
 def combined(tr, tc, values, ready, engine, fabric, end):
     """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
     for i in range(len(tr)):
@@ -306,9 +316,9 @@ def combined(tr, tc, values, ready, engine, fabric, end):
         engine[r, c] = end[i] = done
 
 
-@_compiled
-def _branches(row, col, rows_first, shape, torus, places):
-    """How far the tree of some cores reaches from its root, the first of them, along its trunk and along each branch.
+@part
+def _branches(row, col, g, rows_first, shape, torus, places):
+    """How far the tree of a group's cores reaches from its root, the first of them, along its trunk and along each branch.
 
     Args:
         rows_first: whether the trunk is the root's column and branches are rows, as of sums; else the other way round.
@@ -318,16 +328,18 @@ def _branches(row, col, rows_first, shape, torus, places):
         The two ends of the trunk: links forth (south or east) and back.
     """
     forth = back = 0
+    r0, c0 = member(row, col, g, 0)
     places[:] = 0
-    for m in range(len(row)):
-        down, across = steps(row[0], row[m], shape[0], torus), steps(col[0], col[m], shape[1], torus)
-        trunk, branch, place = (down, across, row[m]) if rows_first else (across, down, col[m])
+    for m in range(row.shape[1]):
+        r, c = member(row, col, g, m)
+        down, across = steps(r0, r, shape[0], torus), steps(c0, c, shape[1], torus)
+        trunk, branch, place = (down, across, r) if rows_first else (across, down, c)
         forth, back = max(forth, trunk), max(back, -trunk)
         places[0, place], places[1, place] = max(places[0, place], branch), max(places[1, place], -branch)
     return forth, back
 
 
-@_compiled
+@making
 def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, links, fabric, end, left):
     """From the first member of each group to all others, all ways at once; the network copies where the tree forks.
 
@@ -345,7 +357,7 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
     pace = max(fabric.word, fabric.copy)
     branches = np.zeros((2, shape[1]), np.int64)
     for g in range(len(row)):
-        r0, c0 = row[g, 0], col[g, 0]
+        r0, c0 = member(row, col, g, 0)
         if row.shape[1] == 1:
             end[g, 0] = left[g] = max(ready[r0, c0], free[r0, c0])
             continue
@@ -356,12 +368,12 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
         engine[r0, c0] = start + words[g] * fabric.copy
         start = max(start, ramps[0, r0, c0])
         for m in range(row.shape[1]):
-            r, c = row[g, m], col[g, m]
+            r, c = member(row, col, g, m)
             away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             start = max(start, free[r, c])
             if away:
                 start = max(start, ramps[1, r, c] - 2 * ramp - away * hop)
-        east, west = _branches(row[g], col[g], False, shape, torus, branches)
+        east, west = _branches(row, col, g, False, shape, torus, branches)
         start = _free_line(links, r0, c0, EAST, east, start, ramp, shape, hop)
         start = _free_line(links, r0, c0, WEST, west, start, ramp, shape, hop)
         for step in range(-west, east + 1):
@@ -377,7 +389,7 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
             _hold_line(links, r0, c, SOUTH, branches[0, c], until + abs(step) * hop, shape, hop)
             _hold_line(links, r0, c, NORTH, branches[1, c], until + abs(step) * hop, shape, hop)
         for m in range(row.shape[1]):
-            r, c = row[g, m], col[g, m]
+            r, c = member(row, col, g, m)
             away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             end[g, m] = start + 2 * ramp + away * hop + stream if away else start
             if away:
@@ -385,7 +397,7 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
         left[g] = ramps[0, r0, c0] = start + stream
 
 
-@_compiled
+@making
 def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left, end):
     """From all members of each group to the first; routers combine what meets at them, word by word, at the pace of a link.
 
@@ -403,19 +415,19 @@ def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left
     pace = max(fabric.word, fabric.copy)
     branches = np.zeros((2, shape[0]), np.int64)
     for g in range(len(row)):
-        r0, c0 = row[g, 0], col[g, 0]
+        r0, c0 = member(row, col, g, 0)
         if row.shape[1] == 1:
             end[g] = left[g, 0] = max(ready[r0, c0], free[r0, c0])
             continue
         stream = words[g] * pace
         first = max(free[r0, c0], ramps[1, r0, c0]) - ramp  # when the root's router has the first word of the sums
         for m in range(row.shape[1]):
-            r, c = row[g, m], col[g, m]
+            r, c = member(row, col, g, m)
             away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             start = max(ready[r, c], engine[r, c]) + fabric.post
             engine[r, c] = start + words[g] * fabric.copy
             first = max(first, max(start, ramps[0, r, c]) + ramp + away * hop)
-        south, north = _branches(row[g], col[g], True, shape, torus, branches)
+        south, north = _branches(row, col, g, True, shape, torus, branches)
         first = _free_line(links, (r0 + south) % shape[0], c0, NORTH, south, first, -south * hop, shape, hop)
         first = _free_line(links, (r0 - north) % shape[0], c0, SOUTH, north, first, -north * hop, shape, hop)
         for step in range(-north, south + 1):
@@ -434,13 +446,13 @@ def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left
             _hold_line(links, r, (c0 + east) % shape[1], WEST, east, until - (abs(step) + east) * hop, shape, hop)
             _hold_line(links, r, (c0 - west) % shape[1], EAST, west, until - (abs(step) + west) * hop, shape, hop)
         for m in range(row.shape[1]):
-            r, c = row[g, m], col[g, m]
+            r, c = member(row, col, g, m)
             away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             left[g, m] = ramps[0, r, c] = first - away * hop - ramp + stream
         end[g] = ramps[1, r0, c0] = first + ramp + stream
 
 
-@_compiled
+@loop
 def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
     """Along each line to its first member, from both ends at once; each member's software adds its own words as others come by.
 
@@ -456,7 +468,7 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
     hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
     pace = max(fabric.word, fabric.copy)
     for g in range(len(row)):
-        r0, c0 = row[g, 0], col[g, 0]
+        r0, c0 = member(row, col, g, 0)
         stream = words[g] * pace
         end[g] = max(ready[r0, c0], free[r0, c0])
         middle = 0
@@ -470,7 +482,7 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
             for turn in range(count):
                 m = order[g, members - 1 - turn] if side == 0 else order[g, turn]
                 after = order[g, members - 2 - turn] if side == 0 else order[g, turn + 1]
-                r, c, to_row, to_col = row[g, m], col[g, m], row[g, after], col[g, after]
+                (r, c), (to_row, to_col) = member(row, col, g, m), member(row, col, g, after)
                 start = max(ready[r, c], ramps[0, r, c])
                 if head >= 0:
                     start = max(start, head)
@@ -486,59 +498,34 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
             ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
 
 
-@_compiled
-def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, first):
-    """Blocks that cores ask memory channels for, in the order in which they are asked for.
-
-    A request crosses the mesh and waits for its channel.
-
-    Args:
-        channel, words, nbytes: of each block.
-        asked: when each core's slot and DMA engine are free for it.
-        served: until when channels are busy, shape (channels,).
-        memory: the channels.
-        first: filled with when the first word of each block may leave its channel, so that none waits for the next one.
-    """
-    for i in range(len(row)):
-        r, c, at = row[i], col[i], channel[i]
-        start = max(asked[i], dma[r, c]) + fabric.post
-        dma[r, c] = start
-        there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
-        begin = max(there, served[at])
-        served[at] = begin + nbytes[i] * (memory.crowded if begin > there else memory.byte)
-        first[i] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
-
-
-@_compiled
-def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, end):
-    """Blocks on their way from memory channels to cores, in the order of the arrays; arguments as of `requests`.
-
-    Args:
-        end: filled with when each core has its block.
-    """
+@part
+def delivered(r, c, at, words, first, ramps, links, memory, fabric):
+    """When a block is at its core, whose first word may leave its memory channel at `first`; it holds its way until then."""
     hop, ramp, shape = fabric.hop, fabric.ramp, ramps.shape[1:]
-    for i in range(len(row)):
-        r, c, at = row[i], col[i], channel[i]
-        row0, col0 = memory.row[at], memory.col[at]
-        across, down, stream = abs(c - col0), abs(r - row0), words[i] * fabric.word
-        hops = across + down
-        start = max(first[i], ramps[1, r, c] - ramp - hops * hop)
-        x_way = 0 if c > col0 else 1
-        y_way = 2 if r > row0 else 3
-        start = _free_line(links, row0, col0, x_way, across, start, 0.0, shape, hop)
-        start = _free_line(links, row0, c, y_way, down, start, across * hop, shape, hop)
-        _hold_line(links, row0, col0, x_way, across, start + stream, shape, hop)
-        _hold_line(links, row0, c, y_way, down, start + across * hop + stream, shape, hop)
-        end[i] = ramps[1, r, c] = start + hops * hop + ramp + stream
+    row0, col0 = memory.row[at], memory.col[at]
+    across, down, stream = abs(c - col0), abs(r - row0), words * fabric.word
+    hops = across + down
+    start = max(first, ramps[1, r, c] - ramp - hops * hop)
+    x_way = 0 if c > col0 else 1
+    y_way = 2 if r > row0 else 3
+    start = _free_line(links, row0, col0, x_way, across, start, 0.0, shape, hop)
+    start = _free_line(links, row0, c, y_way, down, start, across * hop, shape, hop)
+    _hold_line(links, row0, col0, x_way, across, start + stream, shape, hop)
+    _hold_line(links, row0, c, y_way, down, start + across * hop + stream, shape, hop)
+    ramps[1, r, c] = start + hops * hop + ramp + stream
+    return ramps[1, r, c]
 
 
-@_compiled
+@loop
 def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
-    """Blocks of one size from cores to memory channels; arguments as of `requests`, `end` being when each has left its core."""
+    """Blocks of one size from cores to memory channels; arguments as of `waits.requested`.
+
+    `end` is filled with when each has left its core.
+    """
     hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
     stream = words * fabric.word
     for i in range(len(row)):
-        r, c, at = row[i], col[i], channel[i]
+        r, c, at = np.int64(row[i]), np.int64(col[i]), channel[i]
         row0, col0 = memory.row[at], memory.col[at]
         across, down = abs(c - col0), abs(r - row0)
         start = max(asked[i], dma[r, c]) + fabric.post
@@ -558,14 +545,14 @@ def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, m
         served[at] = max(begin + busy, until + (across + down) * hop)
 
 
-@_compiled
+@loop
 def has_read(row, col, times, read):
     """Cores have read a version until `times`."""
     for i in range(len(row)):
         read[0, row[i], col[i]] = max(read[0, row[i], col[i]], times[i])
 
 
-@_compiled
+@loop
 def has_written(row, col, times, ready, read):
     """Cores have a new version from `times` on; the versions before it grow older by one."""
     for i in range(len(row)):

@@ -27,7 +27,12 @@ class Pooled(NamedTuple):
 
     def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of a product. [s]"""
-        return (2.0 * m) * (k * n) * self.matrix
+        return self.operations(m, k, n) * self.matrix
+
+    @staticmethod
+    def operations(m: Any, k: Any, n: Any) -> Any:
+        """Of a product. [op]"""
+        return (2.0 * m) * (k * n)
 
     def vectors(self, operations: Any, specials: Any, streamed: Any, starts: Any) -> Any:
         """Time of operations on elements, special ones counting as others, and of K and V that vectors pass over. [s]

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import making
 from dse.space.elementwise import Array
 
 MODELS = {
@@ -25,8 +25,6 @@ NEW = 0.01
 CROWDED = 4.0
 """What a link costs more for each time that it carries what the busiest link of a whole mesh does, beyond the first. [hop]"""
 
-_compiled = cached_njit(error_model="numpy")
-
 
 def along(rows: int, cols: int, order: str) -> tuple[Array, Array]:
     """Ports, dimension by dimension, and links, by router and target; shape (nodes, nodes)."""
@@ -38,7 +36,7 @@ def along(rows: int, cols: int, order: str) -> tuple[Array, Array]:
     return table.astype(np.uint8), np.abs(across) + np.abs(down)
 
 
-@_compiled
+@making
 def circle(after, steps, link, onward):
     """Whether a circle closes where packets may take one link after another."""
     if link == onward:
@@ -62,7 +60,7 @@ def circle(after, steps, link, onward):
     return False
 
 
-@_compiled
+@making
 def grown(table, far, around, apart, open_, steps, after, load):
     """Joins to the ways to each target those routers from which they are broken; whether all could be.
 
@@ -125,7 +123,7 @@ def grown(table, far, around, apart, open_, steps, after, load):
     return True
 
 
-@_compiled
+@making
 def _offer(ahead, cost, node, target, table, known, open_, steps, after, load):
     """Neighbours that have no way yet may go by a router that has one."""
     for way in range(4):

@@ -10,13 +10,10 @@ is overwritten next. All times in seconds.
 import numpy as np
 
 from dse.evaluators.machine import noc
-from dse.evaluators.machine.compile_cache import cached_njit
-
-_compiled = cached_njit()
-_largest = cached_njit(fastmath={"nnan", "nsz"})
+from dse.evaluators.machine.compile_cache import largest, loop, making, part
 
 
-@_largest
+@largest
 def _latest(times, least, first, stop):
     """The largest of some rows, at least `least`."""
     for row in range(first, stop):
@@ -26,7 +23,7 @@ def _latest(times, least, first, stop):
     return least
 
 
-@_compiled
+@loop
 def soonest(ready, read, reads, writes, ages, engine, first, stop):
     """When a step can start everywhere on rows `first` to `stop`, and when all that it needs but its engine is there."""
     there = 0.0
@@ -37,7 +34,7 @@ def soonest(ready, read, reads, writes, ages, engine, first, stop):
     return _latest(engine, there, first, stop), there
 
 
-@_compiled
+@loop
 def worked(ready, read, inputs, out, age, summed, engine, seconds, first, stop):
     """Engines of some rows work for `seconds` on what they hold, from when slot `out` may be written; `summed` adds to it."""
     for row in range(first, stop):
@@ -54,28 +51,23 @@ def worked(ready, read, inputs, out, age, summed, engine, seconds, first, stop):
                 read[inputs[i], 0, row, col] = max(read[inputs[i], 0, row, col], end)
 
 
-@_compiled
+@loop
 def arrived(blocks, ready, ramps, links, memory, fabric):
-    """Blocks that have left their channels come to their cores, whichever leaves first before others.
+    """Blocks that have left their channels come to their cores, one after the other.
 
     Args:
-        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6).
-        ready, ramps, links, memory, fabric: as of `noc.deliveries`, `ready` of all slots.
+        blocks: row, column, channel, words, slot and when the first word may leave of each, shape (blocks, 6),
+            whichever leaves first before others.
+        ready, ramps, links, memory, fabric: as of `noc.sums`, but `ready` is of all slots; and the channels.
     """
-    order = np.argsort(blocks[:, 5], kind="mergesort")
-    row, col, channel = (np.empty(len(order), np.int32), np.empty(len(order), np.int32), np.empty(len(order), np.int32))
-    words, first, end = np.empty(len(order)), np.empty(len(order)), np.empty(len(order))
-    for i in range(len(order)):
-        of = order[i]
-        row[i], col[i], channel[i] = int(blocks[of, 0]), int(blocks[of, 1]), int(blocks[of, 2])
-        words[i], first[i] = blocks[of, 3], blocks[of, 5]
-    noc.deliveries(row, col, channel, words, first, ramps, links, memory, fabric, end)
-    for i in range(len(order)):
-        slot = int(blocks[order[i], 4])
-        ready[slot, row[i], col[i]] = max(ready[slot, row[i], col[i]], end[i])
+    for i in range(len(blocks)):
+        row, col = np.int64(blocks[i, 0]), np.int64(blocks[i, 1])
+        channel, slot = np.int64(blocks[i, 2]), np.int64(blocks[i, 4])
+        end = noc.delivered(row, col, channel, blocks[i, 3], blocks[i, 5], ramps, links, memory, fabric)
+        ready[slot, row, col] = max(ready[slot, row, col], end)
 
 
-@_compiled
+@making
 def parted(blocks, until):
     """Blocks that may leave until some time before others, each kind in its order; how many, and when the first other may."""
     found, early, late, soonest = np.empty_like(blocks), 0, 0, np.inf
@@ -84,39 +76,55 @@ def parted(blocks, until):
     count = late
     for i in range(len(blocks)):
         if blocks[i, 5] <= until:
-            found[early] = blocks[i]
-            early += 1
+            place, early = early, early + 1
         else:
-            found[late] = blocks[i]
+            place, late = late, late + 1
             soonest = min(soonest, blocks[i, 5])
-            late += 1
+        for column in range(blocks.shape[1]):
+            found[place, column] = blocks[i, column]
     return found, count, soonest
 
 
-@_compiled
-def requested(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, depths, ready, read, blocks):
-    """Blocks are asked for, those whose request is there first before others; arguments as of `noc.requests`.
+@part
+def _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks):
+    """Blocks that cores ask memory channels for, in the order in which they are asked for.
+
+    A request crosses the mesh and waits for its channel.
+
+    Args:
+        order: blocks, whose request is there first before others.
+        channel, words, nbytes: of each block.
+        asked: when each core's slot and DMA engine are free for it.
+        served: until when channels are busy, shape (channels,).
+        memory: the channels.
+        blocks: filled with when the first word of each may leave its channel, so that none waits for the next one.
+    """
+    for k in range(len(order)):
+        i = order[k]
+        r, c, at = row[i], col[i], channel[i]
+        start = max(asked[i], dma[r, c]) + fabric.post
+        dma[r, c] = start
+        there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
+        begin = max(there, served[at])
+        served[at] = begin + nbytes[i] * (memory.crowded if begin > there else memory.byte)
+        blocks[i, 5] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
+
+
+@loop
+def requested(order, row, col, channel, words, nbytes, away, asked, dma, served, memory, fabric, depths, ready, read, blocks):
+    """Blocks are asked for, those whose request is there first before others; arguments as of `_served`.
 
     A block's slot is ready once it would be at its core if nothing were in its way.
 
     Args:
+        away: of the channel of each block from its core. [s]
         depths: versions of each slot.
         ready, read: of all slots.
         blocks: as of `arrived`, filled with when the first word of each may leave its channel.
     """
-    there, away = np.empty(len(row)), np.empty(len(row))
+    _served(order, row, col, channel, words, nbytes, asked, dma, served, memory, fabric, blocks)
     for i in range(len(row)):
-        away[i] = (abs(memory.row[channel[i]] - row[i]) + abs(memory.col[channel[i]] - col[i])) * fabric.hop
-        there[i] = asked[i] + away[i]
-    order = np.argsort(there, kind="mergesort")
-    first = np.empty(len(row))
-    noc.requests(
-        row[order], col[order], channel[order], words[order], nbytes[order], asked[order], dma, served, memory, fabric, first
-    )
-    for i in range(len(row)):
-        blocks[order[i], 5] = first[i]
-    for i in range(len(row)):
-        slot, r, c = int(blocks[i, 4]), row[i], col[i]
+        slot, r, c = np.int64(blocks[i, 4]), row[i], col[i]
         soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * fabric.word
         ready[slot, r, c] = max(ready[slot, r, c], soonest)
         for age in range(depths[slot] - 1, 0, -1):
@@ -124,7 +132,7 @@ def requested(row, col, channel, words, nbytes, asked, dma, served, memory, fabr
         read[slot, 0, r, c] = max(read[slot, 0, r, c], ready[slot, r, c])
 
 
-@_compiled
+@loop
 def asked(row, col, free, dma, asked):
     """When each core's slot and DMA engine are free for a block."""
     for i in range(len(row)):

@@ -1,10 +1,9 @@
-"""All calls of a step at once, where they are numbers and few designs run them: an array costs what a number does.
+"""All calls of a step at once, where they are numbers: each different one once, rows being calls and columns designs.
 
-What a call takes is said where `price` finds it, in the machine; here calls are rows, and designs columns. A pool of cores
-behind a cache has neither programs nor messages of its own.
+What a call takes is said where `price` finds it, in the machine. A pool of cores behind a cache has neither programs nor
+messages of its own. Each way to divide operators is a column of the table, which designs share.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -13,128 +12,346 @@ import numpy as np
 
 from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Machine
+from dse.evaluators.machine.pooled import Cache, Pooled, Rated
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call
 from dse.evaluators.passes.prefetch import fitting
 from dse.evaluators.readers.price import Prefetch, Reader
 from dse.evaluators.readers.timeline import in_turn, schedule
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, maximum
 from dse.space.remember import same
 
-MOST = 128
-"""Designs that are worked out so; of more, what is the same for all of them is worth to be worked out once."""
+Structures = tuple[tuple[Block, ...], ...]
+"""The blocks of a step, once for each way in which operators are divided."""
 
-WIDTH = 2.0
-"""Bytes of a value, which engines of a pool do not ask for: a call has its own pace."""
+PART = 4096
+"""Designs that are worked out at once."""
+
+MOST = 128
+"""Designs of one structure that prefetch; more are worked out call by call, whose arrays are small enough for a cache."""
 
 
 class CallTable(NamedTuple):
-    """Calls of a step, one block after the other; columns of shape (calls, 1).
+    """Different calls of a step: those with products first, those with operations on elements last; columns are structures.
 
     Attributes:
-        product: count, m, k and n of each; zeros where it has none.
-        vector: operations, special ones and elements that pass by, likewise.
-        fetch, local: as of `Call`. [B]
-        ahead, before: what can be prefetched, and what was asked for before it in the order of its block. [B]
+        macs, counts: operations of one product of each of the first rows, and how many; None where there is one of each.
+        products, elements: how many rows have products, and which is the first that has operations on elements.
+        operations, streamed: of the latter rows; rows that stream, with elements that pass by.
+        fetch, local: as of `Call`; `fetch` of rows between `reads`. [B]
+        reads: the first row that reads, and the one after the last.
         strided: rows that read in pieces, with what they ask for.
-        blocks: with the first row of each, the one after its last, and places of what can be prefetched, in that order.
+        hidden: rows that can be prefetched, as often as something else was asked for before them.
+        ahead, before: what is prefetched of these, and what was asked for before it in the order of its block. [B]
+        blocks: of the first structure, with the row of each call; where it has an opener, that among `hidden`, and the order.
     """
 
-    product: tuple[Array, ...]
-    vector: tuple[Array, ...]
+    macs: Array
+    counts: Array | None
+    products: int
+    elements: int
+    operations: Array
+    streamed: tuple[tuple[int, Array], ...]
     fetch: Array
     local: Array
+    reads: tuple[int, int]
+    strided: tuple[tuple[int, Asked], ...]
+    hidden: tuple[int, ...]
     ahead: Array
     before: Array
-    strided: tuple[tuple[int, Asked], ...]
-    blocks: tuple[tuple[Block, int, int, tuple[int, ...]], ...]
+    blocks: tuple[tuple[Block, tuple[int, ...], tuple[int | None, ...]], ...]
 
 
-@partial(same, few=64)
-def table(blocks: tuple[Block, ...]) -> CallTable | None:
-    """The calls of a step as a table; None where some are no numbers, or ask for more than engines, cache and memory."""
-    calls = [call for block in blocks for call in block.calls]
-    if not all(map(_numbers, calls)):
+COUNT, M, K, N, OPERATIONS, STREAMED, FETCH, PIECE, STRIDE, LOCAL = range(10)
+"""Leaves of a call."""
+
+
+@partial(same, few=256)
+def table(structures: Structures) -> CallTable | None:
+    """The calls of a step as a table; None where some are no numbers, or ask for more than engines, cache and memory.
+
+    So it is where structures have other calls, or other messages, than one another.
+    """
+    blocks, every = structures[0], [[call for block in blocks for call in block.calls] for blocks in structures]
+    calls = every[0]
+    kinds = [_kind(call) for call in calls]
+    alike = all([_kind(call) for call in others] == kinds for others in every)
+    if None in kinds or not alike or len({tuple(map(_apart, blocks)) for blocks in structures}) > 1:
         return None
-    fetch = [of.fetch if of.reads else 0.0 for of in calls]
-    rows, ahead, before, start = list[tuple[Block, int, int, tuple[int, ...]]](), [0.0] * len(calls), [0.0] * len(calls), 0
+    leaves = np.moveaxis(np.array([[_leaves(call) for call in calls] for calls in every], dtype=float), 0, -1)
+    rows: dict[Any, int] = {}  # those with products, both, and operations on elements alone; those that read in between
+    for row in sorted(range(len(calls)), key=lambda row: kinds[row]):  # type: ignore[arg-type, return-value]
+        rows.setdefault((kinds[row], leaves[row].tobytes()), row)
+    place = {key: number for number, key in enumerate(rows)}
+    of = [place[kinds[row], leaves[row].tobytes()] for row in range(len(calls))]
+    chosen = list(rows.values())
+    leaf = leaves[chosen]
+    kind = [kinds[row] for row in chosen]
+    reading = [row for row, call in enumerate(chosen) if calls[call].reads]
+    reads = (reading[0], reading[-1] + 1) if reading else (0, 0)
+    products, elements = sum(found < ELEMENTS for found in kind), sum(found < BOTH for found in kind)  # type: ignore[operator]
+    laid, hidden, ahead, before = _hidden(blocks, of, leaf[:, FETCH])
+    count = leaf[:products, COUNT]
+    return CallTable(
+        Pooled.operations(leaf[:products, M], leaf[:products, K], leaf[:products, N]),
+        None if (count == 1).all() else count,
+        products,
+        elements,
+        leaf[elements:, OPERATIONS],
+        tuple((row, leaf[row, STREAMED]) for row in range(elements, len(leaf)) if leaf[row, STREAMED].any()),
+        leaf[slice(*reads), FETCH],
+        leaf[:, LOCAL],
+        reads,
+        tuple((row, Asked(*leaf[row, FETCH : STRIDE + 1])) for row in reading if leaf[row, STRIDE].any()),
+        hidden,
+        ahead,
+        before,
+        laid,
+    )
+
+
+@partial(same, few=256)
+def _numbers(of: CallTable) -> Any:
+    """The table of one structure with numbers for its columns."""
+    own: dict[str, Any] = {
+        name: column[:, 0].tolist() for name, column in of._asdict().items() if isinstance(column, np.ndarray)
+    }
+    own["streamed"] = tuple((row, passes.item()) for row, passes in of.streamed)
+    own["strided"] = tuple((row, Asked(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided)
+    return of._replace(**own)
+
+
+def _hidden(blocks: tuple[Block, ...], of: list[int], fetch: Array) -> tuple[Any, tuple[int, ...], Array, Array]:
+    """Blocks with rows of their calls, and what of these can be prefetched: rows, bytes, and bytes before them."""
+    found: dict[tuple[int, bytes], tuple[int, Array]] = {}
+    laid, start, nothing = list[Any](), 0, np.zeros(fetch.shape[1])
     for block in blocks:
-        order, used = tuple(at for at in block.order if block.opener is not None and block.calls[at].reads), 0.0
-        for row in (start + at for at in order):
-            ahead[row], before[row] = fetch[row], used
-            used = used + fetch[row]
-        rows.append((block, start, start + len(block.calls), order))
+        own, ahead, used = of[start : start + len(block.calls)], list[int | None]([None] * len(block.calls)), nothing
+        for at in block.order if block.opener is not None else ():
+            if block.calls[at].reads:
+                ahead[at] = list({**found, (own[at], used.tobytes()): 0}).index((own[at], used.tobytes()))
+                found[own[at], used.tobytes()] = own[at], used
+                used = used + fetch[own[at]]
+        laid.append((block, tuple(own), tuple(ahead)))
         start += len(block.calls)
-    products = (of.products[0] if of.products else (0.0, 0.0, 0.0, 0.0) for of in calls)
-    paced = [(count, m if of.pace is ONCE else m * of.pace, k, n) for of, (count, m, k, n) in zip(calls, products, strict=True)]
-    vector = [(of.operations or 0.0, of.specials, of.streamed) for of in calls]
-    strided = tuple((row, Asked(of.fetch, of.piece, of.stride)) for row, of in enumerate(calls) if of.reads and of.stride)
-    product, vectors = _columns(*zip(*paced, strict=True)), _columns(*zip(*vector, strict=True))
-    fetched, local, hidden, asked = _columns(fetch, [of.local for of in calls], ahead, before)
-    return CallTable(product, vectors, fetched, local, hidden, asked, strided, tuple(rows))
+    rows = tuple(row for row, _ in found.values())
+    before = np.array([used for _, used in found.values()]).reshape(len(rows), fetch.shape[1])
+    return tuple(laid), rows, fetch[list(rows)], before
 
 
-def _columns(*leaves: Sequence[float]) -> tuple[Array, ...]:
-    """Leaves of calls, each as a column."""
-    return tuple(np.array(leaf, dtype=float)[:, None] for leaf in leaves)
+READING, BOTH, ELEMENTS = 1, 2, 4
+"""Kinds of calls, from the first to the last: with products, of which the latter read; with both; with operations alone."""
 
 
-def _numbers(of: Call) -> bool:
-    """Whether a call is one of engines, cache and memory alone, and of one design and step."""
+def _kind(of: Call) -> int | None:
+    """Of what a call asks for; None where it is not of engines, cache and memory alone, or of more than one design and step."""
     if (of.kernel, of.job, of.group, of.exchange) != (None,) * 4 or len(of.products) > 1 or of.wrote is not NOTHING:
-        return False
-    engines = (*(leaf for product in of.products for leaf in product), of.pace, of.specials, of.streamed)
-    leaves = (*engines, 0.0 if of.operations is None else of.operations, of.fetch, of.piece, of.stride, of.local)
-    return all(isinstance(leaf, int | float) for leaf in leaves) and of.stride != inf
+        return None
+    if not all(isinstance(leaf, int | float) for leaf in (*_leaves(of), of.pace)) or of.stride == inf:
+        return None
+    if not of.products:
+        return ELEMENTS
+    if of.operations is None:
+        return READING if of.reads else 0
+    return BOTH if of.reads else BOTH + 1
 
 
-def seconds(blocks: tuple[Block, ...], machine: Machine, reader: Reader, prefetch: Prefetch) -> Any:
-    """Time of a step: what its blocks take as `price.timed` has them; None where no table does it. [s]"""
+def _leaves(of: Call) -> tuple[Any, ...]:
+    """Leaves in the order of `COUNT` to `LOCAL`."""
+    count, m, k, n = of.products[0] if of.products else (ONCE, 0.0, 0.0, 0.0)
+    m = m if of.pace is ONCE else m * of.pace
+    operations = 0.0 if of.operations is None else of.operations + of.specials
+    fetch, piece, stride = (of.fetch, of.piece, of.stride) if of.reads else (0.0, 0.0, 0.0)
+    return count, m, k, n, operations, of.streamed, fetch, piece, stride, of.local
+
+
+def _apart(block: Block) -> tuple[Any, ...]:
+    """What a block is beside its calls, of any number of devices."""
+    return len(block.calls), block.order, block.times, block.opener and block.opener._replace(peers=None)
+
+
+def seconds(
+    structures: Structures, machine: Machine, reader: Reader, prefetch: Prefetch, which: Any = None, peers: Any = None
+) -> Any:
+    """Time of a step: what its blocks take as `price.timed` has them; None where no table does it. [s]
+
+    Args:
+        structures: blocks of each.
+        machine, reader, prefetch: as of `price.timed`.
+        which, peers: structure of each design, and dies in its messages, shape (designs,); None of one structure.
+    """
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     if engines is None or cache is None or memory is None or machine.library is not None or prefetch.once is not None:
         return None
     if reader.banks is not None:
         return None
     records: Any = engines, memory  # of numbers, each of one design or of many
-    rates = (*records[0], cache.byte, cache.size, *records[1][:4], machine.overhead, prefetch.budget)
+    rates = (*records[0], cache.byte, cache.size, *records[1][:5], machine.overhead, prefetch.budget, which)
     designs = max(len(rate) if isinstance(rate, np.ndarray) else 1 for rate in rates)
-    of = table(blocks) if designs <= MOST else None
+    if which is None and designs > MOST and prefetch.policy != "none":
+        return None
+    of = table(structures)
     if of is None:
         return None
-    count, m, k, n = of.product
-    byte, hidden = memory.byte, prefetch.policy != "none"
-    operations, specials, streamed = of.vector
-    busy = engines.together(count * engines.started(m, k, n, WIDTH), engines.vectors(operations, specials, streamed, 1.0))
-    read: Any = of.fetch * byte
-    saved: Any = 0.0
-    if hidden:
-        bytes_in, _ = fitting(of.ahead, of.before, prefetch.policy, prefetch.budget)
-        saved = bytes_in * machine.saved
-    if of.strided and designs > 1:
-        read, saved = (np.array(np.broadcast_to(column, (len(of.fetch), designs))) for column in (read, saved))
-    for row, asked in of.strided:
-        read[row], own = memory.read(asked)
-        if hidden:
-            saved[row] = bytes_in[row] * (own - byte + machine.saved)
-    reading = of.local * np.where(of.local > cache.size, byte, cache.byte) + read
-    durations = _rows(np.maximum(busy, reading - saved) + machine.overhead)
-    fetched = _rows(bytes_in * byte) if hidden else []
     sums: dict[int, Any] = {}
+    for block, _, _ in of.blocks:
+        if block.opener is not None and id(block.opener) not in sums:
+            opener = block.opener if peers is None else block.opener._replace(peers=peers)
+            sums[id(block.opener)] = reader.collective(opener, machine)
+    if designs == 1 and not any(isinstance(rate, np.ndarray) for rate in rates):
+        return _one(_numbers(of), machine, prefetch, sums)
+    if designs <= PART:
+        return _part(of, which, machine, prefetch, sums, designs)
+    found = np.empty(designs)
+    for start in range(0, designs, PART):
+        some = slice(start, min(start + PART, designs))
+
+        def cut(value: Any, some: slice = some) -> Any:
+            return value[some] if isinstance(value, np.ndarray) else value
+
+        own = machine._replace(
+            engines=Pooled(*map(cut, records[0])),
+            cache=Cache(*map(cut, cache)),
+            memory=Rated(*map(cut, records[1])),
+            saved=cut(machine.saved),
+            overhead=cut(machine.overhead),
+        )
+        hidden = prefetch._replace(budget=cut(prefetch.budget))
+        there = {place: cut(value) for place, value in sums.items()}
+        found[some] = _part(of, cut(which), own, hidden, there, some.stop - start)
+    return found
+
+
+def _part(
+    of: CallTable, which: Any, machine: Machine, prefetch: Prefetch, sums: dict[int, Any], designs: int
+) -> Any:  # fmt: skip
+    """Time of a step of some designs. [s]"""
+    records: Any = machine.engines, machine.cache, machine.memory
+    engines, cache, memory = records
+
+    def each(column: Array) -> Array:
+        return column if which is None else column.take(which, axis=-1)
+
+    busy = np.empty((len(of.local), designs))
+    matrix = busy[: of.products]
+    np.multiply(each(of.macs), engines.matrix, out=matrix)
+    if of.counts is not None:
+        np.multiply(each(of.counts), matrix, out=matrix)
+    both = matrix[of.elements :].copy()
+    np.multiply(each(of.operations), engines.vector, out=busy[of.elements :])
+    for row, streamed in of.streamed:
+        busy[row] = engines.vectors(each(of.operations[row - of.elements]), 0.0, each(streamed), 1.0)
+    np.maximum(both, matrix[of.elements :], out=matrix[of.elements :])
+    fetched = np.empty((len(of.fetch), designs))
+    np.multiply(each(of.fetch), memory.byte, out=fetched)
+    own: dict[int, Any] = {}
+    for row, asked in of.strided:
+        fetched[row - of.reads[0]], own[row] = memory.read(Asked(*map(each, asked[:3])))
+    reading = np.empty(busy.shape)
+    np.multiply(each(of.local), _activations(of, each, cache, memory), out=reading)
+    reading[slice(*of.reads)] += fetched
+    ahead: Any = None
+    if prefetch.policy != "none":
+        bytes_in, _ = fitting(each(of.ahead), each(of.before), prefetch.policy, prefetch.budget)
+        saved = bytes_in * machine.saved
+        if own and saved.shape[1] < designs:
+            saved = np.array(np.broadcast_to(saved, (len(saved), designs)))
+        for place, row in enumerate(of.hidden):
+            if row in own:
+                saved[place] = bytes_in[place] * (own[row] - memory.byte + machine.saved)
+        rows = list(of.hidden)
+        ahead = np.maximum(busy[rows], reading[rows] - saved) + machine.overhead, bytes_in * memory.byte
+    np.maximum(busy, reading, out=busy)
+    busy += machine.overhead
     total: Any = 0.0
-    for block, start, end, order in of.blocks:
-        now: Any = 0.0
-        if block.opener is not None:
-            place = id(block.opener)
-            if place not in sums:
-                sums[place] = reader.collective(block.opener, machine)
-            now = sums[place]
-        if order and hidden:
-            now = schedule(now, durations[start:end], fetched[start:end], order)
+    for block, calls, places in of.blocks:
+        now: Any = 0.0 if block.opener is None else sums[id(block.opener)]
+        if ahead is None or block.opener is None:
+            now = _in_turn(now, calls, busy)
         else:
-            now = in_turn(now, durations[start:end])
+            now = _beside(now, block.order, calls, places, busy, *ahead)
         total = total + now * block.times
     return total
 
 
-def _rows(of: Array) -> list[Any]:
-    """Rows of designs; of one design numbers."""
-    return of[:, 0].tolist() if of.shape[1] == 1 else list(of)
+def _in_turn(now: Any, calls: tuple[int, ...], durations: Array) -> Any:
+    """As `timeline.in_turn`: rows are added one after the other."""
+    steps = np.empty((len(calls) + 1, durations.shape[1]))
+    steps[0] = now
+    durations.take(calls, axis=0, out=steps[1:], mode="clip")
+    return np.add.reduce(steps, axis=0) if durations.shape[1] > 1 else in_turn(steps[0], list(steps[1:]))
+
+
+def _beside(
+    now: Any,
+    order: tuple[int, ...],
+    calls: tuple[int, ...],
+    places: tuple[int | None, ...],
+    busy: Array,
+    hidden: Array,
+    own: Array,
+) -> Any:
+    """As `timeline.schedule`.
+
+    Args:
+        now: time of the collective. [s]
+        order, calls, places: of a block, as of `CallTable`.
+        busy, hidden: durations of calls, and of those whose bytes are there. [s]
+        own: time on the prefetch stream. [s]
+    """
+    stream = [place for at in order if (place := places[at]) is not None]
+    there = dict(zip(stream, np.add.accumulate(own.take(stream, axis=0), axis=0), strict=True))
+    end = np.array(np.broadcast_to(now, busy.shape[1:]), dtype=float)
+    for row, place in zip(calls, places, strict=True):
+        if place is not None:
+            np.maximum(end, there[place], out=end)
+        end += busy[row] if place is None else hidden[place]
+    return end
+
+
+def _one(of: Any, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]) -> Any:
+    """Time of a step of one design, whose rates are numbers: arrays of one number would take longer. [s]"""
+    records: Any = machine.engines, machine.cache, machine.memory
+    engines, cache, memory = records
+    busy: list[float] = [macs * engines.matrix for macs in of.macs]
+    if of.counts:
+        busy = [count * took for count, took in zip(of.counts, busy, strict=True)]
+    both, passes = busy[of.elements :], dict(of.streamed)
+    busy[of.elements :] = [
+        engines.vectors(operations, 0.0, passes.get(row, 0.0), 1.0) for row, operations in enumerate(of.operations, of.elements)
+    ]
+    for row, matrix in enumerate(both, of.elements):
+        busy[row] = maximum(matrix, busy[row])
+    fetched = [nbytes * memory.byte for nbytes in of.fetch]
+    own: dict[int, float] = {}
+    for row, asked in of.strided:
+        fetched[row - of.reads[0]], own[row] = memory.read(asked)
+    reading = [local * (memory.byte if local > cache.size else cache.byte) for local in of.local]
+    for row, read in enumerate(fetched, of.reads[0]):
+        reading[row] += read
+    durations = [maximum(*both_ways) + machine.overhead for both_ways in zip(busy, reading, strict=True)]
+    ahead, arrived = list[float](), list[float]()
+    if prefetch.policy != "none":
+        for row, need, before in zip(of.hidden, of.ahead, of.before, strict=True):
+            bytes_in = fitting(need, before, prefetch.policy, prefetch.budget)[0]
+            saved = machine.saved if row not in own else own[row] - memory.byte + machine.saved
+            ahead.append(maximum(busy[row], reading[row] - bytes_in * saved) + machine.overhead)
+            arrived.append(bytes_in * memory.byte)
+    total = 0.0
+    for block, calls, places in of.blocks:
+        now = 0.0 if block.opener is None else sums[id(block.opener)]
+        if ahead and block.opener is not None:
+            took = [durations[row] if place is None else ahead[place] for row, place in zip(calls, places, strict=True)]
+            now = schedule(now, took, [None if place is None else arrived[place] for place in places], block.order)
+        else:
+            now = in_turn(now, [durations[row] for row in calls])
+        total = total + now * block.times
+    return total
+
+
+def _activations(of: CallTable, each: Any, cache: Cache, memory: Rated) -> Any:
+    """Of a byte of activations of each call, in the cache or in main memory. [s/B]"""
+    if of.local.max() <= cache.smallest:
+        return cache.byte
+    if of.local.min() > cache.largest:
+        return memory.byte
+    return np.where(each(of.local) > cache.size, memory.byte, cache.byte)

@@ -283,7 +283,7 @@ def _multicast(step: Multicast, state: State, ready: dict[str, Array], free: dic
         row, col, words, step.via == "core", state.topology == "torus", ready[step.slot],
         free[step.into], state.dma, state.ramps, state.links, on.fabric, end, left,
     )  # fmt: skip
-    noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
+    noc.has_read(row[:, 0].copy(), col[:, 0].copy(), left, state.read[step.slot])
     noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
 
 
@@ -301,7 +301,7 @@ def _reduce(step: Reduce, state: State, ready: dict[str, Array], free: dict[str,
             row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, on.fabric, left, end
         )
     noc.has_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
-    noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
+    noc.has_written(row[:, 0].copy(), col[:, 0].copy(), end, state.ready[step.into], state.read[step.into])
 
 
 def _synchronise(wait: str, state: State, rows: slice) -> None:

@@ -21,9 +21,10 @@ def load(turn: Turn, state: State, ready: dict[str, Array], free: dict[str, Arra
         if step.rows:
             asked[mine] = np.maximum(asked[mine], ready[step.rows][row, col])
             noc.has_read(row, col, asked[mine], state.read[step.rows])
+    order = np.argsort(asked + columns[-1], kind="stable")
     waits.requested(
-        *columns, asked, state.dma, state.memory, channels_of(on), on.fabric, state.depths, state.every_ready, state.every_read,
-        blocks,
+        order, *columns, asked, state.dma, state.memory, channels_of(on), on.fabric, state.depths, state.every_ready,
+        state.every_read, blocks,
     )  # fmt: skip
     for step, mine, _ in parts:
         state.coming[step.slot, rows.start] = Coming(blocks[mine], (rows.start, rows.stop))
@@ -34,14 +35,16 @@ Part = tuple[Load, slice, tuple[Array, Array, Array]]
 
 
 def _requests(steps: Sequence[Load], state: State, on: Machine) -> tuple[list[Part], tuple[Array, ...], Array]:
-    """Steps; row, column, channel, words and bytes of the blocks of all; and what `Coming` has of them."""
+    """Steps; row, column, channel, words, bytes and way of the blocks of all; and what `Coming` has of them."""
     parts, columns, start = list[Part](), list[tuple[Array, ...]](), 0
+    memory = channels_of(on)
     for step in steps:
-        places = state.transfers(step)
+        places = row, col, channel = state.transfers(step)
+        away = (np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)) * on.fabric.hop
         nbytes, count = float(tile_bytes(on.slots[step.slot])), len(places[0])
         words, paced = np.full(count, np.ceil(nbytes / on.fabric.word_bytes)), np.full(count, nbytes * step.pace)
         parts.append((step, slice(start, start := start + count), places))
-        columns.append((*places, words, paced, np.full(count, float(state.number[step.slot]))))
+        columns.append((*places, words, paced, away, np.full(count, float(state.number[step.slot]))))
     *found, numbers = (np.concatenate(some) for some in zip(*columns, strict=True))
     return parts, tuple(found), np.stack([*found[:4], numbers, np.zeros(start)], axis=1)
 
@@ -75,4 +78,5 @@ def deliver(state: State, on: Machine, until: float = np.inf, wanted: Container[
             del state.coming[key]
     if due:
         blocks = due[0] if len(due) == 1 else np.concatenate(due)
+        blocks = blocks[np.argsort(blocks[:, 5], kind="stable")]
         waits.arrived(blocks, state.every_ready, state.ramps, state.lanes, channels_of(on), on.fabric)

@@ -22,13 +22,13 @@ NEVER = float("inf")
 """More than any time. [s]"""
 
 
-@piece  # type: ignore[untyped-decorator]
+@piece
 def _of(leaf: Any, row: int, column: int) -> Any:
     """Of a table that may have one row or one column for all."""
     return leaf[row if leaf.shape[0] > 1 else 0, column if leaf.shape[1] > 1 else 0]
 
 
-@piece  # type: ignore[untyped-decorator]
+@piece
 def _seconds(work: Any, row: int, column: int, byte: float) -> Any:
     """Time of a candidate on a kind of machine, with a channel's time for a byte."""
     return timed(
@@ -49,7 +49,7 @@ def _seconds(work: Any, row: int, column: int, byte: float) -> Any:
     )
 
 
-@piece  # type: ignore[untyped-decorator]
+@piece
 def _over(held: float, room: float) -> Any:
     """By how much a candidate needs more than there is; 0 where it fits."""
     return max(held / room - 1, 0.0)

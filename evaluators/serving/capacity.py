@@ -19,6 +19,9 @@ NEAR = 1.02
 BEYOND = 1.05
 """Times the largest rate: there a bound is broken, which is tried."""
 
+DIGITS = 4
+"""Of a rate that is tried."""
+
 STEP, FARTHEST = BEYOND, 4.0
 """From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
 
@@ -114,9 +117,9 @@ class Capacity:
 def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float = NEAR, users: int = 0) -> Capacity:
     """The largest rate that keeps the bounds, or number of users.
 
-    Rates stand in equal ratios round the guess, `BEYOND` among them. They are bracketed in growing steps, and the bracket is
-    halved until it is one ratio. At `BEYOND` times the rate a bound is broken: where the draw of arrivals has it otherwise,
-    the search goes on from there.
+    Rates stand in equal ratios round the guess, `BEYOND` among them, each of `DIGITS` digits as it is printed: where bounds are
+    near, another rounding breaks one. They are bracketed in growing steps, and the bracket is halved until it is one ratio. At
+    `BEYOND` times the rate a bound is broken: where the draw of arrivals has it otherwise, the search goes on from there.
 
     Args:
         play: the same requests at any rate.
@@ -128,13 +131,16 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
     """
     tried: dict[float, str] = {}
     runs: dict[float, Served] = {}
+    rates: dict[int, float] = {}
     beyond = max(1, ceil(log(BEYOND) / log(near)))
     first, most = (round(beyond * log(ratio) / log(BEYOND)) for ratio in (STEP, FARTHEST))
     far = int(beyond * log(1 / SLOWEST) / log(BEYOND))
 
     def at(place: int) -> float:
         rate = float(guess * BEYOND ** (place / beyond))
-        return float(min(max(round(rate), 1), users)) if users else rate
+        if users:
+            return float(min(max(round(rate), 1), users))
+        return rates.setdefault(place, float(f"{rate:.{DIGITS}g}"))
 
     def broken(place: int) -> str:
         rate = at(place)
@@ -160,6 +166,7 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if broken(middle) else (middle, high)
+        rates[low + beyond] = BEYOND * at(low)
         if why := broken(low + beyond):
             return Capacity(at(low), runs[at(low)], why, tried)
         low = high = low + beyond

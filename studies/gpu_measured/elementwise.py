@@ -42,7 +42,9 @@ def parts(folder: Path) -> list[Part]:
     return [
         _part(
             "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"),
-            ("sharpness", "gate.cached", "walked"), {"rotate.start": "norm.start"}, {"row": SHARED}, "llmservingsim2026",
+            ("gate.cached", "norm.cached", "walked"),
+            {"rotate.start": "norm.start", "gather.start": "gate.start", "rotate.cached": "gate.cached"},
+            {"row": SHARED, "sharpness": ADD}, "llmservingsim2026",
         ),
         _part(
             "vllm_a100", "a100", _operators(folder), ("norm", "gate", "rotate", "copy", "gather"), ("row", "walked"),
@@ -60,6 +62,7 @@ RANGES = {
     "walked": (5e-7, 0.0, 5e-6),
     "row": (1e10, 1e9, 1e12),
     "gate.cached": (0.3, 0.001, 1.0),
+    "norm.cached": (0.3, 0.001, 1.0),
     "sharpness": (1.5, 1.0, 20.0),
 }
 """Start, low and high."""

@@ -231,7 +231,7 @@ def write_sample(found: list[Found]) -> None:
                 if not row.words:
                     continue
                 words = f"chip={part.chip} stack={part.stack} {row.words}"
-                sizes = ", ".join(f"{name} {value:g}" for name, value in row.sizes.items() if name != "quantised")
+                sizes = ", ".join(f"{name} {value:g}" for name, value in row.sizes.items())
                 name = f"g-{part.kind}-{part.stack}-{i}".replace("_", "-")
                 cells = (
                     name,

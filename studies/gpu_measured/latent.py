@@ -10,7 +10,9 @@ from dse.space.libraries.latent_generation import LatentGeneration
 from dse.studies.gpu_measured.attention import LAUNCHES, PROMPTS, ROWS, UNHEARD
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
-STEPS = ("start", "merge", "achieved", "hbm", "sharpness", "passes", "unit")
+STEPS = ("start", "merge", "achieved", "hbm", "ramp", "cached", "sharpness")
+
+CONVERT = "as of the part for prompts, which is fitted on their conversion"
 
 KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
 """Columns of an expanded key and value, of a latent, and of the part of a key beside it: of DeepSeek-V3 [deepseek2024]."""
@@ -25,7 +27,7 @@ def parts(folder: Path) -> list[Part]:
         return Context(**given, idle=0.0, rows=128, launches="two")
 
     def steps(values: Vector) -> LatentGeneration:
-        return LatentGeneration(**dict(zip(STEPS, map(float, values), strict=True)))
+        return LatentGeneration(**dict(zip(STEPS, map(float, values), strict=True)), convert=1.145)
 
     return [
         Part(
@@ -35,8 +37,8 @@ def parts(folder: Path) -> list[Part]:
         ),
         Part(
             "latent_generation", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
-            (1.2e-5, 1e-6, 0.78, 0.95, 4.0, 2.6, 2e-6), (0.0, 0.0, 0.1, 0.3, 1.0, 0.0, 0.0),
-            (3e-5, 5e-6, 1.0, 1.0, 20.0, 8.0, 2e-5), {}, "aiconfigurator2025",
+            (1.2e-5, 1e-7, 0.75, 0.9, 5e-6, 0.5, 3.0), (0.0, 0.0, 0.1, 0.3, 0.0, 0.05, 1.0),
+            (3e-5, 5e-6, 1.0, 1.0, 3e-5, 1.0, 20.0), {"convert": CONVERT}, "aiconfigurator2025",
         ),
     ]  # fmt: skip
 
@@ -54,7 +56,9 @@ def _attended(sizes: dict[str, Vector], sort: str, constants: Context, silicon: 
 def _stepped(sizes: dict[str, Vector], sort: str, constants: LatentGeneration, silicon: Die) -> Vector:
     m, keys, heads = (sizes[name] for name in ("batch", "keys", "heads"))
     dims, each = 2 * RANK + ROTATED, 1.0 if sort == "fp8" else 2.0
-    of = latent_generation.Decode(m, keys, heads, 1.0, dims, m * keys * (RANK + ROTATED) * each, m * heads * dims * 2)
+    latents, near = m * keys * (RANK + ROTATED) * each, m * heads * dims * 2
+    converted = m * heads * (RANK + ROTATED) * 3 if sort == "fp8" else 0.0
+    of = latent_generation.Decode(m, keys, heads, 1.0, dims, RANK, latents, near, converted)
     seconds: Vector = latent_generation.took(of, constants, silicon).seconds()
     return seconds
 

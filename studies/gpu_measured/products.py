@@ -106,17 +106,16 @@ def _eight(of: dict[str, Any]) -> Eight:
 def _seconds(sizes: dict[str, Vector], sort: str, constants: Products, silicon: Die) -> Vector:
     weights, act, scaling = FORMATS[sort]
     m, k, n = sizes["m"], sizes["k"], sizes["n"]
-    own = "" if sizes["quantised"].any() else scaling
-    of = Multiply(m, k, n, k * n * BYTES[weights], BYTES[act], own, 0.5 if scaling else 1.0)
+    of = Multiply(m, k, n, k * n * BYTES[weights], BYTES[act], scaling, 0.5 if scaling else 1.0)
     return np.asarray(took(of, constants, silicon).seconds())
 
 
-def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str, *, quantised: bool = False) -> Row:
-    """A measured product; `quantised` where its operands came in 8 bits."""
+def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> Row:
+    """A measured product."""
     weights, act, _ = FORMATS[dtype]
     words = f"workload=gemm mapping=tensor_parallel mapping.decode.tp=1 workload.shapes=[{m:.0f}x{k:.0f}x{n:.0f}]"
     words += f" mapping.precision.weights={weights} mapping.precision.activations={act}"
-    return Row({"m": m, "k": k, "n": n, "quantised": float(quantised)}, dtype, words, float(seconds), source)
+    return Row({"m": m, "k": k, "n": n}, dtype, words, float(seconds), source)
 
 
 def _aic(folder: Path, device: str) -> tuple[Row, ...]:
@@ -163,7 +162,7 @@ def _eager(folder: Path) -> tuple[Row, ...]:
 
 def _deepgemm(folder: Path) -> tuple[Row, ...]:
     return tuple(
-        row(float(of["m_per_group"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where, quantised=True)
+        row(float(of["m_per_group"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where)
         for of, where in table(folder, "deepgemm_h800.csv")
         if of["kind"] == "dense"
     )

@@ -38,28 +38,42 @@ class Kind:
     more: tuple[str, ...]
 
 
-KINDS = {
-    "dies": Kind(
-        ("chip=npu_dse",),
-        {
-            "mapping.both.tp": (1, 2, 3, 4, 6, 8, 12, 16, 32),
-            "mapping.both.allreduce": ("ring", "bidirectional_ring", "full_mesh"),
-            "mapping.both.prefetch": ("none", "whole", "partial"),
-            "mapping.both.prefetch_cap": (0.0, 0.5, 1.0),
-        },
-        {"mapping.both.prefetch_cap": (0.25,)},
-        (
-            "chip.cores",
-            "chip.core.matrix",
-            "chip.core.vector",
-            "chip.l2.size",
-            "chip.l2.bandwidth",
-            "chip.hbm.bandwidth",
-            "chip.hbm.capacity",
-            "chip.network.bandwidth",
-            "chip.network.ports",
-        ),
+DIES = (
+    {
+        "mapping.both.tp": (1, 2, 3, 4, 6, 8, 12, 16, 32),
+        "mapping.both.allreduce": ("ring", "bidirectional_ring", "full_mesh"),
+        "mapping.both.prefetch": ("none", "whole", "partial"),
+        "mapping.both.prefetch_cap": (0.0, 0.5, 1.0),
+    },
+    {"mapping.both.prefetch_cap": (0.25,)},
+    (
+        "chip.cores",
+        "chip.core.matrix",
+        "chip.core.vector",
+        "chip.l2.size",
+        "chip.l2.bandwidth",
+        "chip.hbm.bandwidth",
+        "chip.hbm.capacity",
+        "chip.network.bandwidth",
+        "chip.network.ports",
     ),
+)
+
+TILES = (
+    "chip.hbm.channel_bandwidth",
+    "chip.hbm.capacity",
+    "chip.tile.sram",
+    "chip.tile.vector.lanes",
+    "chip.tile.vector.special",
+    "chip.noc.word_bytes",
+)
+"""Of meshes whose tiles all work on one operator, and none of which a mapping leaves idle. So sides are not among these: ways
+to memory at the edge grow with them, and a small product is cut more finely than engines are large."""
+
+KINDS = {
+    "dies": Kind(("chip=npu_dse",), *DIES),
+    "dies, experts and latents": Kind(("chip=npu_dse", "model=deepseek_v2_lite"), *DIES),
+    "GPUs of several nodes": Kind(("chip=h200", "model=qwen3_30b_a3b"), *DIES[:2], (*DIES[2], "chip.network.nodes.bandwidth")),
     "npus": Kind(
         ("chip=npu64",),
         {
@@ -112,6 +126,39 @@ KINDS = {
         },
         {},
         ("chip.core.sram", "chip.hbm.channel_bandwidth", "chip.hbm.capacity", "chip.noc.word_bytes", "chip.noc.paths"),
+    ),
+    "tiles": Kind(
+        ("chip=tile_gh200", "mapping=flat"),
+        {
+            "mapping.both.attention.dataflow": ("flat_async", "flat_hw", "flat_tree", "flat_rows", "flash3"),
+            "mapping.both.attention.rows": (0, 4, 8, 16),
+            "mapping.both.attention.cols": (0, 4, 8, 16),
+            "mapping.both.gemm.rows": (0, 1, 2),
+        },
+        {},
+        TILES,
+    ),
+    "boxes of GPUs": Kind(
+        ("chip=h200", "+part@chip=box_nvlink4", "model=deepseek_v2_lite", "workload.batch=[64]", "mapping.both.ep=8"),
+        {
+            "mapping.both.ep": (1, 2, 4, 8),
+            "mapping.both.pp": (1, 2, 4, 8),
+            "mapping.both.tp": (1, 2, 4, 8),
+            "mapping.both.placement": ("linear", "interleave", "blocks", "snake"),
+        },
+        {},
+        (*(address for address in DIES[2] if ".network." not in address), "chip.d2d.bandwidth"),
+    ),
+    "wafers of dies": Kind(
+        ("chip=wafer64", "model=deepseek_v2_lite", "workload.batch=[512]"),
+        {
+            "mapping.both.pp": (1, 2, 4, 8),
+            "mapping.both.ep": (1, 2, 4, 8, 16, 32, 64),
+            "mapping.both.tp": (1, 2, 4),
+            "mapping.both.placement": ("linear", "snake", "blocks", "interleave"),
+        },
+        {},
+        (*TILES, "chip.d2d.bandwidth"),
     ),
 }
 

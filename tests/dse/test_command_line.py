@@ -124,6 +124,7 @@ MISTAKES = [
     ("run study=quickstart --json", "run: no flag '--json'"),
     ("export quickstart --too csv", "did you mean '--to'"),
     ("evaluate --trace", "evaluate --trace: takes a file, as in --trace step.json"),
+    ("explain quickstart --design=", "explain --design: takes ID, as in --design 3"),
     ("evaluate --cfg", "evaluate --cfg: takes WHAT, as in --cfg job"),
     ("list here", "list: takes nothing; got here"),
     ("show a b", "takes the name of a study"),

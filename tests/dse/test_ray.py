@@ -73,7 +73,7 @@ class Unreadable:
 
 def test_what_a_worker_cannot_read_is_named_by_the_worker_s_own_words(cluster: str, tmp_path: Path) -> None:
     asked = toy(tmp_path)
-    workers = hired(asked)
+    workers = hired(asked, count=1)
     workers.submit([("k" * 32, {"": Unreadable()}, asked.question.base)])
     (result,) = workers.collect()
     workers.close()
@@ -127,7 +127,7 @@ def test_a_fault_costs_only_its_own_design_and_nothing_where_it_does_not_come_ag
 def test_a_worker_that_dies_while_it_warms_up_is_replaced(cluster: str, tmp_path: Path) -> None:
     plain = searched(toy(tmp_path / "plain", "search.budget=32"))
     asked = toy(tmp_path / "ray", "search.budget=32")
-    workers = hired(asked, Faulty(usual(asked), "die", frozenset((key(asked.question.base),))))
+    workers = hired(asked, Faulty(usual(asked), "die", frozenset((key(asked.question.base),))), count=1)
     found = searched(asked, workers=workers)
     workers.close()
     assert found == plain
@@ -190,7 +190,7 @@ def test_a_cluster_that_asks_for_a_token_is_told_as_such(cluster: str, tmp_path:
 
 def test_a_cluster_that_is_lost_in_a_run_ends_it(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = toy(tmp_path, "search.budget=32")
-    workers = hired(asked, Slow(usual(asked), 0.5))
+    workers = hired(asked, Slow(usual(asked), 0.5), count=1)
     with monkeypatch.context() as patched:
         patched.setattr(dse.running.cluster, "PATIENCE", 0.5)
         patched.setattr(workers._cluster, "_address", "127.0.0.1:1")
@@ -361,4 +361,4 @@ def test_what_a_part_raises_is_raised_here(cluster: str) -> None:
         raise DesignError(f"part {item}: no")
 
     with pytest.raises(DesignError, match="part 3: no"):
-        dict(dse.running.cluster.mapped(Crew("ray", count=2), work, [3]))
+        dict(dse.running.cluster.mapped(Crew("ray", count=1), work, [3]))

@@ -20,12 +20,13 @@ from dse.commands.follow import follow
 from dse.commands.loop import run_study
 from dse.report.data import EXPLAINED, Part, payload
 from dse.report.page import write_page
-from dse.report.spent import stacks
+from dse.report.spent import broken_down, stacks
 from dse.running.ask_tell import base_of
 from dse.running.frame import by_case
 from dse.search.from_optuna import Ask
 from dse.store.store import Result, Store
 from dse.why.importance import importance
+from dse.why.why import of_front
 from tests.dse.toy import toy
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>&amp;\u2028${window.hacked=1}</b>'
@@ -256,3 +257,31 @@ def test_stacks_of_a_picture_are_the_times_of_the_best_designs(part: Part) -> No
         )
         best = part.frame[part.frame["feasible"]].groupby(knob)[first].agg(direction)
         assert part.frame.loc[[row - 7 for row in one["rows"]], first].tolist() == best.tolist()
+
+
+def test_what_a_page_took_long_to_work_out_is_not_worked_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = toy(tmp_path, "screen.run=true", "screen.limit=32", "search=local", "search.budget=8")
+    run_study(asked)  # has written a page
+    worked: set[str] = set()
+    monkeypatch.setattr("dse.report.data.broken_down", lambda *of: worked.add("spent") or broken_down(*of))
+    monkeypatch.setattr("dse.report.why.of_front", lambda *of, **how: worked.add("why") or of_front(*of, **how))
+
+    def page(part: Part) -> tuple[Any, Any, set[str]]:
+        worked.clear()
+        (study,) = payload([part])["studies"]
+        return study["explained"], study["why"], set(worked)
+
+    part = Loaded(asked).part()
+    spent, whys, new = page(part)
+    assert not new
+    looser = replace(asked, bounds=tuple(replace(bound, value=bound.value * 1.1) for bound in asked.bounds))
+    assert page(replace(part, study=looser))[::2] == (spent, {"why"})
+    assert page(replace(part, frame=part.frame.assign(tpot=part.frame["tpot"] * 1.01)))[::2] == (spent, {"why"})
+    assert page(part) == (spent, whys, {"why"})  # what the last page did not ask for is gone
+    with monkeypatch.context() as other:
+        other.setattr("dse.report.kept.code", lambda: "other")
+        assert page(part) == (spent, whys, {"spent", "why"})
+    file = tmp_path / "explained.json"
+    file.write_text(file.read_text().replace("0", "1"))
+    assert page(part) == (spent, whys, {"spent", "why"})
+    assert page(part) == (spent, whys, set())

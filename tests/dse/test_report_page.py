@@ -140,6 +140,19 @@ def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callabl
     assert page.locator("#design .neighbours li").count() == 4
 
 
+def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(part)
+    places = np.array(marks(page))
+    far = np.hypot(*(places[:, None] - places[None]).T)
+    pairs = np.argwhere((far > 1.5) & (far < 10))
+    assert len(pairs)  # marks are 10 px wide
+    for one, other in pairs[:: len(pairs) // 3 + 1]:
+        away = np.floor(places[one] + 0.25 * (places[other] - places[one]))  # a pointer is at whole pixels
+        near = int(np.hypot(*(places - away).T).argmin()) + 1
+        page.mouse.click(*away)
+        page.wait_for_function("text => document.querySelector('#design h2').textContent === text", arg=f"Design #{near}")
+
+
 def test_thousands_of_designs_are_drawn_by_webgl(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
     run_study(asked)
@@ -207,9 +220,14 @@ def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., 
     assert frame_rows(page) == frame["feasible"].sum()
 
 
-def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: Part) -> None:
+@pytest.mark.parametrize("axes", ["linear", "log"])
+def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: Part, axes: str) -> None:
     page, frame = opened(part, height=1500), rows_of(part)
+    if axes == "log":  # as where a front's designs lie far apart
+        page.evaluate("logarithmic = (column, low) => low > 0; refresh()")
     points = marks(page)
+    assert page.evaluate("document.querySelector('#front .plot')._fullLayout.xaxis.type") == axes
+    assert len(points) == frame["front"].sum()
     xs, ys = [x for x, _ in points], [y for _, y in points]
     gaps = np.diff(sorted(xs))
     third = len(gaps) // 3

@@ -3,6 +3,7 @@ without a source are told."""
 
 import copy
 import os
+import pickle
 from copy import deepcopy
 from pathlib import Path
 from random import Random
@@ -18,7 +19,7 @@ from dse.commands.show import summary
 from dse.config import composed
 from dse.config.compose import CONF, STUDIES, compose
 from dse.config.overrides import line
-from dse.config.sources import Ours
+from dse.config.sources import Ours, Sketch, Sketched
 from dse.config.together import NotPlainError, merge, together
 from dse.running.study import study
 
@@ -43,6 +44,29 @@ def test_who_changes_what_was_read_changes_it_for_nobody_else(tmp_path: Path) ->
     path.write_text("cores: 1\n")
     read(path).pop("cores")
     assert read(path) == {"cores": 1}
+
+
+def test_a_sketch_of_a_file_has_its_list_and_all_it_says() -> None:
+    """By another parser than OmegaConf's."""
+    for path in Random(3).sample(sorted(CONF.rglob("*.yaml")), 12):
+        sketch = Sketched("main", "sketched://dse.conf")._read_config(path)
+        assert isinstance(sketch, Sketch)
+        listed, said = OmegaConf.to_container(sketch.config), OmegaConf.to_container(read(path), resolve=False)
+        assert isinstance(said, dict)
+        assert pickle.loads(sketch.values) == {key: value for key, value in said.items() if key != "defaults"}
+        assert listed.get("defaults") == said.get("defaults")  # type: ignore[union-attr]
+        assert sketch.header == Ours("main", "ours://dse.conf")._read_config(path).header
+
+
+def test_groups_of_the_same_fields_have_their_own_values() -> None:
+    layers = set()
+    for name in ("llama3_8b", "llama3_70b", "llama3_8b"):
+        found = together(choosing([f"model={name}", "chip=a100"]))
+        assert found is not None
+        by_hydra, _ = composed._by_hydra(choosing([f"model={name}", "chip=a100"]))
+        assert found[0].model == by_hydra.model
+        layers.add(str(found[0].model))
+    assert len(layers) == 2
 
 
 def test_values_are_put_over_a_copy_of_what_was_chosen() -> None:

@@ -192,6 +192,7 @@ def started(folder: Path, place: str) -> subprocess.Popen[str]:
     for _ in range(3000):  # on a machine that does much else
         assert process.poll() is None, process.communicate()
         if asked(place) > 80:
+            os.setpriority(os.PRIO_PROCESS, process.pid, 19)  # it goes on, and what is tested beside it comes first
             return process
         time.sleep(0.1)
     raise AssertionError("it stored nothing")
@@ -364,13 +365,14 @@ def test_a_study_that_was_only_screened_is_reported_and_exported(tmp_path: Path,
     monkeypatch.chdir(tmp_path)
     import dse
 
-    dse.run("quickstart", "search=none")
+    words = ("search=none", "screen.limit=1024")
+    dse.run("quickstart", *words)
     for store in (tmp_path / "runs/quickstart").glob("*.sqlite*"):
         store.unlink()
-    assert dse.load("quickstart", "search=none").report().exists()
+    assert dse.load("quickstart", *words).report().exists()
     from dse.commands.export import export
 
-    assert export("quickstart", "csv", str(tmp_path / "out.csv"), "search=none") == 0
+    assert export("quickstart", "csv", str(tmp_path / "out.csv"), *words) == 0
 
 
 @pytest.mark.parametrize("host", ["", "elsewhere"])

@@ -106,9 +106,10 @@ constants["latent_generation"] = st.builds(
     merge=microseconds,
     achieved=share,
     hbm=share,
+    ramp=microseconds,
+    cached=share,
+    convert=st.floats(0.1, 3.0),
     sharpness=st.floats(1.0, 20.0),
-    passes=st.floats(0.0, 4.0),
-    unit=microseconds,
 )
 size = st.integers(1, 20000).map(float)
 problems = {
@@ -153,7 +154,7 @@ problems["generation"] = st.builds(
     st.sampled_from([1.0, 2.0]),
 )
 problems["latent_generation"] = st.builds(
-    lambda m, keys, heads: latent_generation.Decode(m, keys, heads, 1.0, 1088.0, m * keys * 1152, m * heads * 2176),
+    lambda m, keys, heads: latent_generation.Decode(m, keys, heads, 1.0, 1088.0, 512.0, m * keys * 1152, m * heads * 2176),
     few,
     size,
     head,

@@ -91,7 +91,7 @@ def same_as_singles(designs: list[Design], of: Question, fidelity: str) -> None:
 def test_a_batch_that_chooses_is_its_singles(seed: int) -> None:
     of, _ = questions(seed)
     rng = np.random.default_rng(seed)
-    same_as_singles([with_word(replaced(shaken(of.base, rng), both(placement="mesh")), AUTO) for _ in range(3)], of, "closed")
+    same_as_singles([with_word(replaced(shaken(of.base, rng), both(placement="mesh")), AUTO) for _ in range(2)], of, "closed")
 
 
 def test_a_batch_whose_choices_are_played_is_its_singles() -> None:

@@ -31,7 +31,10 @@ FORBIDDEN = {
     "socket.connect",
     "shutil.rmtree",
 }
-PLAIN = [*(("builtins", name) for name in ("dict", "int", "list", "object")), ("collections", "defaultdict"), ("typing", "Any")]
+PLAIN = [
+    *(("builtins", name) for name in ("dict", "int", "list", "object")),
+    *(("collections", "defaultdict"), ("typing", "Any"), ("dse.config.sources", "Sketch")),
+]
 """Types of values that run nothing."""
 
 PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*sesame|[?&]password=[^&\s]*sesame")

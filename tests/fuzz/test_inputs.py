@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.play import answer, warm
 
-EACH = -(-int(os.environ.get("FUZZ", "280")) // len(KINDS))
+EACH = -(-int(os.environ.get("FUZZ", "280" if os.environ.get("SLOW") == "all" else "140")) // len(KINDS))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dse.config.records import NOTES
-from tests.house.sources import LAYERS, ROOT, SOURCES, arrows, imported, layer, place
+from tests.house.sources import LAYERS, ROOT, SOURCES, arrows, imported, layer, parsed, place
 
 ROOMS = {
     "hydra": {
@@ -64,7 +64,7 @@ def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
     callers = {
         place(path)
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cost"
     }
     readers = {caller for caller in callers if not caller.startswith("evaluators/kernels/")}

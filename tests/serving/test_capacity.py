@@ -21,7 +21,7 @@ from dse.commands.capacities import leave, record
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
-from dse.evaluators.serving.capacity import BEYOND, Bounds, Capacity, bounds_of, largest, spent
+from dse.evaluators.serving.capacity import BEYOND, DIGITS, Bounds, Capacity, bounds_of, largest, spent
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
 from dse.evaluators.serving.measures import saturated
@@ -75,6 +75,8 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
     if found.rate == np.inf:  # bounds are kept whatever comes
         assert not bounds.broken(play(1e12, UNBOUNDED))
         return
+    # as it is printed, of few digits
+    assert any(times * float(f"{found.rate / times:.{DIGITS}g}") == found.rate for times in (1.0, BEYOND, BEYOND**2))
     # percentiles of whole runs say the same as what stopped the runs
     for rate, kept in ((found.rate, True), (BEYOND * found.rate, False)):
         ttft, tpot = spent(play(rate, UNBOUNDED), bounds.share)
@@ -320,10 +322,17 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     """Overrides of the best deployment, evaluated by themselves at the printed rate and beyond it."""
     (side,) = capacity([*QUICK, "devices=4"])
     assert side.best is not None
+    for one in record([side])["chips"][0]["deployments"]:
+        assert one["rate_override"] == f"workload.rate='{one['max_rate_hz']:.10g} Hz'"
     base = [word for word in QUICK if not word.lstrip("+").startswith("space")]
     for times, kept in ((1.0, True), (BEYOND, False)):
         config = compose(
-            [*base, "workload=serving", *side.best.candidate.words, f"workload.rate={times * side.best.rate!r} Hz"]
+            [
+                *base,
+                "workload=serving",
+                *side.best.candidate.words,
+                f"workload.rate={times * float(f'{side.best.rate:.10g}')!r} Hz",
+            ]
         )
         asked = question({**config, "space": {}}, folder_of(config))
         found = evaluate(stacked([asked.base]), asked.workload).columns
@@ -420,37 +429,6 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
     assert fewest.devices == 2
     assert fewest.best is not None
     assert fewest.best.rate >= rates[1] * 0.9 / NEAR
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["devices=4"], "say which chip"),
-        (["chip=h200"], "say devices=16 for the largest rate"),
-        (["chip=h200", "devices=4", "rate='1 Hz'"], "leave nothing to ask"),
-        (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
-        (["chip=[h200,h200]", "devices=1"], "stands twice"),
-        (["chip=h200", "devices=1", "percentile=0"], "percentile: 0 is not above 0"),
-        (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
-        (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
-        (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
-        (["chip=h200", "devices=1", "workload.arrivals=closed"], "closed is of sessions"),
-        (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "looks for the most"),
-        (["chip=h200", "rate=5 Hz", "workload.arrivals=closed"], "say devices=N"),
-        (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
-        (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
-        (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
-        (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),
-    ],
-)
-def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
-    with pytest.raises(DesignError, match=said):
-        capacity([*words, "workload.requests=50"] if "workload=static" not in words else words)
-
-
-def test_one_request_has_no_rate() -> None:
-    with pytest.raises(DesignError, match="two or more are played"):
-        capacity(["chip=h200", "devices=1", "workload.requests=1"])
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,6 +1,7 @@
 """Tables of prices that designs share: the same to the bit whatever was priced before, and whatever comes after the last."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.evaluators.account.played import served
+from dse.evaluators.account.services.prompts import whole_points
 from dse.evaluators.judges.serving import deployed
 from dse.space.fields import replaced
 
@@ -41,6 +43,19 @@ def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: py
     assert [last(batch) for batch in batches] == alone
     if words[0] != "chip=tile_gh200":  # whose points are where its operators are cut
         assert len(served.TABLES) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_points_of_the_largest_table_are_those_of_all(seed: int) -> None:
+    """Of tiles and wafers: where budgets and batches are powers of two, what the largest one has is what the others ask for."""
+    rng = np.random.default_rng(seed)
+    prompts = rng.integers(20, 3000, 3 if seed % 2 else 30)
+    load = SimpleNamespace(requests=SimpleNamespace(prompt=prompts), longest=int(prompts.max() + rng.integers(1, 500)))
+    sizes = [(int(2 ** rng.integers(1, 14)), int(2 ** rng.integers(0, 10))) for _ in range(6)]
+    largest = whole_points(load, *(max(each) for each in zip(*sizes, strict=True)))  # type: ignore[arg-type]
+    for prompt, batch in sizes:
+        for most, few in zip(largest, whole_points(load, prompt, batch), strict=True):  # type: ignore[arg-type]
+            assert (most[: len(few)] == few).all()
 
 
 def test_a_long_request_after_the_last_changes_none_before_it() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from dse.evaluators import evaluate
 from dse.space.design import Designs
+from dse.space.in_parts import in_parts
 from dse.space.knobs import Choice, Columns, Interval, Knob, Space
 from dse.space.workload import Workload
 from tests.samples import asked, wide
@@ -99,8 +100,8 @@ def of_screens() -> list[tuple[str, str, str]]:
 
         def work(space: Space = space, columns: Columns = columns, workload: Workload = question.workload) -> int:
             groups = 0
-            for rows in space.parts(columns, PART):
-                some = space.stack({address: column[rows] for address, column in columns.items()})
+            for part in in_parts(columns, space.parts(columns, PART)):
+                some = space.stack(part)
                 groups += len(some.groups)
                 evaluate(some, workload, metrics=NAMES)
             return groups

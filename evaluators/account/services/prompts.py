@@ -13,8 +13,8 @@ JUMPS = 12
 FEW = 8
 """Lengths of prompts that a table of whole tokens has points for."""
 
-RATIO = 1.45
-"""Of its other points."""
+PER_DOUBLING = 2
+"""Of its other points: powers of two, as budgets and batches are, are among them."""
 
 
 def alike(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
@@ -54,6 +54,8 @@ def points(
 ) -> list[Array]:
     """Points of a table of prices: even in their ratios, and on both sides of the first steps that prices take.
 
+    What the largest counts are moves no point but the last: tables of other budgets and batches have the same ones.
+
     Args:
         prompt, prompt_context, decodes, context: the largest counts, in the order of `serving.price.AXES`.
         steps: tokens of prompts, decodes, and positions that these read, after which a price jumps since tiles are padded.
@@ -64,12 +66,13 @@ def points(
 
     def axis(largest: float, step: float, others: Sequence[float]) -> Array:
         ends, most = step * np.arange(1, jumps + 1), max(largest, 2.0)
-        even = np.geomspace(1, most, 2 + int(np.log(most) / np.log(RATIO)))
-        found = np.concatenate([[0.0, 1.0], even, ends, ends + 1, others])
+        even = 2.0 ** (np.arange(PER_DOUBLING * np.log2(most) + 1) / PER_DOUBLING)
+        found = np.concatenate([[0.0, most], even, ends, ends + 1, others])
         return np.unique(found[found <= most])
 
     # tokens of a whole prompt attend to half of it: cells of both axes lie along such prompts, and never between one and two
-    tokens = axis(max(prompt, 2.0 * prompt_context - 1), steps[0], [max(prompt, 2), *whole])
+    longest = 2.0 * prompt_context - 1
+    tokens = axis(max(prompt, longest), steps[0], [max(prompt, 2), longest, *whole])
     half = np.concatenate([[0.0], (tokens[(tokens > 0) & (tokens < 2 * prompt_context)] + 1) / 2])
     return [tokens[tokens <= max(prompt, 2)], half, axis(decodes, steps[1], []), axis(context, steps[2], [begun]), np.zeros(1)]
 

@@ -1,12 +1,15 @@
 """A library's attention of single queries over latents on a die with a cache: MLA with absorbed weights.
 
-    t = start + merge log2(1 + positions / 64) + (C^q + B^q)^(1/q)
-    C = 2 queries heads (qk + v) positions / (achieved P cores) + unit min(parts / cores, 1)
-    B = (latents + passes (queries + results)) / (hbm W)
+    t = start + merge min(keys / 64, 128) + sums / (cached L) + converted / (convert W) + (C^q + B^q)^(1/q)
+    C = max(2 queries heads (qk + v) positions / cores, that of one block) / (achieved P)
+    B = (latents + queries + results) / (hbm W) + ramp (1 - e^(-(latents / S)^4))
 
 All heads of a request read one latent a position, of which the first v columns are values too. Engines work on 16 bits whatever
-the cache has. A tile of 64 heads walks 64 positions at a time; these are the parts that cores share out, one run of them each,
-which a core starts and ends once (`unit`).
+the cache has; queries are converted where it has 8. A tile of up to 64 heads walks blocks of 64 positions. Tiles are cut into
+parts, no smaller than a block, as long as all together have no more than 128, and a kernel after this one merges those of a
+request, one after the other: as of `generation`, `merge` counts those of one that has the die for itself. The `sums` of a part,
+v columns of 32 bits a head, go through the die's cache, of bandwidth L and size S. Latents that it cannot keep pay `ramp`
+before they stream.
 """
 
 from typing import Any, NamedTuple
@@ -15,14 +18,23 @@ import numpy as np
 
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, minimum
+from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.libraries.latent_generation import LatentGeneration
 
-PART = 64.0
-"""Positions of a part of a cache, which parts are counted by."""
+BLOCK = 64.0
+"""Positions of a block, the smallest part of a cache: as of FlashMLA."""
 
 TILE = 64
 """Heads of a tile, as warp groups of a matrix engine take rows."""
+
+PARTS = 128
+"""Parts of a request at most, as `most` of conf/library/generation."""
+
+SUM = 8.0
+"""Bytes of a partial result of 32 bits, written and read."""
+
+KNEE = 4.0
+"""How sharply what exceeds the cache comes from memory, as `knee` of conf/library/generation."""
 
 
 class Decode(NamedTuple):
@@ -34,8 +46,10 @@ class Decode(NamedTuple):
         heads: on this device.
         queries: of a request, those that are guessed included.
         dims: columns of a key and of a value.
+        v: columns of a value.
         nbytes: of latents. [B]
         near: of queries and results, once. [B]
+        converted: queries that come in 16 bits and are worked on in 8, at both widths. [B]
     """
 
     m: Any
@@ -43,8 +57,10 @@ class Decode(NamedTuple):
     heads: Any
     queries: Any
     dims: Any
+    v: Any
     nbytes: Any
     near: Any
+    converted: Any = 0.0
 
     @property
     def kind(self) -> str:
@@ -61,9 +77,11 @@ def took(of: Decode, constants: LatentGeneration, die: Die) -> Took:
         die: that runs it.
     """
     stream = 1 / (constants.hbm * die.bandwidth)
-    compute = 2.0 * of.m * of.queries * of.heads * of.dims * of.keys / (constants.achieved * die.peak * die.cores)
-    parts = of.m * ceil_div(of.heads * of.queries, TILE) * of.keys / PART
-    compute = compute + constants.unit * minimum(parts / die.cores, 1.0)
-    memory = (of.nbytes + constants.passes * of.near) * stream
-    start = constants.start + constants.merge * np.log2(1.0 + of.keys / PART)
-    return Took(start, 0.0, compute, memory, constants.sharpness, stream, 1 / die.cache_bandwidth)
+    rows = of.heads * of.queries
+    high, tiles, blocks = minimum(rows, TILE), of.m * ceil_div(rows, TILE), of.keys / BLOCK
+    compute = 2.0 * of.dims * maximum(of.m * rows * of.keys / die.cores, high * BLOCK) / (constants.achieved * die.peak)
+    memory = (of.nbytes + of.near) * stream + constants.ramp * -np.expm1(-((of.nbytes / die.cache) ** KNEE))
+    sums = maximum(minimum(tiles * blocks, PARTS), tiles) * high * of.v * SUM
+    merging = constants.merge * minimum(blocks, PARTS) + sums / (constants.cached * die.cache_bandwidth)
+    beside = merging + of.converted / (constants.convert * die.bandwidth)
+    return Took(constants.start, beside, compute, memory, constants.sharpness, stream, 1 / die.cache_bandwidth)

@@ -6,7 +6,8 @@
     waves = (1 - w) max(1, u) + w ceil(u),  u = s ceil(m / a) ceil(n / b) / cores
 
 with P of a core, and r = min(1, (a b / (a + b)) / 53.3), what a tile of a x b loads for its operations: 128 x 128 and larger
-run at full rate. Sums of a split k go through the cache. The best tile is chosen, as a library's heuristic means to do.
+run at full rate. Sums of a split k go through the cache. The best tile is chosen, as a library's heuristic means to do. Where
+operands have scales of blocks, a tile is no larger than a block of weights, which has one scale.
 """
 
 from math import inf
@@ -19,6 +20,9 @@ from dse.space.libraries.products import Products, Quantised
 
 TILES = tuple((a, b) for a in (64, 128, 256) for b in (32, 64, 128, 256))
 """Rows and columns of a tile of the result, which a core works on at a time."""
+
+BLOCK = 128
+"""Rows and columns of weights that have one scale, where scales are of blocks ([deepgemm2025]: tiles of up to 128 x 128)."""
 
 SPLITS = (1, 2, 4, 8, 16)
 """Parts of the inner dimension that cores may share out."""
@@ -91,6 +95,8 @@ def tiled(of: Multiply, operation: Any, said: Products | Quantised, constants: P
     """
     best: Any = None
     for a, b in TILES:
+        if of.scaling == "block" and max(a, b) > BLOCK:
+            continue
         tiles = ceil_div(of.m, a) * ceil_div(of.n / of.apart, b) * of.apart
         depth = operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * of.k
         for split in SPLITS:

@@ -1,0 +1,38 @@
+"""What `dse capacity` cannot be asked, or nothing keeps: one line says why, and what is nearest."""
+
+import pytest
+
+from dse.answers.capacity import capacity
+from dse.space.errors import DesignError
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["devices=4"], "say which chip"),
+        (["chip=h200"], "say devices=16 for the largest rate"),
+        (["chip=h200", "devices=4", "rate='1 Hz'"], "leave nothing to ask"),
+        (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
+        (["chip=[h200,h200]", "devices=1"], "stands twice"),
+        (["chip=h200", "devices=1", "percentile=0"], "percentile: 0 is not above 0"),
+        (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
+        (["chip=h200", "devices=2", "apart=false", "mapping.serving.prefill_instances=1"], "apart: false looks at no"),
+        (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
+        (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
+        (["chip=h200", "devices=1", "workload.arrivals=closed"], "closed is of sessions"),
+        (["chip=h200", "devices=1", "workload.arrivals=closed", "workload.users=3"], "looks for the most"),
+        (["chip=h200", "rate=5 Hz", "workload.arrivals=closed"], "say devices=N"),
+        (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
+        (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
+        (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
+        (["chip=h200", "devices=1", "workload.requests=1"], "two or more are played"),
+        (["chip=h200", "devices=1", "workload.ttft='0 s'"], "each must be above 0"),
+        (
+            ["chip=h200", "devices=2", "model=deepseek_v3"],
+            r"none of \d+ deployments .*; the nearest needs 672.* of chip.hbm.capacity, has 141 GB",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        capacity(["workload.requests=50", *words] if "workload=static" not in words else words)
