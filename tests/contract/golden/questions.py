@@ -176,6 +176,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu_dse workload=gemm mapping=tensor_parallel workload.shapes=[300x512x700,1x512x300]",
         "chip=a100 workload=gemm mapping=tensor_parallel mapping.prefill.tp=16 workload.shapes=[4096x4096x4096]",
         "chip=ascend910b workload=gemv mapping=tensor_parallel",
+        "chip=h800 stack=deepgemm_h800 workload=gemm mapping=tensor_parallel mapping.both.tp=1 workload.shapes=[70x512x7168] "
+        "mapping.precision.weights=fp8_128x128 mapping.precision.activations=fp8_1x128",
         "chip=h200 stack=ideal workload=gemm mapping=tensor_parallel $BANKS chip.hbm.banks.stacks=6 "
         "workload.shapes=[16x2048x2048] "
         "fidelity=events",
@@ -188,6 +190,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=h100 workload=experts mapping.decode.tp=1 workload.distribution=power_law workload.exponent=1.2 $FP8",
         "chip=a100 workload=elementwise stack=vllm_a100 mapping.decode.tp=1 workload.rows=[64,4096]",
         "chip=npu_dse workload=elementwise mapping=tensor_parallel workload.operator=gate",
+        "chip=rtx4090 workload=elementwise stack=vllm_rtx4090 mapping.decode.tp=1 workload.operator=rotate workload.rows=[64,4096]",
+        "chip=rtx4090 workload=elementwise stack=vllm_rtx4090 mapping.decode.tp=1 workload.operator=norm workload.rows=[64,4096]",
         "chip=h200 stack=ideal workload=experts mapping.decode.tp=1 $BANKS chip.hbm.banks.stacks=6 "
         "workload.ep=8 workload.tokens=[4] fidelity=events",
         "chip=h200 stack=ideal workload=experts mapping.decode.tp=1 $BANKS chip.hbm.banks.stacks=6 "
@@ -197,6 +201,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=h100 workload=attention stack=trtllm_h100 mapping=sglang mapping.both.tp=1 workload.keys=[512,4096] "
         "workload.batch=4",
         "chip=a100 workload=attention stack=vllm_a100 mapping=sglang mapping.both.tp=1 workload.queries=1 workload.keys=[3000]",
+        "chip=h100 stack=trtllm_h100 mapping=sglang mapping.both.tp=1 $LATENT workload.heads=64 workload.queries=1 "
+        "workload.keys=[300,5000] workload.batch=48 mapping.precision.kv=fp8",
         "chip=h200 stack=ideal workload=attention mapping=sglang mapping.both.tp=1 $BANKS chip.hbm.banks.stacks=6 "
         "workload.queries=1 workload.keys=[3000] "
         "fidelity=events",
