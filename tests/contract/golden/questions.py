@@ -190,8 +190,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=h100 workload=experts mapping.decode.tp=1 workload.distribution=power_law workload.exponent=1.2 $FP8",
         "chip=a100 workload=elementwise stack=vllm_a100 mapping.decode.tp=1 workload.rows=[64,4096]",
         "chip=npu_dse workload=elementwise mapping=tensor_parallel workload.operator=gate",
-        "chip=rtx4090 workload=elementwise stack=vllm_rtx4090 mapping.decode.tp=1 workload.operator=rotate workload.rows=[64,4096]",
-        "chip=rtx4090 workload=elementwise stack=vllm_rtx4090 mapping.decode.tp=1 workload.operator=norm workload.rows=[64,4096]",
+        "chip=rtx4090 workload=elementwise stack=vllm_rtx4090 mapping.decode.tp=1 workload.operator=rotate "
+        "workload.rows=[64,4096]",
+        "chip=rtx4090 workload=elementwise stack=vllm_rtx4090 mapping.decode.tp=1 workload.operator=norm "
+        "workload.rows=[64,4096]",
         "chip=h200 stack=ideal workload=experts mapping.decode.tp=1 $BANKS chip.hbm.banks.stacks=6 "
         "workload.ep=8 workload.tokens=[4] fidelity=events",
         "chip=h200 stack=ideal workload=experts mapping.decode.tp=1 $BANKS chip.hbm.banks.stacks=6 "
