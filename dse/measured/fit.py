@@ -131,8 +131,12 @@ def fit(model: Model, low: Vector, high: Vector, bounds: Bounds, begun: tuple[Ve
     values = solve(model, low, high, bounds, begun)
     slopes = jacobian(model, values, low, high, bounds)
     unmoved = np.sqrt((slopes**2).mean(axis=0)) < NOTHING
-    values = np.where(unmoved, bounds.start, values)
     residuals = logarithms(model(values[None]), low, high)[0]
+    for i in np.flatnonzero(unmoved):  # flat where the descent ended is not yet flat all the way back to where it began
+        back = np.where(np.arange(len(values)) == i, bounds.start, values)
+        there = logarithms(model(back[None]), low, high)[0]
+        unmoved[i] = np.sqrt(((there - residuals) ** 2).mean()) < NOTHING
+        values, residuals = (back, there) if unmoved[i] else (values, residuals)
     near = 1e-6 * bounds.scale
     lower, upper = values <= bounds.low + near, values >= bounds.high - near
     at_bound = {int(i): -1 if lower[i] else 1 for i in np.flatnonzero((lower | upper) & ~unmoved)}

@@ -18,6 +18,10 @@ class Pass:
         "1", "share of the cache that bytes may be for half of them to come from it; absent: none do", high=1.0, positive=True,
         absent=True,
     )  # fmt: skip
+    core: Any = quantity(
+        "B/s", "rate of a core over the rows that it has in turn, the cache's included; absent: the cache's bandwidth alone",
+        positive=True, absent=True,
+    )  # fmt: skip
 
 
 @record

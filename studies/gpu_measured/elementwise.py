@@ -42,8 +42,9 @@ def parts(folder: Path) -> list[Part]:
     return [
         _part(
             "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"),
-            ("gate.cached", "norm.cached", "walked"),
-            {"rotate.start": "norm.start", "gather.start": "gate.start", "rotate.cached": "gate.cached"},
+            ("gate.cached", "gate.core", "rotate.core", "walked"),
+            {f"{sort}.{leaf}": f"norm.{leaf}" for sort in ("gate", "rotate") for leaf in ("start", "share")}
+            | {"rotate.cached": "gate.cached"},
             {"row": SHARED, "sharpness": ADD}, "llmservingsim2026",
         ),
         _part(
@@ -62,7 +63,8 @@ RANGES = {
     "walked": (5e-7, 0.0, 5e-6),
     "row": (1e10, 1e9, 1e12),
     "gate.cached": (0.3, 0.001, 1.0),
-    "norm.cached": (0.3, 0.001, 1.0),
+    "gate.core": (5e10, 1e9, 1e12),
+    "rotate.core": (5e10, 1e9, 1e12),
     "sharpness": (1.5, 1.0, 20.0),
 }
 """Start, low and high."""
@@ -88,7 +90,7 @@ def _record(names: tuple[str, ...], sorts: tuple[str, ...], alike: dict[str, str
         of = dict(zip(names, map(float, values), strict=True))
         of |= {name: of[other] for name, other in alike.items()}
         passes = {
-            sort: Pass(start=of[f"{sort}.start"], share=of[f"{sort}.share"], cached=of.get(f"{sort}.cached")) for sort in sorts
+            sort: Pass(**{leaf: of.get(f"{sort}.{leaf}") for leaf in ("start", "share", "cached", "core")}) for sort in sorts
         }
         return Passes(row=of.get("row"), walked=of.get("walked"), sharpness=of.get("sharpness", 1.0), **passes)
 

@@ -73,6 +73,22 @@ def test_random_constants_come_back(overhead: float, share: float, seed: int) ->
     assert np.abs(logarithms(model(found.values[None]), measured, measured)).max() < 1e-3
 
 
+def test_a_constant_that_matters_where_it_began_is_not_put_back_there() -> None:
+    """A rate whose best place is so high that rows no longer say it: back where it began they would be twice as slow."""
+    sizes = np.arange(1.0, 21.0)
+
+    def model(vectors: np.ndarray) -> np.ndarray:
+        return vectors[:, :1] * sizes + sizes / vectors[:, 1:]
+
+    measured = sizes.copy()
+    bounds = Bounds(np.array([0.5, 1.0]), np.array([0.0, 0.1]), np.array([10.0, 1e6]), np.array([0.5, 1.0]))
+    begun = (np.array([[1.0, 9e5]]), model(np.array([[1.0, 9e5]])))
+    found = fit(model, measured, measured, bounds, begun)
+    assert np.abs(logarithms(model(found.values[None]), measured, measured)).max() < 1e-3
+    assert not found.unmoved
+    assert found.values[1] > 100
+
+
 HEAD = "id,where,overrides,baseline,metric,value,unit,role,note\n"
 GEMM = "mapping=tensor_parallel workload=gemm workload.shapes=[1x512x512]"
 

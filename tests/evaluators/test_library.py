@@ -58,7 +58,7 @@ constants["experts"] = st.builds(
     tensor=st.none() | share,
     block=st.none() | share,
 )
-a_pass = st.builds(Pass, start=microseconds, share=share, cached=st.none() | share)
+a_pass = st.builds(Pass, start=microseconds, share=share, cached=st.none() | share, core=st.none() | st.floats(1e9, 1e12))
 constants["elementwise"] = st.builds(
     Passes,
     row=st.none() | st.floats(1e9, 1e12),
@@ -241,6 +241,15 @@ def test_few_rows_of_a_table_are_picked_one_after_the_other(walked: float, rows:
             took("elementwise", problem, of).seconds() - took("elementwise", problem, replaced(of, {"walked": 0.0})).seconds()
         )
         assert more == pytest.approx(walked * rows if sort == "gather" and rows <= 16 else 0.0, abs=1e-15)
+
+
+@given(st.floats(1e9, 1e12), st.integers(1, 40), st.integers(1, int(A_DIE.cores)))
+def test_rows_in_the_cache_come_in_waves_over_the_cores(core: float, full: int, more: int) -> None:
+    sort = Pass(start=0.0, share=0.5, cached=1.0, core=core)
+    of = Passes(row=None, walked=None, sharpness=1.0, **dict.fromkeys(SORTS, sort))
+    for rows in (full * A_DIE.cores + 1, full * A_DIE.cores + more):
+        there = took("elementwise", Elements(rows, 1e-3, "gate"), of).seconds()
+        assert there == pytest.approx((full + 1) * 1e-3 / core, rel=1e-6)
 
 
 @given(constants["generation"], problems["generation"])

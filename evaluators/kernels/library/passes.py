@@ -1,15 +1,19 @@
 """A library's passes over elements on a die with a cache.
 
     t = (start^q + rest^q)^(1/q)
-    rest = max(row / b, ((bytes - c) / W + c / L) / s),   c = bytes / (1 + (bytes / share of the cache)^2)
+    rest = max(row / b, (bytes - c) / (s W) + near),   c = bytes / (1 + (bytes / share of the cache)^2)
+    near = c / (s L), or ceil(rows / cores) row / core where a sort has its `core`
 
 Cores take a row each, at a rate b that shows where rows are few, but for copies and rows of a table (`BY_ROW`); W and L are the
 bandwidths of memory and cache. What was written before is in the cache still if it is smaller than a share of that, and less of
-it the larger it is (a form that measured rows have, not one of a policy). Up to `FEW` rows of a table are picked one after the
+it the larger it is (a form that measured rows have, not one of a policy). A core that is slower than its part of the cache
+takes its rows one after the other, which is where steps of as many rows as there are cores come from. Up to `FEW` rows of a table are picked one after the
 other, each `walked`: frameworks have a kernel for few rows and one for many, and 17 rows take less than 16.
 """
 
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
@@ -61,7 +65,11 @@ def took(of: Elements, constants: Passes, die: Die) -> Took | None:
     near: Any = 0.0
     if own.cached is not None:
         near = nbytes / (1 + (nbytes / (own.cached * die.cache)) ** 2)
-    rest = ((nbytes - near) / die.bandwidth + near / die.cache_bandwidth) / own.share
+    if own.core is None:
+        cached = near / die.cache_bandwidth / own.share
+    else:
+        cached = maximum(np.ceil(of.m / die.cores), 1.0) * of.row / own.core
+    rest = (nbytes - near) / die.bandwidth / own.share + cached
     if constants.row is not None and of.sort in BY_ROW:
         rest = maximum(rest, of.row / constants.row)
     if constants.walked is not None and of.sort == "gather":
