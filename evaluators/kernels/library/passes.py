@@ -7,8 +7,9 @@
 Cores take a row each, at a rate b that shows where rows are few, but for copies and rows of a table (`BY_ROW`); W and L are the
 bandwidths of memory and cache. What was written before is in the cache still if it is smaller than a share of that, and less of
 it the larger it is (a form that measured rows have, not one of a policy). A core that is slower than its part of the cache
-takes its rows one after the other, which is where steps of as many rows as there are cores come from. Up to `FEW` rows of a table are picked one after the
-other, each `walked`: frameworks have a kernel for few rows and one for many, and 17 rows take less than 16.
+takes its rows one after the other, which is where steps of as many rows as there are cores come from. Up to `FEW` rows of a
+table are picked one after the other, each `walked`: frameworks have a kernel for few rows and one for many, and 17 rows take
+less than 16.
 """
 
 from typing import Any, NamedTuple
