@@ -21,6 +21,7 @@ class Generation:
     merge: Number = quantity("s", "for each part of a request's cache: partial results are merged one after the other")
     unit: Number = quantity("s", "of a core for each part of the cache of a request and KV head whose queries are together")
     walk: Number = quantity("s", "of a core for each key that a query by itself has, or one of more than a tile has")
+    join: Number = quantity("s", "of joining the parts of queries by themselves, where half of the cores have one or more")
     cached: Number = quantity(
         "1",
         "share of the die's cache bandwidth at which queries that are not together read keys again",

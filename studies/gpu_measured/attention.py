@@ -23,6 +23,7 @@ STEPS = {
     "merge": (1e-7, 0.0, 3e-6),
     "unit": (3e-6, 0.0, 1e-5),
     "walk": (1e-8, 0.0, 1e-7),
+    "join": (8e-6, 0.0, 3e-5),
     "cached": (0.7, 0.05, 1.0),
     "sharpness": (2.0, 1.0, 8.0),
 }
@@ -43,6 +44,7 @@ ANY_KNEE = (4.0, "rows are as near with 2 as with 8: below what the cache keeps 
 NO_LENGTH = (0.0, "fitted with the rest it ends here: what the cache keeps is bytes, however long a request is")
 NONE_ALONE: dict[str, tuple[float, str]] = {
     "walk": (1e-8, "no row has a query by itself: as of trtllm_h100"),
+    "join": (0.0, "no row has a query by itself"),
     "cached": (0.7, "no row reads keys again: a part of what the die's cache can"),
 }
 

@@ -90,6 +90,7 @@ constants["generation"] = st.builds(
     merge=microseconds,
     unit=microseconds,
     walk=st.floats(0.0, 1e-7),
+    join=microseconds,
     cached=share,
     sharpness=st.floats(1.0, 20.0),
     shared=st.sampled_from([8, 64]),

@@ -15,10 +15,11 @@ together have no more than `waves` a core, and into no more than sqrt(`full` p) 
 
 S is what one request takes that has the die for itself; of more the library cuts each into fewer parts, and the longest of the
 terms hides that. Where a KV head has fewer queries than a tile, or more, each is by itself and walks its keys: with cores left
-over it is cut so that each core has a part, and some have two. Of several each reads keys and values again, from the die's
-cache (`times`; 1 elsewhere, where S is none):
+over it is cut so that each core has a part, and some have two, which are joined in a step of `join` where half of the cores
+have a query or more. Of several each reads keys and values again, from the die's cache (`times`; 1 elsewhere, where S is none):
 
-    W = walk max(min(keys, block), keys max(2 n / (n + cores), n / cores)),   S = times B / (cached L),   n queries
+    W = max(walk max(min(keys, block), keys n / cores), walk max(min(keys, block), keys 2 y / (1 + y)) + J),   n queries
+    J = join min(2 y, 1) max(1 - block / keys, 0),   y = min(n / cores, 1),   S = times B / (cached L)
 
 Source:
     TensorRT-LLM's `computeMultiBlockCount` (sqrt(8 p), 8 waves) and `multi_block_grid_setup`, FlashAttention-2's
@@ -101,6 +102,8 @@ def _parts(of: Decode, constants: Generation, die: Die) -> tuple[Any, Any]:
 
 def _walked(of: Decode, constants: Generation, die: Die) -> Any:
     """Seconds of queries that are each by itself, on the cores."""
-    queries = of.m * of.heads * of.queries
-    share = maximum(2 * queries / (queries + die.cores), queries / die.cores)
-    return constants.walk * maximum(minimum(of.keys, constants.block), of.keys * share)
+    taken = of.m * of.heads * of.queries / die.cores
+    some, shortest = minimum(taken, 1.0), minimum(of.keys, constants.block)
+    joined = constants.join * minimum(2 * some, 1.0) * (1 - constants.block / maximum(of.keys, constants.block))
+    cut = constants.walk * maximum(shortest, of.keys * 2 * some / (1 + some)) + joined
+    return maximum(cut, constants.walk * maximum(shortest, of.keys * taken))
