@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     found = []
     for kind in KINDS:
         for part in import_module(f"dse.studies.gpu_measured.{kind}").parts(Path(arguments[0])):
-            one = fitted(part)
+            one = fitted(part.after({(of.part.kind, of.part.stack): of.part.record(settled(of)) for of in found}))
             found.append(one)
             print(said(one))
             place = out / part.kind / f"{part.stack}.yaml"
@@ -86,6 +86,8 @@ def fitted(part: Part) -> Found:
     """The numbers of a part, by the rows that are no checks."""
     if len(part.names) > 10:
         raise DesignError(f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; ten are enough")
+    if part.follows:
+        raise DesignError(f"gpu_measured: {part.stack} {part.kind} follows {', '.join(part.follows.values())}: fit that before")
     seconds = np.array([row.seconds for row in part.rows])
     used = np.flatnonzero(~part.checks())
     bounds = Bounds(*(np.array(ends, float) for ends in (part.start, part.low, part.high)), np.array(part.start, float))
@@ -127,8 +129,7 @@ def yaml(found: Found) -> str:
     note += "held out: median {:.1%}, 90 % {:.1%}".format(*spread(found.held_out)[:2])
     text = f"# {part.kind.capitalize()} of {part.stack}: {len(part.names)} numbers fitted on rows of {part.sources}.\n"
     open_: tuple[str, ...] = ()
-    values = np.where([found.fitted.at_bound.get(i) == -1 for i in range(len(part.names))], part.low, found.fitted.values)
-    for name, (value, unit) in part.constants(values).items():
+    for name, (value, unit) in part.constants(settled(found)).items():
         *path, last = name.split(".")
         for depth, group in enumerate(path):
             if open_[: depth + 1] != tuple(path[: depth + 1]):
@@ -147,6 +148,12 @@ def yaml(found: Found) -> str:
             shown = f'"{number!r} {unit}"' if unit != "1" else repr(number)
         text += f"{'  ' * len(path)}{last}: {{value: {shown}, source: {source}{where}, note: {why}}}\n"
     return text
+
+
+def settled(found: Found) -> Vector:
+    """Numbers of a part as they ship: at the lower end of its range is on it."""
+    at_low = [found.fitted.at_bound.get(i) == -1 for i in range(len(found.part.names))]
+    return np.where(at_low, found.part.low, found.fitted.values)
 
 
 def _why(found: Found, name: str, note: str, unit: str) -> str:

@@ -12,6 +12,9 @@ from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 STEPS = ("start", "merge", "achieved", "hbm", "ramp", "cached", "sharpness")
 
+BEGIN = 1.0
+"""Of the memory's bandwidth at which values are converted: where the fit of the part for prompts begins."""
+
 CONVERT = "as of the part for prompts, which is fitted on their conversion"
 
 KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
@@ -27,18 +30,19 @@ def parts(folder: Path) -> list[Part]:
         return Context(**given, idle=0.0, rows=128, launches="two")
 
     def steps(values: Vector) -> LatentGeneration:
-        return LatentGeneration(**dict(zip(STEPS, map(float, values), strict=True)), convert=1.145)
+        return LatentGeneration(**dict(zip(STEPS, map(float, values), strict=True)), convert=BEGIN)
 
     return [
         Part(
             "latent_context", "trtllm_h100", "h100", _rows(folder, "context"), prompts, _attended, (*PROMPTS, "convert"),
-            (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, 1.0), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0),
+            (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, BEGIN), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0),
             said, "aiconfigurator2025",
         ),
         Part(
             "latent_generation", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
             (1.2e-5, 1e-7, 0.75, 0.9, 5e-6, 0.5, 3.0), (0.0, 0.0, 0.1, 0.3, 0.0, 0.05, 1.0),
             (3e-5, 5e-6, 1.0, 1.0, 3e-5, 1.0, 20.0), {"convert": CONVERT}, "aiconfigurator2025",
+            {"convert": "latent_context"},
         ),
     ]  # fmt: skip
 

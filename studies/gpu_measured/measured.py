@@ -4,8 +4,8 @@ Tables are read from a folder that the user has; each kernel kind has a module t
 """
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from dse.config.build import question
 from dse.config.compose import compose
 from dse.evaluators.machine.library import Die, die
 from dse.space.errors import DesignError
-from dse.space.fields import leaves
+from dse.space.fields import leaves, replaced
 
 EVERY = 5
 """Of a stack's rows of a kind, in the order of their tables, each fifth is a check that nothing is fitted on."""
@@ -57,6 +57,7 @@ class Part:
         start, low, high: of the fitted numbers, SI.
         said: why what is not fitted has its value, for the file.
         sources: of the rows, keys of conf/sources.yaml.
+        follows: names of numbers that are as of the part of another kind, which is fitted before; by name, that kind.
     """
 
     kind: str
@@ -71,6 +72,22 @@ class Part:
     high: tuple[float, ...]
     said: dict[str, str]
     sources: str
+    follows: Mapping[str, str] = field(default_factory=dict)
+
+    def after(self, known: Mapping[tuple[str, str], Any]) -> "Part":
+        """The part with what it follows.
+
+        Args:
+            known: constants of parts that are fitted, by kind and stack.
+
+        Raises:
+            DesignError: one that it follows is not among them.
+        """
+        for kind in self.follows.values():
+            if (kind, self.stack) not in known:
+                raise DesignError(f"gpu_measured: {self.kind} of {self.stack} follows {kind}, which is not fitted yet")
+        same = {name: getattr(known[kind, self.stack], name) for name, kind in self.follows.items()}
+        return replace(self, record=lambda values: replaced(self.record(values), same), follows={})
 
     def checks(self) -> NDArray[np.bool_]:
         """Which rows nothing is fitted on."""

@@ -206,7 +206,8 @@ def test_arrays_are_answered_as_numbers_are(kind: str, data: st.DataObject) -> N
 def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data: st.DataObject) -> None:
     found = took(kind, data.draw(problems[kind]), data.draw(constants[kind]))
     resident = data.draw(st.floats(0.0, 1.0)) * found.memory / found.byte
-    assert found.start + found.beside <= found.seconds(resident) <= found.seconds()
+    rounded = 1 + 1e-12  # of roots of powers
+    assert found.start + found.beside <= found.seconds(resident) * rounded <= found.seconds() * rounded**2
 
 
 def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:

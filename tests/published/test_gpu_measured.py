@@ -171,6 +171,21 @@ def test_no_part_has_more_than_ten_numbers(tmp_path: Path) -> None:
             assert fitted == set(part.names)
 
 
+def test_what_follows_another_part_has_its_number(tmp_path: Path) -> None:
+    """Both kernels of attention over latents convert at one rate, which is fitted on prompts."""
+    prompts, steps = parts("latent", tables(tmp_path))
+    assert shipped(prompts).convert == shipped(steps).convert
+    with pytest.raises(DesignError, match="fit that before"):
+        fit.fitted(steps)
+    with pytest.raises(DesignError, match="latent_context, which is not fitted yet"):
+        steps.after({})
+    values = np.array(prompts.start)
+    values[prompts.names.index("convert")] = rate = random.uniform(0.5, 2.0)
+    after = steps.after({(prompts.kind, prompts.stack): prompts.record(values)})
+    assert after.record(np.array(steps.start)).convert == rate
+    assert np.isfinite(fit.fitted(after).errors).all()
+
+
 def test_without_tables_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit.main([str(tmp_path / "nowhere")]) == 1
     assert "skipped" in capsys.readouterr().err
