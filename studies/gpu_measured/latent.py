@@ -35,8 +35,8 @@ def parts(folder: Path) -> list[Part]:
     return [
         Part(
             "latent_context", "trtllm_h100", "h100", _rows(folder, "context"), prompts, _attended, (*PROMPTS, "convert"),
-            (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, BEGIN), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0),
-            said, "aiconfigurator2025",
+            (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, BEGIN), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1),
+            (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0), said, "aiconfigurator2025",
         ),
         Part(
             "latent_generation", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
