@@ -3,7 +3,10 @@
 from typing import Any
 
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record, whole
+from dse.space.fields import quantity, record, whole, word
+
+WIDER = ("alone", "tiles")
+"""Queries of a KV head that are more than a tile."""
 
 
 @record
@@ -30,6 +33,7 @@ class Generation:
     )
     sharpness: Number = quantity("1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0)
     shared: int = whole("queries of a KV head that a tile has together")
+    wider: str = word("queries of a KV head beyond a tile: each by itself, or in further tiles", WIDER)
     fewest: int = whole("queries of a KV head from which on they are a tile; fewer are each by itself")
     part: int = whole("keys of the smallest part of a cache, where queries are together")
     waves: Number = quantity("1", "parts a core, of all requests together, beyond which caches are not cut", positive=True)

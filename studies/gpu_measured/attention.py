@@ -74,9 +74,11 @@ XQA = "[tensorrtllm2025] computeMultiBlockCount: "
 SPLITS = "[flashattention2] num_splits_heuristic: "
 RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "trtllm": (
-        {"shared": 16, "fewest": 2, "part": 128, "waves": 8.0, "full": 8.0, "most": 128, "block": 512},
+        {"shared": 32, "wider": "alone", "fewest": 2, "part": 128, "waves": 8.0, "full": 8.0, "most": 128, "block": 512},
         {
-            "fewest": "one query of a KV head goes to a kernel of its own, as rows of 32 heads on 32 KV heads say",
+            "shared": "[tensorrtllm2025] supportConfigHMMA: groups of up to 32 heads",
+            "wider": "[tensorrtllm2025] supportConfigHMMA: more go to the kernel of single queries, as rows of 64 heads say",
+            "fewest": "[tensorrtllm2025] supportConfigCommon: one query of a KV head goes to a kernel of its own",
             "part": XQA + "kMinHistoryTokensPerBlock",
             "waves": XQA + "kTargetWaveFactor",
             "full": XQA + "parts are no more than sqrt(8 parts)",
@@ -85,8 +87,10 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
     ),
     "vllm": (
-        {"shared": 64, "fewest": 1, "part": 128, "waves": 2.0, "full": None, "most": 128, "block": 128},
+        {"shared": 64, "wider": "tiles", "fewest": 1, "part": 128, "waves": 2.0, "full": None, "most": 128, "block": 128},
         {
+            "shared": "[flashattention2] set_params_splitkv: a block of 64 rows, as rows of 64 heads on one KV head say",
+            "wider": "[flashattention2] set_params_splitkv: blocks of 64 rows, as many as it takes",
             "fewest": "one kernel for all: a tile of one query is one of 64 rows",
             "part": SPLITS + "blocks of 128 keys for heads of 128 columns",
             "waves": SPLITS + "twice the multiprocessors",
@@ -196,7 +200,6 @@ def _mixed(folder: Path) -> Part:
 def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: tuple[Row, ...]) -> Part:
     rule, of_rule = RULES[stack.partition("_")[0]]
     said = {name: why for name, (_, why) in less.items()} | of_rule
-    said["shared"] = "queries of one KV head that a tile has: of 16 and 64, that which rows of 64 heads on one KV head say"
     names = tuple(name for name in STEPS if name not in less)
     known = {name: value for name, (value, _) in less.items()}
 

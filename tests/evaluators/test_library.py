@@ -94,6 +94,7 @@ constants["generation"] = st.builds(
     cached=share,
     sharpness=st.floats(1.0, 20.0),
     shared=st.sampled_from([8, 64]),
+    wider=st.sampled_from(["alone", "tiles"]),
     fewest=st.sampled_from([1, 2]),
     part=st.sampled_from([64, 128]),
     waves=st.floats(0.5, 8.0),
@@ -234,6 +235,21 @@ def test_parts_of_caches_are_those_of_the_library(of: Generation, problem: gener
     assert took("generation", crowd, replaced(of, {"waves": 1e-9})).compute == pytest.approx(of.unit * many, rel=1e-9)
 
 
+@given(constants["generation"], problems["generation"], st.integers(1, 4), st.integers(0, 63))
+def test_queries_beyond_a_tile_are_further_tiles(of: Generation, problem: generation.Decode, more: int, rest: int) -> None:
+    """Sixty-five of a KV head on tiles of 64 take what 128 do, and engines what as many KV heads of 64 each would."""
+    of = replaced(of, {"shared": 64, "fewest": 1, "wider": "tiles"})
+    one = problem._replace(kv_heads=1.0, queries=1.0, heads=64.0)
+    wide = one._replace(heads=64.0 * more + rest + 1)
+    assert took("generation", wide, of).seconds() == pytest.approx(
+        took("generation", wide._replace(heads=64.0 * (more + 1)), of).seconds(), rel=1e-12
+    )
+    assert took("generation", wide, of).compute == pytest.approx(
+        took("generation", one._replace(m=one.m * (more + 1)), of).compute, rel=1e-9
+    )
+    assert took("generation", one, of).memory < took("generation", wide, of).memory
+
+
 @given(st.floats(1e-7, 1e-5), st.integers(1, 40).map(float))
 def test_few_rows_of_a_table_are_picked_one_after_the_other(walked: float, rows: float) -> None:
     of = Passes(row=None, walked=walked, sharpness=1.0, **dict.fromkeys(SORTS, Pass(start=1e-6, share=0.5, cached=None)))
@@ -257,6 +273,7 @@ def test_rows_in_the_cache_come_in_waves_over_the_cores(core: float, full: int, 
 @given(constants["generation"], problems["generation"])
 def test_caches_come_from_the_die_and_from_memory(of: Generation, problem: generation.Decode) -> None:
     """Far below what the cache keeps they are read from there, far above it from memory, and then the ramp is paid whole."""
+    of = replaced(of, {"wider": "alone"})  # further tiles read it all again
     quick = max(of.cached * A_DIE.cache_bandwidth, of.hbm * A_DIE.bandwidth)
     ends = ((1e9, quick, 0.0), (1e-9, of.hbm * A_DIE.bandwidth, of.ramp))
     for kept, rate, ramp in ends:

@@ -8,22 +8,25 @@ with S the size of the die's cache, L its bandwidth (in M no less than memory's)
 keeps is read from there, and what comes from memory pays `ramp` before it streams. The cache keeps more of long requests, as
 (keys / 1024)^`length`, where rows say so; that is not explained.
 
-From `fewest` to `shared` queries of a KV head are a tile. Its cache is cut into p = keys / `part` parts, as long as all tiles
-together have no more than `waves` a core, and into no more than sqrt(`full` p) and `most`. Cores take parts in waves:
+From `fewest` to `shared` queries of a KV head are a tile, and more are several where `wider` says so; those after the first
+read keys and values from the die's cache again, which adds to M. A tile's cache is cut into p = keys / `part` parts, as long as
+all tiles together have no more than `waves` a core, and into no more than sqrt(`full` p) and `most`. Cores take parts in waves:
 
     W = unit max(min(tiles p / cores, waves), tiles / cores),   S = merge p
 
 S is what one request takes that has the die for itself; of more the library cuts each into fewer parts, and the longest of the
-terms hides that. Where a KV head has fewer queries than a tile, or more, each is by itself and walks its keys: with cores left
-over it is cut so that each core has a part, and some have two, which are joined in a step of `join` where half of the cores
-have a query or more. Of several each reads keys and values again, from the die's cache (`times`; 1 elsewhere, where S is none):
+terms hides that. Where a KV head has fewer queries than a tile, or more and `wider` is alone, each is by itself and walks its
+keys: with cores left over it is cut so that each core has a part, and some have two, which are joined in a step of `join` where
+half of the cores have a query or more. Of several each reads keys and values again, from the die's cache (`times`; 1 elsewhere,
+where S is none):
 
     W = max(walk max(min(keys, block), keys n / cores), walk max(min(keys, block), keys 2 y / (1 + y)) + J),   n queries
     J = join min(2 y, 1) max(1 - block / keys, 0),   y = min(n / cores, 1),   S = times B / (cached L)
 
 Source:
-    TensorRT-LLM's `computeMultiBlockCount` (sqrt(8 p), 8 waves) and `multi_block_grid_setup`, FlashAttention-2's
-    `num_splits_heuristic` (two waves, 128 parts): the rules, not their rounding.
+    TensorRT-LLM's `supportConfigHMMA` (groups of up to 32), `computeMultiBlockCount` (sqrt(8 p), 8 waves) and
+    `multi_block_grid_setup`, FlashAttention-2's `set_params_splitkv` (tiles of 64) and `num_splits_heuristic` (two waves,
+    128 parts): the rules, not their rounding.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +35,7 @@ import numpy as np
 
 from dse.evaluators.kernels.library.took import Took, together
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import maximum, minimum, where
+from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.libraries.generation import Generation
 
 LONG = 1024.0
@@ -77,26 +80,28 @@ def took(of: Decode, constants: Generation, die: Die) -> Took:
     cached = constants.cached * die.cache_bandwidth
     near = minimum(1 / cached, stream)
     beside = of.heads * of.queries / of.kv_heads
-    many = beside > constants.shared
+    over = beside > constants.shared
+    many = over & (constants.wider == "alone")
+    repeated = where(over & (constants.wider == "tiles"), ceil_div(beside, constants.shared), 1.0)
     times, alone = where(many, beside, 1.0), (beside < constants.fewest) | many
-    merged, shared_out = _parts(of, constants, die)
+    merged, shared_out = _parts(of, repeated, constants, die)
     again = where(many, times * of.nbytes / cached, 0.0)
     first, second = where(alone, _walked(of, constants, die), merged), where(alone, again, shared_out)
     compute = together(first, second, constants.sharpness)
     kept = constants.kept * die.cache * where(alone, 1.0, maximum(of.keys / LONG, 1 / LONG) ** constants.length)
     miss, begun = (-np.expm1(-((nbytes / kept) ** constants.knee)) for nbytes in (of.nbytes, times * of.nbytes))
     byte = miss * stream + (1 - miss) * near
-    memory = byte * of.nbytes + of.near * stream + constants.ramp * begun
+    memory = byte * of.nbytes + (repeated - 1) * of.nbytes * near + of.near * stream + constants.ramp * begun
     return Took(constants.start, 0.0, compute, memory, constants.sharpness, byte, 1 / die.cache_bandwidth)
 
 
-def _parts(of: Decode, constants: Generation, die: Die) -> tuple[Any, Any]:
+def _parts(of: Decode, repeated: Any, constants: Generation, die: Die) -> tuple[Any, Any]:
     """Seconds of merging the parts of one request, and of all parts on the cores, where queries are together."""
     parts = maximum(of.keys / constants.part, 1.0)
     if constants.full is not None:
         parts = minimum(parts, maximum((constants.full * parts) ** 0.5, 1.0))
     parts = minimum(parts, constants.most)
-    tiles = of.m * of.kv_heads / die.cores
+    tiles = of.m * of.kv_heads * repeated / die.cores
     return constants.merge * parts, constants.unit * maximum(minimum(tiles * parts, constants.waves), tiles)
 
 
