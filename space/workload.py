@@ -112,12 +112,13 @@ PRODUCTS = ("gemm", "gemv")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """C[m, n] = A[m, k] B[k, n] by itself.
+    """C[m, n] = A[m, k] B[k, n] by itself, or several of them, each of operands of its own, by one call.
 
     Attributes:
         label: short text for tables.
         kind: a word of `PRODUCTS`.
         m, k, n: its sizes; a GEMV has as many vectors as m says.
+        groups: how many of these sizes.
     """
 
     label: str
@@ -125,6 +126,7 @@ class Product:
     m: int
     k: int
     n: int
+    groups: int = 1
 
     @property
     def subject(self) -> str:
@@ -134,7 +136,12 @@ class Product:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.kind} {self.m} x {self.k} x {self.n}"
+        return f"{self.kind} {written(self)}"
+
+
+def written(of: Product) -> str:
+    """Of a product, as its question says them: m x k x n, after how many there are if there are several."""
+    return " x ".join(map(str, (*((of.groups,) if of.groups > 1 else ()), of.m, of.k, of.n)))
 
 
 DISTRIBUTIONS = ("balanced", "power_law")

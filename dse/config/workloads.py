@@ -44,6 +44,7 @@ from dse.space.workload import (
     Traffic,
     Workload,
     grouped,
+    written,
 )
 
 LAYERS = 10_000
@@ -207,11 +208,15 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
         raise DesignError(f"workload.shapes: {shapes!r} is not a list of sizes; write m x k x n, as in [8192x8192x8192]")
     found = []
     for shape in shapes:
-        sizes = re.fullmatch(r"(\d+) *x *(\d+) *x *(\d+)", str(shape).strip())
-        if sizes is None or "0" in sizes.groups():
-            raise DesignError(f"workload.shapes: {shape!r} is not m x k x n, whole numbers above 0, as in 8192x8192x8192")
-        m, k, n = map(int, sizes.groups())
-        found.append(Product(f"{str(kind).upper()} {m} x {k} x {n}", str(kind), m, k, n))
+        said = re.fullmatch(r"(?:(\d+) *x *)?(\d+) *x *(\d+) *x *(\d+)", str(shape).strip())
+        if said is None or "0" in said.groups():
+            raise DesignError(
+                f"workload.shapes: {shape!r} is not m x k x n, whole numbers above 0, as in 8192x8192x8192, nor several of "
+                "these, as in 8x128x7168x2048"
+            )
+        groups, m, k, n = (int(size or 1) for size in said.groups())
+        of = Product("", str(kind), m, k, n, groups)
+        found.append(replace(of, label=f"{str(kind).upper()} {written(of)}"))
     return found
 
 

@@ -1,5 +1,6 @@
 """Measured products of matrices, and the parts of stacks that are fitted on them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,9 @@ def _eight(of: dict[str, Any]) -> Eight:
 
 def _seconds(sizes: dict[str, Vector], sort: str, constants: Products, silicon: Die) -> Vector:
     weights, act, scaling = FORMATS[sort]
-    m, k, n = sizes["m"], sizes["k"], sizes["n"]
-    of = Multiply(m, k, n, k * n * BYTES[weights], BYTES[act], scaling, 0.5 if scaling else 1.0)
+    m, k, groups = sizes["m"], sizes["k"], sizes.get("groups", 1.0)
+    n = sizes["n"] * groups
+    of = Multiply(m, k, n, k * n * BYTES[weights], BYTES[act], scaling, 0.5 if scaling else 1.0, 1.0, groups)
     return np.asarray(took(of, constants, silicon).seconds())
 
 
@@ -161,8 +163,10 @@ def _eager(folder: Path) -> tuple[Row, ...]:
 
 
 def _deepgemm(folder: Path) -> tuple[Row, ...]:
-    return tuple(
-        row(float(of["m_per_group"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where)
-        for of, where in table(folder, "deepgemm_h800.csv")
-        if of["kind"] == "dense"
-    )
+    """One product, or one for each group by one call; rows of groups lie one after the other."""
+    found = []
+    for of, where in table(folder, "deepgemm_h800.csv"):
+        one = row(float(of["m_per_group"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where)
+        several = one.words.replace("shapes=[", f"shapes=[{of['groups']}x") if of["groups"] != "1" else one.words
+        found.append(replace(one, sizes=one.sizes | {"groups": float(of["groups"])}, words=several))
+    return tuple(found)

@@ -44,6 +44,7 @@ sizes, peers = st.floats(1.0, 1e9), st.sampled_from([1.0, 2.0, 4.0, 8.0])
 PATTERNS = ("allreduce", "allgather", "reduce_scatter")
 KERNELS = ("chip=h100", "stack=trtllm_h100")
 STACK = (*KERNELS, "mapping.both.allreduce=library")
+BLOCKS = "mapping.precision.weights=fp8_128x128"
 COLLECTIVE = ("workload=collective", "workload.along=rectangle", "workload.root=0", "workload.pattern=allreduce")
 SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
 
@@ -150,9 +151,28 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
     assert one - other == pytest.approx(32 * (together - flat), rel=1e-6)
 
 
+@pytest.mark.parametrize("stack", ["tuned", "trtllm_h100", "deepgemm_h800"])
+def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
+    """Their engines do what one product of all rows does; weights are read for each."""
+    product = ("chip=h100", f"stack={stack}", "workload=gemm", "mapping=tensor_parallel", "mapping.decode.tp=1", BLOCKS)
+    product = (*product, "mapping.precision.activations=fp8_1x128")
+
+    def seconds(shape: str) -> float:
+        return float(metrics(*product, f"workload.shapes=[{shape}]")["latency"])
+
+    assert seconds("1x128x7168x2048") == seconds("128x7168x2048")
+    few, many = seconds("1x4x7168x2048"), seconds("16x4x7168x2048")
+    assert 4 * few < many < 16 * few  # memory: 16 weights, one start
+    rows = seconds("4x8192x7168x2048")
+    assert rows == pytest.approx(seconds("32768x7168x2048"), rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("chip=tile32", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
+        (("chip=tile_gh200", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
+        (("chip=h100", "workload=gemm", "workload.shapes=[0x64x512x512]"), "nor several of these"),
         ((*COLLECTIVE, "chip=h100", "mapping.both.allreduce=library"), "has no mapping.stack.rings"),
         ((*COLLECTIVE, "chip=h100", "stack=nccl_h100"), "say mapping.both.allreduce=library"),
         ((*COLLECTIVE, "chip=h100", "workload.pattern=reduce"), "workload.pattern"),

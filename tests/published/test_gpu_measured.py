@@ -96,7 +96,10 @@ def tables(folder: Path) -> Path:
         | {"dispatch_s": 1e-5, "combine_s": 1e-5}
     ]
     vidur = [{"kind": "all_reduce", "gpus": 4, "gpus_per_node": size, "bytes": 3 * 10**6} | seconds for size in (4, 2)]
-    deepgemm = [{"kind": "dense", "m_per_group": whole(1, 5000), "n": 512, "k": 640, "dtype": "fp8_block"} | seconds]
+    deepgemm = [
+        {"kind": kind, "groups": groups, "m_per_group": whole(1, 5000), "n": 512, "k": 640, "dtype": "fp8_block"} | seconds
+        for kind, groups in (("dense", 1), ("grouped_contiguous", 6))
+    ]
     for name, rows in {
         "aic_gemm": gemms,
         "aic_gemm_m_sweep": gemms[:1],

@@ -27,6 +27,8 @@ from dse.evaluators.account.breakdown import Bar, Row
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.silicon.energy import WORD, dynamic
 from dse.space.chip import Chip
+from dse.space.errors import DesignError
+from dse.space.workload import Product, written
 
 Spans = dict[str, dict[str, list[Bar]]]
 """By phase and segment, bars."""
@@ -81,3 +83,13 @@ def in_turn(rows: Sequence[Row], streams: Sequence[str], line: str = "") -> Span
 def largest(parts: dict[str, float]) -> str:
     """What most of the time goes into."""
     return max(parts, key=lambda name: parts[name])
+
+
+def refuse_several(cases: tuple[Product, ...]) -> None:
+    """Products by one call are a die's."""
+    for case in cases:
+        if case.groups > 1:
+            raise DesignError(
+                f"workload.shapes: {written(case)} is {case.groups} products by one call, which cores of a mesh do not take; "
+                "say m x k x n, or ask dies, as chip=h100 mapping=tensor_parallel"
+            )

@@ -19,7 +19,7 @@ from dse.evaluators.account.devices import done_in, port_limit
 from dse.evaluators.account.metrics import rated
 from dse.evaluators.graph.apportioned import share
 from dse.evaluators.graph.operators import Attention as Scores
-from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Operator, Part, local
 from dse.evaluators.graph.words import GATE, NORM, ROPE
 from dse.evaluators.kernels.collective import LIBRARY
 from dse.evaluators.layouts.devices import call
@@ -161,14 +161,15 @@ def operator(case: Attention) -> Scores:
 def _product(design: Design, case: Product, reader: Reader) -> Laid:
     """The share of one die, and the allreduce after it, which the host starts."""
     plan = design.mapping.decode
-    one = MatMul(case.kind, (), float(case.m), Dim(case.k, split=True), Dim(case.n))
+    one = MatMul(case.kind, (), float(case.m), Dim(case.k, split=True), Dim(case.groups * case.n), apart=case.groups)
     (of,) = calls = _calls(design, plan, Part("product", float(case.m), (one,), 1))
-    sums = Opener(plan.allreduce, plan.tp, float(case.m * case.n * BYTES[design.mapping.precision.activations]), False)
+    sums = Opener(plan.allreduce, plan.tp, float(case.m * one.n.units * BYTES[design.mapping.precision.activations]), False)
     blocks = (Block("product", calls, (0,), (0,), 1.0), Block("sums", (), (), (), 1.0, sums))
-    held = (("weights", of.fetch), ("activations", of.local))
+    others = (case.groups - 1.0) * case.m * local(one.k, plan.tp) * BYTES[design.mapping.precision.activations]
+    held = (("weights", of.fetch), ("activations", of.local + others))
 
     def ideal(matrix: Any, achieved: Any) -> Any:
-        return 2.0 * case.m * case.k * case.n * (matrix * of.pace) * achieved
+        return 2.0 * case.m * case.k * one.n.units * (matrix * of.pace) * achieved
 
     laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal, reader)
     laid.metrics["efficiency"] = multiplying.seconds / laid.metrics["latency"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.account.alone import Spans, Spent, in_turn, itemised, largest, on_mesh
+from dse.evaluators.account.alone import Spans, Spent, in_turn, itemised, largest, on_mesh, refuse_several
 from dse.evaluators.account.breakdown import Row, beyond
 from dse.evaluators.account.regions import chunk_limit, laid, smaller_mesh
 from dse.evaluators.kernels import gemm as gemms
@@ -54,6 +54,7 @@ def one_by_one(design: Design, fidelity: str) -> bool:
 
 def asked(design: Design, cases: tuple[Product, ...]) -> Kernel:
     """Products as one kernel on the cores that the mapping says."""
+    refuse_several(cases)
     mapping, kind = _mapping(design), cases[0].kind
     shape = Shape(*(column([float(getattr(case, size)) for case in cases]) for size in ("m", "k", "n")))
     options = {} if kind == "gemm" else {"broadcast": mapping.sums == "all", "phases": mapping.ktree_k}

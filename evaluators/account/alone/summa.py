@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from dse.evaluators.account.alone import Spans, Spent
+from dse.evaluators.account.alone import Spans, Spent, refuse_several
 from dse.evaluators.account.alone.tile_jobs import memories, taken, told
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.kernels.gemm.summa_diagonal import slots
@@ -29,6 +29,7 @@ VALUE = 2.0
 
 def asked(design: Design, cases: tuple[Product, ...]) -> Job:
     """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
+    refuse_several(cases)
     shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
     return proposed(shape, design.chip, design.mapping.kernel)
 
