@@ -310,6 +310,9 @@ EXCHANGES = ("allgather", "reduce_scatter", "allreduce", "all_to_all")
 """What all tiles do with each other, each having a slice for or of every other one: they end with the slices of all; with the
 sum of their own slice; with the sums of all; with the slices that are for them."""
 
+TO_EXPERTS = ("dispatch", "combine")
+"""What dies of experts do with each other by a library: copies of tokens to where their experts are, and results back."""
+
 ALONG = ("row", "column", "rectangle")
 """Which tiles of a group are a team."""
 
@@ -325,7 +328,7 @@ class Collective:
 
     Attributes:
         label: short text for tables.
-        pattern: a word of `PATTERNS` or `EXCHANGES`.
+        pattern: a word of `PATTERNS`, `EXCHANGES` or `TO_EXPERTS`.
         nbytes: data of one tile. [B]
         along: which tiles of a group are a team: row, column, or rectangle for all of them.
         rows, cols: tiles of a group; 0 for those of the mesh.

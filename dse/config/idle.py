@@ -9,7 +9,7 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Knob
 from dse.space.software import SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
-from dse.space.workload import Attention, Case, Collective, Load, Mixture, Operation, Product, Workload
+from dse.space.workload import TO_EXPERTS, Attention, Case, Collective, Load, Mixture, Operation, Product, Workload
 
 ATTENTION = ("context", "generation", "latent_context", "latent_generation")
 COLLECTIVES = ("rings", "exchanges", "short", "dispatch")
@@ -152,8 +152,14 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
     if base.mapping.kernel is not None:
         return dict.fromkeys((*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_call"), "dies exchange as programs do")
     if isinstance(cases[0], Collective):
-        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT, "dispatch"), "only a collective is asked for")
-        return found | _links(base, {case.pattern for case in cases if isinstance(case, Collective)}, crossing(base, moved))
+        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "only a collective is asked for")
+        patterns = {case.pattern for case in cases if isinstance(case, Collective)}
+        if not patterns & {*TO_EXPERTS}:
+            found["dispatch"] = "no exchange with experts is asked for"
+        if not patterns - {*TO_EXPERTS}:
+            others = ("rings", "exchanges", "short", "collective_call")
+            return found | dict.fromkeys((*others, *LINKS, *NODES), "only exchanges with experts are asked for")
+        return found | _links(base, patterns - {*TO_EXPERTS}, crossing(base, moved))
     if isinstance(cases[0], Attention):
         kinds = {kind_of(case) for case in cases if isinstance(case, Attention)}
         others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)

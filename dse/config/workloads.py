@@ -31,6 +31,7 @@ from dse.space.workload import (
     PATTERNS,
     PRODUCTS,
     STREAMS,
+    TO_EXPERTS,
     TRAFFIC,
     Attention,
     Case,
@@ -360,7 +361,7 @@ def _places(text: str) -> tuple[str, tuple[int, ...], int]:
 
 
 def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
-    words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES))), "along": ALONG, "combine": COMBINE}
+    words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES, *TO_EXPERTS))), "along": ALONG, "combine": COMBINE}
     refuse_others(spec, (*words, "bytes", "group", "root", "recorded"), "workload: a collective by itself has ")
     patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():

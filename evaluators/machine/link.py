@@ -6,19 +6,21 @@ from typing import Any, NamedTuple
 from dse.space.chip import Network
 from dse.space.elementwise import Number, ceil_div, where
 from dse.space.libraries.collectives import Exchanges, Rings, Short
+from dse.space.libraries.dispatch import Dispatch
 
 
 class Library(NamedTuple):
     """Collectives that a stack of software has, for mappings with allreduce=library.
 
     Attributes:
-        rings, exchanges, short: parts of the stack; None for those that it has not.
+        rings, exchanges, short, dispatch: parts of the stack; None for those that it has not.
         memory: bandwidth of a die's main memory. [B/s]
     """
 
     rings: Rings | None
     exchanges: Exchanges | None
     short: Short | None
+    dispatch: Dispatch | None
     memory: Number
 
 

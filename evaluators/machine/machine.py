@@ -94,7 +94,7 @@ def of_die(chip: Chip, mapping: Mapping) -> Machine:
     matrix, cache, memory = pooled(chip, mapping)
     stack, ports = mapping.stack, None
     if chip.network is not None:
-        found = Library(stack.rings, stack.exchanges, stack.short, chip.hbm.bandwidth)
+        found = Library(stack.rings, stack.exchanges, stack.short, stack.dispatch, chip.hbm.bandwidth)
         ports = Ports(_network(chip, stack), stack.network_achieved, stack.collective_call, found)
     priced = libraries(chip, stack)
     return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_overhead, library=priced)

@@ -5,12 +5,19 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.kernels.collective import LIBRARY, allreduce, two_level
-from dse.evaluators.kernels.library.collectives import Group, exchange, rings, short
+from dse.evaluators.kernels.library.collectives import Group, exchange, rings, short, to_experts
 from dse.evaluators.machine.link import Links, spread
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Opener
 from dse.space.elementwise import where
 from dse.space.limits import ClashError
+from dse.space.workload import TO_EXPERTS
+
+PARTS = {"all_to_all": "exchanges", **dict.fromkeys(TO_EXPERTS, "dispatch")}
+"""Parts of a stack that price a pattern by a library; rings all others."""
+
+EXAMPLE = {"dispatch": "deepep_h100"}
+"""Stacks that have a part; trtllm_h100 has the others."""
 
 
 def refuse_sums(algorithm: str, peers: Any, machine: Machine) -> None:
@@ -63,7 +70,7 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
     """Seconds of a collective between dies by a library; across nodes allreduces alone, between nodes in rings of its slices.
 
     Args:
-        pattern: allreduce, allgather, reduce_scatter or all_to_all.
+        pattern: allreduce, allgather, reduce_scatter, all_to_all, dispatch or combine.
         nbytes: of the vector on each die, of all slices together, or of what a die has for all. [B]
         peers: dies that take part.
         machine: that has them.
@@ -74,7 +81,7 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
     """
     assert machine.network is not None
     network, achieved, call, library = machine.network
-    _refuse_absent("exchanges" if pattern == "all_to_all" else "rings", library)
+    _refuse_absent(PARTS.get(pattern, "rings"), library)
     members, between = peers, 0.0
     if network.nodes is not None:
         nodes, members = spread(peers, network.nodes.size)
@@ -90,6 +97,8 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
         links = Links(nodes, bandwidth, network.nodes.latency, network.latency_per)
         between = allreduce("ring").cost(nbytes / members, links).seconds
     group = Group(members, network.ports * network.bandwidth, library.memory)
+    if library.dispatch is not None and pattern in TO_EXPERTS:
+        return to_experts(pattern, nbytes, group, library.dispatch)
     if library.exchanges is not None and pattern == "all_to_all":
         found = exchange(nbytes, group, library.exchanges)
     else:
@@ -105,7 +114,7 @@ def _refuse_absent(part: str, library: Any) -> None:
     if getattr(library, part) is None:
         raise ClashError(
             f"mapping.both.allreduce: library, and the stack has no mapping.stack.{part}; choose one that has, as "
-            "stack=trtllm_h100, or another allreduce",
+            f"stack={EXAMPLE.get(part, 'trtllm_h100')}, or another allreduce",
             *("allreduce", part),
         )
 

@@ -1,7 +1,7 @@
 """Measured collectives of NCCL between dies of a node, and the parts of stacks that are fitted on them."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ def part_of(
     return Part(kind, stack, chip, rows, made, priced, names, *ends, said, sources)
 
 
+@cache
 def links_of(chip: str) -> float:
     """All links of a chip of conf, in one direction. [B/s]"""
     network = question(compose([f"chip={chip}"]), Path()).base.chip.network

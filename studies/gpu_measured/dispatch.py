@@ -3,14 +3,18 @@
 In one box by the collector of AIConfigurator; over boxes as DeepEP's README has them, with starts that were fitted in one box.
 """
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dse.config.build import question
 from dse.config.compose import compose
+from dse.evaluators.kernels.library.collectives import Group, to_experts
 from dse.evaluators.machine.library import Die
 from dse.evaluators.readers.crossings import between, closed
+from dse.space.chip import Chip
 from dse.space.libraries.dispatch import Dispatch
 from dse.studies.gpu_measured.collectives import links_of
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
@@ -63,21 +67,24 @@ def _shares(values: Vector) -> Dispatch:
 
 def _in_a_box(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
     """Copies to experts of other dies, over all links of one; those of its own stay."""
-    copies = sizes["tokens"] * sizes["copies"] * (1 - 1 / sizes["peers"])
-    start = getattr(constants, f"{sort}_start")
-    found: Vector = start + copies * nbytes(sort, sizes["hidden"]) / (getattr(constants, sort) * links_of("h100"))
-    return found
+    copies = sizes["tokens"] * sizes["copies"] * nbytes(sort, sizes["hidden"])
+    return np.asarray(to_experts(sort, copies, Group(sizes["peers"], links_of("h100"), silicon.bandwidth), constants))
 
 
 def _over_boxes(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
     """As `dse evaluate` prices them, by the loads of links."""
     found = []
     for peers in sizes["peers"].astype(int).tolist():
-        chip = question(compose(["chip=h800_ep", f"chip.dies.rows={peers // 8}", f"mapping.both.ep={peers}"]), Path()).base.chip
-        where = between(chip, "linear", 1, peers, 1, 1, library=constants)
+        where = between(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
         job = where.job("all_to_all", TOKENS * COPIES * nbytes(sort, float(HIDDEN)), back=sort == "combine")
         found.append(float(closed(job).seconds))
     return np.array(found)
+
+
+@cache
+def _boxes(peers: int) -> Chip:
+    """Dies in boxes of eight."""
+    return question(compose(["chip=h800_ep", f"chip.dies.rows={peers // 8}", f"mapping.both.ep={peers}"]), Path()).base.chip
 
 
 def _rows(folder: Path) -> tuple[Row, ...]:
@@ -87,8 +94,17 @@ def _rows(folder: Path) -> tuple[Row, ...]:
         if of["kind"] == "deepep_low_latency":
             names = {"tokens": "tokens", "hidden": "hidden", "copies": "topk", "peers": "gpus"}
             sizes = {name: float(of[column]) for name, column in names.items()}
-            found += [Row(sizes, sort, "", float(of[f"{sort}_s"]), where) for sort in SHARES]
+            copies = sizes["tokens"] * sizes["copies"]
+            for sort in SHARES:
+                words = asked_as(sort, of["gpus"], copies * nbytes(sort, sizes["hidden"]))
+                found.append(Row(sizes, sort, words, float(of[f"{sort}_s"]), where))
     return tuple(found)
+
+
+def asked_as(sort: str, peers: str, copies: Any) -> str:
+    """Words that ask for an exchange of so many bytes of a die, those for its own experts included."""
+    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
+    return f"{words} mapping.both.tp={peers} workload.pattern={sort} workload.bytes=[{copies:.0f}B]"
 
 
 def _published() -> tuple[Row, ...]:

@@ -44,6 +44,7 @@ sizes, peers = st.floats(1.0, 1e9), st.sampled_from([1.0, 2.0, 4.0, 8.0])
 PATTERNS = ("allreduce", "allgather", "reduce_scatter")
 KERNELS = ("chip=h100", "stack=trtllm_h100")
 STACK = (*KERNELS, "mapping.both.allreduce=library")
+DISPATCH, LIBRARY = "workload.pattern=dispatch", "mapping.both.allreduce=library"
 BLOCKS = "mapping.precision.weights=fp8_128x128"
 COLLECTIVE = ("workload=collective", "workload.along=rectangle", "workload.root=0", "workload.pattern=allreduce")
 SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
@@ -151,6 +152,24 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
     assert one - other == pytest.approx(32 * (together - flat), rel=1e-6)
 
 
+def test_an_exchange_with_experts_is_a_start_and_what_goes_over_links() -> None:
+    """Of eight dies' copies seven eighths leave; the last kilobyte costs what each does, and results have a share of their own."""
+    words = (*COLLECTIVE, "chip=h100", "stack=deepep_h100", LIBRARY)
+    of = asked(*words, DISPATCH).base
+
+    def seconds(pattern: str, size: str, tp: int = 8) -> float:
+        said = (f"workload.pattern={pattern}", f"workload.bytes=[{size}]", f"mapping.both.tp={tp}")
+        return float(metrics(*words, *said)["latency"])
+
+    links = of.chip.network.ports * of.chip.network.bandwidth
+    stack = of.mapping.stack.dispatch
+    for pattern in ("dispatch", "combine"):
+        start, share = getattr(stack, f"{pattern}_start"), getattr(stack, pattern)
+        for tp in (2, 8):
+            moved = (1 - 1 / tp) * 1e6 / (share * links)
+            assert seconds(pattern, "1MB", tp) == pytest.approx(start + moved, rel=1e-9)
+
+
 @pytest.mark.parametrize("stack", ["tuned", "trtllm_h100", "deepgemm_h800"])
 def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
     """Their engines do what one product of all rows does; weights are read for each."""
@@ -170,6 +189,11 @@ def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100", DISPATCH, LIBRARY), "has no mapping.stack.dispatch"),
+        ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH), "say library"),
+        ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "workload.recorded=false"), "recorded"),
+        ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "mapping.both.tp=16"), "across nodes"),
+        ((*COLLECTIVE, "chip=tile32", "mapping=collective", DISPATCH), "dispatch is a library's"),
         (("chip=tile32", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
         (("chip=tile_gh200", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
         (("chip=h100", "workload=gemm", "workload.shapes=[0x64x512x512]"), "nor several of these"),

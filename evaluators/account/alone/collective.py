@@ -23,7 +23,7 @@ from dse.space.elementwise import ceil_div, column, where
 from dse.space.errors import DesignError
 from dse.space.limits import Infeasible, Limit
 from dse.space.workload import EXCHANGES as EXCHANGED
-from dse.space.workload import PATTERNS, Collective
+from dse.space.workload import PATTERNS, TO_EXPERTS, Collective
 
 FIDELITIES = tuple(READERS)
 STACKED = WHOLE = True
@@ -57,6 +57,8 @@ def asked(design: Design, cases: Cases) -> tuple[Kernel, Collective]:
     chip, case = design.chip, cases[0]
     if not case.recorded:
         raise DesignError("workload.recorded: no host starts collectives of tiles; leave it out, or ask dies, as chip=h100")
+    if case.pattern in TO_EXPERTS:
+        raise DesignError(f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100")
     name, topology = design.mapping.kernel.collective, chip.noc.topology
     collective(name)
     mesh = Mesh(chip.mesh.rows, chip.mesh.cols)

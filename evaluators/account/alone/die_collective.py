@@ -27,7 +27,7 @@ from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div
 from dse.space.errors import DesignError
 from dse.space.limits import Infeasible, Limit
-from dse.space.workload import Collective
+from dse.space.workload import TO_EXPERTS, Collective
 
 FIDELITIES = ("closed", "events", "cycles")
 STACKED, WHOLE = False, True
@@ -179,6 +179,10 @@ def _refuse(case: Collective, plan: Any, chip: Chip) -> None:
         )
     if not case.recorded:
         raise DesignError("workload.recorded: nothing starts collectives of such dies but their own programs; leave it out")
+    if case.pattern in TO_EXPERTS:
+        raise DesignError(
+            f"workload.pattern: {case.pattern} is a library's, on dies behind switches, as chip=h100; ask all_to_all here"
+        )
     if case.pattern not in CARRIED[plan.collective]:
         others = [name for name, some in CARRIED.items() if case.pattern in some]
         raise DesignError(f"mapping.collective: {plan.collective} does not carry {case.pattern}; choose {' or '.join(others)}")

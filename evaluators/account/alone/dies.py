@@ -34,7 +34,7 @@ from dse.space.errors import DesignError
 from dse.space.layers import causal_pairs
 from dse.space.limits import ClashError, Limit
 from dse.space.mapping import BYTES, Plan
-from dse.space.workload import EXCHANGES, Asked, Attention, Collective, Mixture, Operation, Product
+from dse.space.workload import EXCHANGES, TO_EXPERTS, Asked, Attention, Collective, Mixture, Operation, Product
 
 FIDELITIES = tuple(READERS)
 UNREAD = (Operation, Collective)
@@ -246,8 +246,11 @@ def _collective(design: Design, case: Collective, reader: Reader) -> Laid:
 
 def _exchanging(design: Design, case: Collective) -> Any:
     plan, machine = design.mapping.decode, of_die(design.chip, design.mapping)
-    if case.pattern not in EXCHANGES:
-        raise DesignError(f"workload.pattern: {case.pattern} is of tiles; between dies it is one of {', '.join(EXCHANGES)}")
+    if case.pattern not in (*EXCHANGES, *TO_EXPERTS):
+        others = ", ".join((*EXCHANGES, *TO_EXPERTS))
+        raise DesignError(f"workload.pattern: {case.pattern} is of tiles; between dies it is one of {others}")
+    if case.pattern in TO_EXPERTS and not case.recorded:
+        raise DesignError("workload.recorded: kernels for experts are measured as they are by themselves; leave it out")
     if case.along != "rectangle" or case.rows or case.cols or case.root != 0 or case.combine != "sum":
         raise DesignError(
             "workload.along: all dies of mapping.decode.tp take part, and sum; say workload.along=rectangle workload.root=0 "

@@ -11,7 +11,7 @@ once, or each a slice:
 
     t = start + peer p (1 - e^(-n / reach)) + min((p - 1) n / (one N), second + 2 (p - 1) / p n / (two N))
 
-or as rings do, if that is faster.
+or as rings do, if that is faster. Exchanges with experts are a start and what a die sends, at a share of its links.
 """
 
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ import numpy as np
 
 from dse.space.elementwise import maximum, minimum, where
 from dse.space.libraries.collectives import Exchanges, Rings, Short
+from dse.space.libraries.dispatch import Dispatch
 
 BUFFERED = 16 * 1024.0
 """Bytes for each peer above which exchanges go through buffers. [B]"""
@@ -88,6 +89,26 @@ def exchange(nbytes: Any, group: Group, constants: Exchanges) -> Any:
     first = where(nbytes / p > BUFFERED, c.buffered, 0.0) + sent / (c.low * link)
     found = c.start + minimum(first, c.bulk_start + sent / (c.bulk * link)) + 2.0 * nbytes / p / group.memory
     return where(p > 1, found, 0.0)
+
+
+def to_experts(pattern: str, nbytes: Any, group: Group, constants: Dispatch) -> Any:
+    """Seconds until each die has the tokens for its experts, or results of its own; 0 for one die.
+
+        t = start + (p - 1) / p n / (share N)
+
+    Args:
+        pattern: dispatch or combine.
+        nbytes: that a die has for all experts, those on itself included, all of which have as many. [B]
+        group: dies.
+        constants: of the library.
+
+    >>> flat = Dispatch(dispatch_start=1e-6, dispatch=1.0, combine_start=2e-6, combine=0.5, cores=20)
+    >>> to_experts("dispatch", 8e6, Group(4, 1e9, 1e12), flat), to_experts("combine", 8e6, Group(4, 1e9, 1e12), flat)
+    (0.006001, 0.012002)
+    """
+    start, share = getattr(constants, f"{pattern}_start"), getattr(constants, pattern)
+    p = group.peers
+    return where(p > 1, start + (p - 1) / p * nbytes / (share * group.links), 0.0)
 
 
 def short(nbytes: Any, group: Group, constants: Short, otherwise: Any, *, recorded: bool) -> Any:
