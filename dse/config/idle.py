@@ -157,8 +157,8 @@ def _unread(base: Design, cases: Sequence[Any], moved: Collection[str]) -> dict[
         if not patterns & {*TO_EXPERTS}:
             found["dispatch"] = "no exchange with experts is asked for"
         if not patterns - {*TO_EXPERTS}:
-            others = ("rings", "exchanges", "short", "collective_call")
-            return found | dict.fromkeys((*others, *LINKS, *NODES), "only exchanges with experts are asked for")
+            unread = ("rings", "exchanges", "short", *LINKS, *NODES)
+            return found | dict.fromkeys(unread, "only exchanges with experts are asked for")
         return found | _links(base, patterns - {*TO_EXPERTS}, crossing(base, moved))
     if isinstance(cases[0], Attention):
         kinds = {kind_of(case) for case in cases if isinstance(case, Attention)}

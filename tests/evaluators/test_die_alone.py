@@ -153,7 +153,7 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
 
 
 def test_an_exchange_with_experts_is_a_start_and_what_goes_over_links() -> None:
-    """Of eight dies' copies seven eighths leave; the last kilobyte costs what each does, and results have a share of their own."""
+    """Of eight dies' copies seven eighths leave; results have a start and a share of their own."""
     words = (*COLLECTIVE, "chip=h100", "stack=deepep_h100", LIBRARY)
     of = asked(*words, DISPATCH).base
 
