@@ -14,6 +14,7 @@ from dse.evaluators.readers.die_exchange import Exchange
 from dse.evaluators.readers.die_sums import Sums, collective
 from dse.space.chip import Chip
 from dse.space.elementwise import Array
+from dse.space.errors import DesignError
 from dse.space.libraries.dispatch import Dispatch
 
 
@@ -137,6 +138,11 @@ def between(
         attention: as of `Between`.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
+    if library is not None and (library.dispatch_core is not None or library.combine_core is not None):
+        raise DesignError(
+            "mapping.stack.dispatch.dispatch_core: exchanges between many dies have no limit of cores; choose a stack without, "
+            "as stack=deepep_h800"
+        )
     cols = int(chip.dies.cols)
     first, count = rows or (0, int(chip.dies.rows))
     at = _placed(placement, count, cols, groups, members, tp) + first * cols

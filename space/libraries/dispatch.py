@@ -2,6 +2,8 @@
 ``evaluators/readers/crossings.py``.
 """
 
+from typing import Any
+
 from dse.space.elementwise import Number
 from dse.space.fields import quantity, record, whole
 
@@ -14,8 +16,12 @@ class Dispatch:
     dispatch: Number = quantity("1", "share of the links' bandwidth that tokens reach", high=1.0, positive=True)
     combine_start: Number = quantity("s", "start of a combine and its end")
     combine: Number = quantity("1", "share of the links' bandwidth that results reach", high=1.0, positive=True)
+    dispatch_core: Any = quantity(
+        "B/s", "of tokens that one of `cores` sends; absent: cores are no limit", positive=True, absent=True
+    )
+    combine_core: Any = quantity("B/s", "likewise of results", positive=True, absent=True)
     cores: Number = whole(
-        "that forward in a box, where tokens go by boxes (exchange=by_node); what is computed meanwhile (overlap=halves) has "
-        "the others",
+        "that send or, where tokens go by boxes (exchange=by_node), forward in a box; what is computed meanwhile "
+        "(overlap=halves) has the others",
         low=0,
     )

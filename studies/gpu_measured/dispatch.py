@@ -3,7 +3,9 @@
 In one box by the collector of AIConfigurator; over boxes as DeepEP's README has them, with starts that were fitted in one box.
 """
 
+from collections.abc import Callable, Iterator
 from functools import cache
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,16 @@ from dse.evaluators.kernels.library.collectives import Group, to_experts
 from dse.evaluators.machine.library import Die
 from dse.evaluators.readers.crossings import between, closed
 from dse.space.chip import Chip
+from dse.space.fields import replaced
 from dse.space.libraries.dispatch import Dispatch
 from dse.studies.gpu_measured.collectives import links_of
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 NAMES = ("dispatch_start", "dispatch", "combine_start", "combine")
 SHARES = ("dispatch", "combine")
+
+RATES = ("dispatch_core", "combine_core")
+NO_CORES, MANY = "kernels of low latency write from all cores", 24
 
 CORES, FORWARD = (
     20,
@@ -40,10 +46,17 @@ TOKENS, COPIES, HIDDEN = 128, 8, 7168
 def parts(folder: Path) -> list[Part]:
     """In one box, and over boxes."""
     said = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate") | {"cores": FORWARD}
+    said |= dict.fromkeys(RATES, NO_CORES)
     return [
         Part(
             "dispatch", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, NAMES, (1e-5, 0.5, 1e-5, 0.5),
-            (0.0, 0.05, 0.0, 0.05), (5e-5, 1.0, 5e-5, 1.0), {"cores": FORWARD}, "aiconfigurator2025",
+            (0.0, 0.05, 0.0, 0.05), (5e-5, 1.0, 5e-5, 1.0), {"cores": FORWARD} | dict.fromkeys(RATES, NO_CORES),
+            "aiconfigurator2025",
+        ),
+        Part(
+            "dispatch", "deepep_normal_h100", "h100", _many(folder), _cores, _in_a_box, (*NAMES, *RATES),
+            (2.7e-5, 0.6, 4.9e-5, 0.6, 1.5e10, 1.7e10), (0.0, 0.05, 0.0, 0.05, 1e9, 1e9),
+            (1e-4, 1.0, 1e-4, 1.0, 1e11, 1e11), {"cores": "as many as rows have beside 8"}, "aiconfigurator2025",
         ),
         Part(
             "dispatch", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
@@ -61,14 +74,18 @@ def _record(values: Vector) -> Dispatch:
     return Dispatch(**dict(zip(NAMES, map(float, values), strict=True)), cores=CORES)
 
 
+def _cores(values: Vector) -> Dispatch:
+    return Dispatch(**dict(zip((*NAMES, *RATES), map(float, values), strict=True)), cores=MANY)
+
+
 def _shares(values: Vector) -> Dispatch:
     return Dispatch(**STARTS, **dict(zip(SHARES, map(float, values), strict=True)), cores=CORES)
 
 
 def _in_a_box(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
     """Copies to experts of other dies, over all links of one; those of its own stay."""
-    copies = sizes["tokens"] * sizes["copies"] * nbytes(sort, sizes["hidden"])
-    return np.asarray(to_experts(sort, copies, Group(sizes["peers"], links_of("h100"), silicon.bandwidth), constants))
+    here = constants if "cores" not in sizes else replaced(constants, {"cores": sizes["cores"]})
+    return np.asarray(to_experts(sort, sizes["bytes"], Group(sizes["peers"], links_of("h100"), silicon.bandwidth), here))
 
 
 def _over_boxes(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
@@ -88,17 +105,32 @@ def _boxes(peers: int) -> Chip:
 
 
 def _rows(folder: Path) -> tuple[Row, ...]:
-    """Kernels of low latency; those for many tokens have shares of cores, which nothing here has."""
-    found = []
+    """Kernels of low latency: a copy of a token for each of its experts."""
+    return tuple(_exchanges(folder, "deepep_low_latency", lambda of: float(of["topk"])))
+
+
+def _many(folder: Path) -> tuple[Row, ...]:
+    """Kernels for many tokens: one for each die that has some of them, of experts that are drawn evenly."""
+
+    def dies(of: dict[str, str]) -> float:
+        peers, experts, top_k = int(of["gpus"]), int(of["experts"]), int(of["topk"])
+        return peers * (1 - comb(experts - experts // peers, top_k) / comb(experts, top_k))
+
+    return tuple(_exchanges(folder, "deepep_normal", dies))
+
+
+def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float]) -> Iterator[Row]:
     for of, where in table(folder, "aic_deepep.csv", "dispatch_s"):
-        if of["kind"] == "deepep_low_latency":
-            names = {"tokens": "tokens", "hidden": "hidden", "copies": "topk", "peers": "gpus"}
-            sizes = {name: float(of[column]) for name, column in names.items()}
-            copies = sizes["tokens"] * sizes["copies"]
+        if of["kind"] == kind:
             for sort in SHARES:
-                words = asked_as(sort, of["gpus"], copies * nbytes(sort, sizes["hidden"]))
-                found.append(Row(sizes, sort, words, float(of[f"{sort}_s"]), where))
-    return tuple(found)
+                each = float(nbytes(sort, float(of["hidden"])))
+                sizes = {"tokens": float(of["tokens"]), "peers": float(of["gpus"]), "hidden": float(of["hidden"])}
+                sizes |= {"bytes": float(round(float(of["tokens"]) * copies(of) * each))}
+                words = asked_as(sort, of["gpus"], sizes["bytes"])
+                if of["sms"]:
+                    sizes |= {"cores": float(of["sms"])}
+                    words += f" mapping.stack.dispatch.cores={of['sms']}"
+                yield Row(sizes, sort, words, float(of[f"{sort}_s"]), where)
 
 
 def asked_as(sort: str, peers: str, copies: Any) -> str:

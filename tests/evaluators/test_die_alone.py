@@ -170,6 +170,26 @@ def test_an_exchange_with_experts_is_a_start_and_what_goes_over_links() -> None:
             assert seconds(pattern, "1MB", tp) == pytest.approx(start + moved, rel=1e-9)
 
 
+def test_cores_that_send_to_experts_are_a_limit_up_to_the_links() -> None:
+    words = (
+        *COLLECTIVE,
+        "chip=h100",
+        "stack=deepep_normal_h100",
+        LIBRARY,
+        "mapping.both.tp=8",
+        "workload.bytes=[1 GB]",
+        DISPATCH,
+    )
+    stack = asked(*words).base.mapping.stack.dispatch
+
+    def seconds(cores: int) -> float:
+        return float(metrics(*words, f"mapping.stack.dispatch.cores={cores}")["latency"]) - stack.dispatch_start
+
+    assert seconds(8) == pytest.approx(7 / 8 * 1e9 / (8 * stack.dispatch_core), rel=1e-9)
+    assert seconds(4) == pytest.approx(2 * seconds(8), rel=1e-9)
+    assert seconds(60) == seconds(120) < seconds(8) / 2
+
+
 @pytest.mark.parametrize("stack", ["tuned", "trtllm_h100", "deepgemm_h800"])
 def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
     """Their engines do what one product of all rows does; weights are read for each."""
@@ -193,6 +213,7 @@ def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH), "say library"),
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "workload.recorded=false"), "recorded"),
         ((*COLLECTIVE, "chip=h100", "stack=deepep_h100", DISPATCH, LIBRARY, "mapping.both.tp=16"), "across nodes"),
+        (("chip=h800_ep", "stack=deepep_normal_h100"), "no limit of cores"),
         ((*COLLECTIVE, "chip=tile32", "mapping=collective", DISPATCH), "dispatch is a library's"),
         (("chip=tile32", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),
         (("chip=tile_gh200", "workload=gemm", "workload.shapes=[4x64x512x512]"), "4 products by one call"),

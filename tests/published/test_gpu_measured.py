@@ -92,8 +92,9 @@ def tables(folder: Path) -> Path:
     ]  # fmt: skip
     collectives = [of | {"gpus": random.choice([2, 4, 8])} for of in collectives]
     experts = [
-        {"kind": "deepep_low_latency", "gpus": 8, "tokens": whole(1, 900), "hidden": 4096, "topk": 8}
+        {"kind": kind, "gpus": 8, "tokens": whole(1, 900), "hidden": 4096, "topk": 8, "experts": 64, "sms": sms}
         | {"dispatch_s": 1e-5, "combine_s": 1e-5}
+        for kind, sms in (("deepep_low_latency", ""), ("deepep_normal", 16), ("deepep_normal", 80))
     ]
     vidur = [{"kind": "all_reduce", "gpus": 4, "gpus_per_node": size, "bytes": 3 * 10**6} | seconds for size in (4, 2)]
     deepgemm = [

@@ -94,7 +94,9 @@ def exchange(nbytes: Any, group: Group, constants: Exchanges) -> Any:
 def to_experts(pattern: str, nbytes: Any, group: Group, constants: Dispatch) -> Any:
     """Seconds until each die has the tokens for its experts, or results of its own; 0 for one die.
 
-        t = start + (p - 1) / p n / (share N)
+        t = start + (p - 1) / p n / min(share N, cores core)
+
+    with the last one only where a core's rate is said.
 
     Args:
         pattern: dispatch or combine.
@@ -106,9 +108,11 @@ def to_experts(pattern: str, nbytes: Any, group: Group, constants: Dispatch) -> 
     >>> to_experts("dispatch", 8e6, Group(4, 1e9, 1e12), flat), to_experts("combine", 8e6, Group(4, 1e9, 1e12), flat)
     (0.006001, 0.012002)
     """
-    start, share = getattr(constants, f"{pattern}_start"), getattr(constants, pattern)
-    p = group.peers
-    return where(p > 1, start + (p - 1) / p * nbytes / (share * group.links), 0.0)
+    start, share, core = (getattr(constants, f"{pattern}{leaf}") for leaf in ("_start", "", "_core"))
+    p, rate = group.peers, share * group.links
+    if core is not None:
+        rate = minimum(rate, constants.cores * core)
+    return where(p > 1, start + (p - 1) / p * nbytes / rate, 0.0)
 
 
 def short(nbytes: Any, group: Group, constants: Short, otherwise: Any, *, recorded: bool) -> Any:
