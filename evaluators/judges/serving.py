@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
-from dse.evaluators.account.played import asked_first, assembled, balanced, drawn, peak, served, steady
+from dse.evaluators.account.played import asked_first, assembled, at_once, balanced, drawn, peak, served, steady
 from dse.evaluators.account.played.assembled import deployment, groups, guessing, pool
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
@@ -89,6 +89,9 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     if fidelity == STEADY and hasattr(service, "TOGETHER"):
         worth, alike = partial(balanced.metrics, service), partial(balanced.alike, together=service.TOGETHER)
         return served.judged(design, workload, _limits, worth, alike)
+    if fidelity != STEADY and getattr(service, "USED_TOGETHER", False) and not any(load.largest for load in workload.cases):  # type: ignore[union-attr]
+        at_a_rate = partial(_at_once, service, fidelity=fidelity)
+        return served.judged(design, workload, _limits, at_a_rate, at_once.parts)
     worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
     return served.judged(design, workload, _limits, worth, *getattr(service, "TOGETHER_AT", {}).get(fidelity, ()))
 
@@ -188,6 +191,17 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
     die, system = service.areas(design)
     found = {"devices": float(service.devices(design))} | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
     return served.worth(run, load, die, system, off) | used | found
+
+
+def _at_once(service: ModuleType, design: Design, load: Load, fidelity: str) -> dict[str, Any]:
+    """As `_metrics`, of designs that are worked out at once."""
+
+    def run(one: Design) -> tuple[Served, Error]:
+        found, off = _served(one, load, fidelity, 0)
+        assert found is not None  # nobody looks for a rate
+        return found, off
+
+    return at_once.metrics(service, design, load, fidelity, run)
 
 
 def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
