@@ -85,9 +85,10 @@ def metrics(
         one_each: Done = [
             [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in of] for of in done
         ]
-        used = service.used(design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())))
-        return numbers | used
-    return worth | service.used(design, load, done, span, fidelity, most)
+        alone: dict[str, Any] = service.used(design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())))
+        return numbers | alone
+    used: dict[str, Any] = service.used(design, load, done, span, fidelity, most)
+    return worth | used
 
 
 def _largest_first(design: Design, size: int) -> list[int]:

@@ -33,7 +33,7 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import VALUE, Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import FUNCTIONS
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import ceil_div, floor_div, maximum, minimum, remainder, where
 
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
@@ -472,7 +472,7 @@ def _activity(task: Task) -> Activity:
     came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
     moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
-    times, rest = tiling.cols // tiling.rows, tiling.cols % tiling.rows
+    times, rest = floor_div(tiling.cols, tiling.rows), remainder(tiling.cols, tiling.rows)
     up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)
     hops = moved * (mesh.rows - 1) / 2 + came * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
     macs = each * tiles * blocks * m * n * (shape.qk + shape.v)
