@@ -300,6 +300,11 @@ def _promising(least: Array, pairs: Pairs, timed: Callable[[Pairs], Array]) -> P
     seconds = np.full(least.shape, np.inf)
     seconds[:, some] = timed(_of_these(pairs, some))
     may = np.empty(len(pairs.candidate), bool)
+    if len(pairs.starts) > FEW:
+        from dse.evaluators.choices.chains import promising  # as `_faster` has it
+
+        promising(least, seconds, pairs.order, pairs.starts, may)
+        return _of_these(pairs, np.flatnonzero(may))
     for start, end in pairwise(pairs.starts.tolist()):
         own = pairs.order[start:end]
         before = np.minimum.accumulate(seconds[:, own], axis=1)[:, :-1]
