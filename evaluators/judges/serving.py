@@ -89,11 +89,10 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     if fidelity == STEADY and hasattr(service, "TOGETHER"):
         worth, alike = partial(balanced.metrics, service), partial(balanced.alike, together=service.TOGETHER)
         return served.judged(design, workload, _limits, worth, alike)
-    if fidelity != STEADY and getattr(service, "USED_TOGETHER", False) and not any(load.largest for load in workload.cases):  # type: ignore[union-attr]
-        at_a_rate = partial(_at_once, service, fidelity=fidelity)
-        return served.judged(design, workload, _limits, at_a_rate, at_once.parts)
     worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
-    return served.judged(design, workload, _limits, worth, *getattr(service, "TOGETHER_AT", {}).get(fidelity, ()))
+    at_a_rate = not any(load.largest for load in cast(tuple[Load, ...], workload.cases))
+    parts = (at_once.parts,) if fidelity != STEADY and at_a_rate and getattr(service, "USED_TOGETHER", False) else ()
+    return served.judged(design, workload, _limits, worth, *(parts or getattr(service, "TOGETHER_AT", {}).get(fidelity, ())))
 
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:
@@ -173,7 +172,7 @@ def service_for(software: str) -> ModuleType:
     return import_module(f"dse.evaluators.account.services.{SERVICES[software]}")
 
 
-def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
+def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, Any]:
     service = service_of(design)
     if fidelity == STEADY:
         of, state = _steady(design, load)
@@ -183,25 +182,7 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         most = partial(_peak, service, design, load, steady.PRICES, fullest)
         spent: dict[str, float] = service.used(design, load, made, state.span, steady.PRICES, most)
         return state.values | spent | devices
-    run, off = _served(design, load, fidelity, 0)
-    if run is None:
-        return {"max_rate": 0.0}
-    most = partial(_peak, service, design, load, fidelity, peak.of_run(run))
-    used: dict[str, float] = service.used(design, load, _done(run), served.span(run), fidelity, most)
-    die, system = service.areas(design)
-    found = {"devices": float(service.devices(design))} | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
-    return served.worth(run, load, die, system, off) | used | found
-
-
-def _at_once(service: ModuleType, design: Design, load: Load, fidelity: str) -> dict[str, Any]:
-    """As `_metrics`, of designs that are worked out at once."""
-
-    def run(one: Design) -> tuple[Served, Error]:
-        found, off = _served(one, load, fidelity, 0)
-        assert found is not None  # nobody looks for a rate
-        return found, off
-
-    return at_once.metrics(service, design, load, fidelity, run)
+    return at_once.metrics(service, design, load, fidelity, lambda one: _served(one, load, fidelity, 0))
 
 
 def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:

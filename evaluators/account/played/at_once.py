@@ -1,4 +1,4 @@
-"""Designs that are alike but for how their instances serve: each is played by itself, what all have used is worked out at once.
+"""What designs are worth whose requests are played: each by itself; what all of them have used is worked out at once.
 
 Mean iterations and the busiest ones of all runs are one array of iterations each, so that what an array costs is paid once.
 """
@@ -58,18 +58,22 @@ def parts(design: Design) -> Iterator[Part]:
 
 
 def metrics(
-    service: ModuleType, design: Design, load: Load, fidelity: str, run: Callable[[Design], tuple[Served, Error]]
+    service: ModuleType, design: Design, load: Load, fidelity: str, run: Callable[[Design], tuple[Served | None, Error]]
 ) -> dict[str, Any]:
     """What designs that keep all limits are worth, numbers or of shape (designs,); other arguments as of a service.
 
     Args:
-        run: plays one of them, with the error of its prices.
+        run: plays one of them, with the error of its prices; no run where no rate keeps a load's bounds, which is looked for by
+            one design at a time.
     """
     size = several(design)
     found = dict[int, Ran]()
-    for row in _largest_first(design, max(size, 1)):
+    for row in _largest_first(design, size) if size else [0]:
         one = picked(design, np.array([row])) if size else design
-        found[row] = _ran(service, one, load, *run(one))
+        served_, off = run(one)
+        if served_ is None:
+            return {"max_rate": 0.0}
+        found[row] = _ran(service, one, load, served_, off)
     rans = [found[row] for row in range(max(size, 1))]
     worth = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
     span = np.array([ran.span for ran in rans])
@@ -102,6 +106,7 @@ def _ran(service: ModuleType, one: Design, load: Load, run: Served, off: Error) 
     """Of one design; what the run holds beside is let go."""
     die, system = service.areas(one)
     worth = served.worth(run, load, die, system, off) | {"devices": float(service.devices(one))}
+    worth |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
     means = [served.means(run, pool) for pool in range(len(run.pools))]
     return Ran(worth, means, peak.of_run(run), served.span(run))
 
