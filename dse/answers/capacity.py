@@ -275,14 +275,13 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kind
         before, (kinds, bounds, knobs) = kinds, posed(chip, told, trust=trust)
         kinds.recall(before)
         load, words = kinds.load, told.overrides[len(asked.overrides) :]
+        if asked.rate > (whole := MOST_DEVICES // devices * _at_most(kinds, bounds, knobs, devices, asked)):
+            why = f"{chip}: {asked.rate:g} requests/s take more than {MOST_DEVICES:,} devices, which serve {whole:.4g} at most"
+            return Side(chip, load, bounds, devices, (), (), {}, why=why, words=words)
         side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs), words=words)
         count = len(load.requests)  # a trace may have fewer than are asked for
-        if (
-            told is asked
-            or side.best is None
-            or enough(load, bounds, side.best.rate) <= count
-            or count < enough(load, bounds, rate)
-        ):
+        few = side.best is not None and enough(load, bounds, side.best.rate) > count >= enough(load, bounds, rate)
+        if told is asked or side.best is None or not few:
             break
         rate = COARSE * side.best.rate
     if side.best is None:
@@ -299,6 +298,12 @@ def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int) -> floa
     """The largest rate by the estimates of instances that do both phases; 0 for none. [1/s]"""
     found, _ = candidates(kinds, bounds, knobs, devices, apart=False)
     return max((one.estimate.rate for one in found), default=0.0)
+
+
+def _at_most(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, asked: Asked) -> float:
+    """What no deployment of so many devices exceeds, whatever is played; infinite where none fits, or no rate is asked for."""
+    found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart) if asked.rate else ([], {})
+    return max((one.most for one in found), default=math.inf)
 
 
 def _cell(most: int, estimated: Callable[[int], float], load: Load, bounds: Bounds) -> tuple[int, float]:

@@ -9,7 +9,7 @@ candidate that fits it, one after the other; and designs time theirs together, w
 is paid once. No choice depends on what else is looked at.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, Protocol
@@ -42,11 +42,14 @@ TIMED = 6
 KEPT = 4096
 """Structures whose candidates are kept."""
 
-TOGETHER = 2**17
-"""Times that are looked at together: arrays that a core's cache holds."""
+TOGETHER = 2**19
+"""Times that are looked at together, before bounds leave most of them out."""
 
 FEW = 64
 """Structures whose candidates are compared without a compiled loop."""
+
+MANY, EACH = 4096, 256
+"""Pairs, altogether and of a structure in the mean, from which on bounds leave some out: of fewer, bounds cost more."""
 
 ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
 
@@ -80,6 +83,12 @@ class Kernel(Hashable, Protocol):
     def memory(self, chip: Chip) -> Any:
         """Main memory of chips: a tuple likewise."""
 
+    def bounded(self, sizes: Sizes, counted: Any) -> Any:
+        """Of candidates, what bounds of their times are made of: a tuple likewise."""
+
+    def least(self, chip: Chip, sizes: Sizes, bounded: Any, memory: Any) -> Any:
+        """What `seconds` never is below, rounding included; leaves broadcast."""
+
     def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
         """Time of candidates, with that work and memory; leaves broadcast."""
 
@@ -88,13 +97,14 @@ class Candidates(NamedTuple):
     """What structures may choose from.
 
     Attributes:
-        sizes, counted: as of `Kernel`; leaves are numbers or of shape (candidates,).
+        sizes, counted, bounded: as of `Kernel`; leaves are numbers or of shape (candidates,).
         held: their local memory, shape (candidates,). [B]
     """
 
     sizes: Sizes
     counted: Any
     held: Array
+    bounded: Any
 
 
 class Pairs(NamedTuple):
@@ -202,7 +212,7 @@ def _first(kernel: Kernel, on: Structures, groups: list[Array]) -> tuple[Candida
         which, every = np.repeat(np.arange(len(groups)), counts), tuple(map(np.concatenate, zip(*options, strict=True)))
         of = _candidates(kernel, on, [group[0] for group in groups], which, every)
         order = np.lexsort((of.held, which))
-        of = Candidates(_picked(of.sizes, order), _picked(of.counted, order), of.held[order])
+        of = Candidates(*(_picked(leaves_, order) for leaves_ in of))
         if len(_tried) >= TRIED:
             _tried.clear()
         _tried[key] = of, np.cumsum([0, *counts])
@@ -217,7 +227,8 @@ def _room(on: Structures, rows: Array) -> Array:
 def _candidates(kernel: Kernel, on: Structures, firsts: list[Any], which: Array, sizes: Sizes) -> Candidates:
     """Candidates on meshes as those of some structures are: which of these each is on, shape (candidates,)."""
     sides = {name: on.wide[name][np.array(firsts)][which] for name in SIDES if name in on.wide}
-    return Candidates(sizes, kernel.counted(replaced(on.chip, sides), sizes), np.asarray(kernel.held(sizes)))
+    counted = kernel.counted(replaced(on.chip, sides), sizes)
+    return Candidates(sizes, counted, np.asarray(kernel.held(sizes)), kernel.bounded(sizes, counted))
 
 
 def _searched(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs) -> Iterator[Worth]:
@@ -228,9 +239,9 @@ def _searched(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs
         rows: numbers of the structures.
         of, pairs: their candidates, those that need less memory first.
     """
-    better = _compared(kernel, on, rows, of, pairs)[1]
+    pairs, _, better = _compared(kernel, on, rows, of, pairs)
     of, pairs = _beside(kernel, on, rows, of, pairs, np.flatnonzero(better.any(axis=0)))
-    priced, better = _compared(kernel, on, rows, of, pairs)
+    pairs, priced, better = _compared(kernel, on, rows, of, pairs)
     columns: list[Any] = []
     form, keep = _taken_apart(priced, columns), better.any(axis=0)
     table = np.stack([np.broadcast_to(np.asarray(column, float), keep.shape)[keep] for column in columns])
@@ -248,15 +259,68 @@ def _searched(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs
         yield Worth(table[:, start:end], form, places[row], needs[row])
 
 
-def _compared(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs) -> tuple[Any, Array]:
-    """Of pairs: sizes, memory and work, and at each rate which are faster than all of a structure that need less memory."""
+def _compared(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs) -> tuple[Pairs, Any, Array]:
+    """Pairs that may be faster than all of a structure that need less memory, their sizes, memory and work, and which are.
+
+    The latter at each rate, shape (rates, pairs).
+    """
     own = {name: value[rows] for name, value in on.wide.items()}
     memory = kernel.memory(replaced(on.chip, own | {RATE: BETWEEN[on.places[RATE][rows]].T}))
-    chip = replaced(on.chip, {name: value[pairs.structure] for name, value in own.items()})
-    sizes, counted = _picked((of.sizes, of.counted), pairs.candidate)
-    work, held = kernel.work(chip, sizes, counted), of.held[pairs.candidate]
-    seconds = kernel.seconds(chip, sizes, work, _picked(memory, pairs.structure))
-    return (sizes, held, work), _faster(np.broadcast_to(seconds, (COMPARED, len(held))), pairs)
+
+    def asked(some: Pairs) -> tuple[Chip, Sizes, Any]:
+        chip = replaced(on.chip, {name: value[some.structure] for name, value in own.items()})
+        return chip, _picked(of.sizes, some.candidate), _picked(memory, some.structure)
+
+    def timed(some: Pairs) -> tuple[Any, Array]:
+        chip, sizes, there = asked(some)
+        work = kernel.work(chip, sizes, _picked(of.counted, some.candidate))
+        seconds = kernel.seconds(chip, sizes, work, there)
+        return (sizes, of.held[some.candidate], work), np.broadcast_to(seconds, (COMPARED, len(some.candidate)))
+
+    if len(pairs.candidate) >= max(MANY, EACH * len(rows)):
+        chip, sizes, there = asked(pairs)
+        least = kernel.least(chip, sizes, _picked(of.bounded, pairs.candidate), there)
+        pairs = _promising(np.broadcast_to(least, (COMPARED, len(pairs.candidate))), pairs, lambda some: timed(some)[1])
+    priced, seconds = timed(pairs)
+    return pairs, priced, _faster(seconds, pairs)
+
+
+def _promising(least: Array, pairs: Pairs, timed: Callable[[Pairs], Array]) -> Pairs:
+    """Pairs that may take less than all of their structure before, and with them the first of each.
+
+    Those whose bounds are faster than bounds before are timed. One whose bound is no less than the time of one of these before
+    it is no faster than that, and what comes after it is compared with that anyway: leaving it out changes nothing.
+
+    Args:
+        least: bounds at each rate, shape (rates, pairs). [s]
+        pairs: which.
+        timed: times of some, likewise. [s]
+    """
+    some = np.flatnonzero(_faster(least, pairs).any(axis=0))
+    seconds = np.full(least.shape, np.inf)
+    seconds[:, some] = timed(_of_these(pairs, some))
+    may = np.empty(len(pairs.candidate), bool)
+    if len(pairs.starts) > FEW:
+        from dse.evaluators.choices.chains import promising  # as `_faster` has it
+
+        promising(least, seconds, pairs.order, pairs.starts, may)
+        return _of_these(pairs, np.flatnonzero(may))
+    for start, end in pairwise(pairs.starts.tolist()):
+        own = pairs.order[start:end]
+        before = np.minimum.accumulate(seconds[:, own], axis=1)[:, :-1]
+        may[own[1:]] = (least[:, own[1:]] < before).any(axis=0)
+        may[own[0]] = True
+    return _of_these(pairs, np.flatnonzero(may))
+
+
+def _of_these(pairs: Pairs, some: Array) -> Pairs:
+    """Some pairs, in the order in which all are."""
+    place = np.full(len(pairs.candidate), -1)
+    place[some] = np.arange(len(some))
+    order = place[pairs.order]
+    structure = pairs.structure[some]
+    starts = np.searchsorted(structure, np.arange(len(pairs.starts)))
+    return Pairs(structure, pairs.candidate[some], order[order >= 0], starts)
 
 
 def _beside(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs, keep: Array) -> tuple[Candidates, Pairs]:
@@ -326,7 +390,7 @@ def _picked(value: Any, places: Array) -> Any:
     """The same tuple with some values of its leaves, along the last axis; numbers are of all."""
     if isinstance(value, tuple):
         return _like(value, [_picked(part, places) for part in value])
-    return value[..., places] if isinstance(value, np.ndarray) and value.ndim else value
+    return value.take(places, axis=-1) if isinstance(value, np.ndarray) and value.ndim else value
 
 
 def _timed(kernel: Kernel, chip: Chip, worth: list[Worth], on: Structures) -> Array:

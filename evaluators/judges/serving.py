@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
-from dse.evaluators.account.played import asked_first, assembled, balanced, drawn, peak, served, steady
+from dse.evaluators.account.played import asked_first, assembled, at_once, balanced, drawn, peak, served, steady
 from dse.evaluators.account.played.assembled import deployment, groups, guessing, pool
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
@@ -90,7 +90,9 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         worth, alike = partial(balanced.metrics, service), partial(balanced.alike, together=service.TOGETHER)
         return served.judged(design, workload, _limits, worth, alike)
     worth = partial(getattr(service, "metrics", _metrics), fidelity=fidelity)
-    return served.judged(design, workload, _limits, worth, *getattr(service, "TOGETHER_AT", {}).get(fidelity, ()))
+    at_a_rate = not any(load.largest for load in cast(tuple[Load, ...], workload.cases))
+    parts = (at_once.parts,) if fidelity != STEADY and at_a_rate and getattr(service, "USED_TOGETHER", False) else ()
+    return served.judged(design, workload, _limits, worth, *(parts or getattr(service, "TOGETHER_AT", {}).get(fidelity, ())))
 
 
 def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:
@@ -170,7 +172,7 @@ def service_for(software: str) -> ModuleType:
     return import_module(f"dse.evaluators.account.services.{SERVICES[software]}")
 
 
-def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
+def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, Any]:
     service = service_of(design)
     if fidelity == STEADY:
         of, state = _steady(design, load)
@@ -180,14 +182,7 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         most = partial(_peak, service, design, load, steady.PRICES, fullest)
         spent: dict[str, float] = service.used(design, load, made, state.span, steady.PRICES, most)
         return state.values | spent | devices
-    run, off = _served(design, load, fidelity, 0)
-    if run is None:
-        return {"max_rate": 0.0}
-    most = partial(_peak, service, design, load, fidelity, peak.of_run(run))
-    used: dict[str, float] = service.used(design, load, _done(run), served.span(run), fidelity, most)
-    die, system = service.areas(design)
-    found = {"devices": float(service.devices(design))} | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
-    return served.worth(run, load, die, system, off) | used | found
+    return at_once.metrics(service, design, load, fidelity, lambda one: _served(one, load, fidelity, 0))
 
 
 def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:

@@ -148,6 +148,14 @@ class Choice(NamedTuple):
         """Main memory of chips."""
         return column_memory(chip)
 
+    def bounded(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Any, Any]:
+        """Of candidates, what bounds are made of."""
+        return cost.bounded(Tiling(*sizes), counted)
+
+    def least(self, chip: Chip, sizes: tuple[Any, ...], bounded: tuple[Any, Any], memory: Any) -> Any:
+        """What candidates take at least."""
+        return cost.least(self._task(chip, sizes), machine(chip, self.of)[1], memory, bounded)
+
     def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any, memory: Any) -> Any:
         """Time of candidates."""
         return cost.seconds(self._task(chip, sizes), cost.Machine(*machine(chip, self.of), memory), work)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.choices.quickest import RATE, ROOM
-from dse.evaluators.choices.structures import SIDES, alike, batches, by_structure, structures
+from dse.evaluators.choices.structures import SIDES, Structures, alike, batches, by_structure, structures
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, Work, slots
@@ -20,6 +20,7 @@ from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, even, lowest, maximum
 from dse.space.fields import at, replaced
 from dse.space.mapping import SummaPlan
+from dse.space.remember import same
 
 
 class Job(NamedTuple):
@@ -159,9 +160,9 @@ def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: flo
 def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None = None) -> Part:
     """As `proposed`, of one case: each structure has its candidates' work once, and a design times what may be its best."""
     on = structures(chip, said, STEPS)
-    room, byte = (
-        np.broadcast_to(np.asarray(value, float), on.which.shape) for value in (chip.tile.sram, column_memory(chip).crowded)
-    )
+    crowded = column_memory(chip).crowded
+    room, byte = (np.broadcast_to(np.asarray(value, float), on.which.shape) for value in (chip.tile.sram, crowded))
+    designs = _by_byte(on, crowded)
     found = np.empty((len(Part._fields), len(on.which)))
     for batch in batches(on):
         sides = [on.side(group) for group in batch.groups]
@@ -173,8 +174,14 @@ def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: f
             machine = replaced(machine, {name: np.repeat([side[name] for side in sides], counts) for name in sides[0]})
         work = _worked(Job(shape, part, machine, copies, itemsize, weights))
         choose = _one_by_one if len(on.which) <= FEW else _together
-        choose(work, tried, batch.rows, by_structure(on), room, byte, found)
+        choose(work, tried, batch.rows, designs, room, byte, found)
     return Part(*(found if on.many else found[:, 0].tolist()))
+
+
+@same
+def _by_byte(on: Structures, byte: Any) -> tuple[Array, Array]:
+    """As `by_structure`, those of a structure by a channel's time for a byte."""
+    return np.lexsort((np.broadcast_to(byte, on.which.shape), on.which)), by_structure(on)[1]
 
 
 def _worked(job: Job) -> list[Array]:
@@ -193,7 +200,7 @@ def _one_by_one(
         work: of candidates; leaves as of `_worked`.
         tried: the candidates.
         rows: of structures, as of `Batch`.
-        designs: as of `by_structure`.
+        designs: as of `_by_byte`.
         room, byte: of the designs. [B], [s/B], shape (designs,)
         found: to be written, shape (fields of `Part`, designs).
     """
@@ -215,8 +222,8 @@ def _together(
     from dse.evaluators.readers.summa_candidates import take  # a few closed questions do without compiled loops
 
     part, held, starts, order = tried
-    near, fast, best = np.empty(len(held), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
-    take(tuple(work), held, order, starts, rows, *designs, np.array(room), np.array(byte), near, fast, best)
+    (near, nearer), fast, best = np.empty((2, len(held)), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
+    take(tuple(work), held, order, starts, rows, *designs, np.array(room), np.array(byte), near, nearer, fast, best)
     mine = best >= 0
     found[:, mine] = [size[best[mine]] for size in part]
 

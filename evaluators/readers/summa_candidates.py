@@ -22,6 +22,10 @@ NEVER = float("inf")
 """More than any time. [s]"""
 
 
+ALIKE = 32
+"""Designs of a structure that are looked at together: fewer leave more out, and look at candidates more often."""
+
+
 @piece
 def _of(leaf: Any, row: int, column: int) -> Any:
     """Of a table that may have one row or one column for all."""
@@ -55,6 +59,56 @@ def _over(held: float, room: float) -> Any:
     return max(held / room - 1, 0.0)
 
 
+@piece
+def _narrow(
+    work: Any,
+    kind: int,
+    held: Any,
+    some: Any,
+    first: int,
+    end: int,
+    designs: Any,
+    low: int,
+    high: int,
+    room: Any,
+    byte: Any,
+    near: Any,
+    fast: Any,
+) -> int:
+    """Writes the candidates that some designs may take, in their order, and returns how many there are.
+
+    Args:
+        work, kind, held: as of `take`.
+        some, first, end: candidates by memory, and which of them are looked at.
+        designs, low, high: as of `take`, and which of them.
+        room, byte: as of `take`.
+        near, fast: to be written; `near` may be `some` where `first` is 0.
+    """
+    quick = slow = byte[designs[low]]
+    small = large = room[designs[low]]
+    for at in range(low + 1, high):
+        design = designs[at]
+        quick, slow = min(quick, byte[design]), max(slow, byte[design])
+        small, large = min(small, room[design]), max(large, room[design])
+    count, least, fitting = 0, NEVER, NEVER
+    for at in range(first, end):
+        candidate = some[at]
+        one = _seconds(work, kind, candidate, quick)
+        if one > least:
+            continue
+        near[count], fast[count], count = candidate, one, count + 1
+        other = _seconds(work, kind, candidate, slow)
+        least = min(least, other)
+        if _over(held[candidate], small) == 0:
+            fitting = min(fitting, other)
+    few = 0
+    for at in range(count):
+        candidate = near[at]
+        if fast[at] <= fitting and (fitting == NEVER or _over(held[candidate], large) == 0):
+            near[few], few = candidate, few + 1
+    return few
+
+
 @loop
 def take(
     work: Any,
@@ -67,6 +121,7 @@ def take(
     room: Any,
     byte: Any,
     near: Any,
+    nearer: Any,
     fast: Any,
     best: Any,
 ) -> None:
@@ -74,7 +129,8 @@ def take(
 
     More time for a byte never makes a candidate faster, and more memory never makes it fit less. So of a structure, a candidate
     is left out that takes longer with the fastest memory of its designs than another one, which needs no more or fits all of
-    them, with the slowest. This is exact, rounding included.
+    them, with the slowest. This is exact, rounding included. Of many designs, those whose memories are about as fast are looked
+    at together, and leave more out.
 
     Args:
         work: leaves of `Work`, each of shape (kinds or 1, candidates or 1).
@@ -82,46 +138,31 @@ def take(
         order: candidates of a side by memory, one side after the other, shape (candidates,).
         sides: where candidates of each side begin in it, shape (sides + 1,).
         structures: number, side and kind of each, shape (3, structures).
-        designs: by structure, shape (designs,).
+        designs: by structure, of each by `byte`, shape (designs,).
         ends: where those of each structure begin, shape (all structures + 1,).
         room, byte: of designs. [B], [s/B], shape (designs,)
-        near, fast: for numbers and times of candidates, shape (candidates,).
+        near, nearer, fast: for numbers of candidates, twice, and times, shape (candidates,).
         best: to be written, shape (designs,).
     """
     for place in range(structures.shape[1]):
         number, side, kind = structures[0, place], structures[1, place], structures[2, place]
         first, end = ends[number], ends[number + 1]
-        quick = slow = byte[designs[first]]
-        small = large = room[designs[first]]
-        for at in range(first + 1, end):
-            design = designs[at]
-            quick, slow = min(quick, byte[design]), max(slow, byte[design])
-            small, large = min(small, room[design]), max(large, room[design])
-        count, least, fitting = 0, NEVER, NEVER
-        for at in range(sides[side], sides[side + 1]):
-            candidate = order[at]
-            one = _seconds(work, kind, candidate, quick)
-            if one > least:
-                continue
-            near[count], fast[count], count = candidate, one, count + 1
-            other = _seconds(work, kind, candidate, slow)
-            least = min(least, other)
-            if _over(held[candidate], small) == 0:
-                fitting = min(fitting, other)
-        few = 0
-        for at in range(count):
-            candidate = near[at]
-            if fast[at] <= fitting and (fitting == NEVER or _over(held[candidate], large) == 0):
-                near[few], few = candidate, few + 1
-        for at in range(first, end):
-            design = designs[at]
-            chosen, excess, seconds = -1, NEVER, NEVER
-            for turn in range(few):
-                candidate = near[turn]
-                over = _over(held[candidate], room[design])
-                if chosen >= 0 and over > excess:
-                    continue
-                one = _seconds(work, kind, candidate, byte[design])
-                if chosen < 0 or over < excess or one < seconds or (one == seconds and candidate < chosen):
-                    chosen, excess, seconds = candidate, over, one
-            best[design] = chosen
+        few = _narrow(work, kind, held, order, sides[side], sides[side + 1], designs, first, end, room, byte, near, fast)
+        for low in range(first, end, ALIKE):
+            high = min(low + ALIKE, end)
+            left, count = near, few
+            if end - first > ALIKE and few > 2:  # two cost as much to look at as to leave out
+                left = nearer
+                count = _narrow(work, kind, held, near, 0, few, designs, low, high, room, byte, nearer, fast)
+            for at in range(low, high):
+                design = designs[at]
+                chosen, excess, seconds = -1, NEVER, NEVER
+                for turn in range(count):
+                    candidate = left[turn]
+                    over = _over(held[candidate], room[design])
+                    if chosen >= 0 and over > excess:
+                        continue
+                    one = _seconds(work, kind, candidate, byte[design])
+                    if chosen < 0 or over < excess or one < seconds or (one == seconds and candidate < chosen):
+                        chosen, excess, seconds = candidate, over, one
+                best[design] = chosen

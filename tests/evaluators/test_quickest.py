@@ -205,8 +205,45 @@ def worth(kernel: Choice, on: Chip, said: Tiling) -> list[list[Sizes]]:
     return [sorted((both[at] for at in some), key=lambda one: (held[both.index(one)], one)) for some in kept]
 
 
-def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds() -> None:
-    """Of many structures, which have other candidates each, in one array; with a compiled loop, and without."""
+def test_bounds_are_never_above_the_time_that_they_are_of() -> None:
+    """Of all candidates of a layer, at all rates; some of them half of the time or more."""
+    rng, near = np.random.default_rng(8), 0.0
+    for of in list(ATTENTION.values()) * max(DRAWS // 12, 1):
+        shape, on = layer(rng), chip(rng)
+        many = replaced(on, {RATE: BETWEEN.reshape(-1, 1)})
+        kernel = Choice(of, shape, 2.0)
+        sizes = kernel.options(on, Tiling(0 if of.grouped else 1, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1))
+        counted, memory = kernel.counted(on, sizes), kernel.memory(many)
+        seconds = kernel.seconds(on, sizes, kernel.work(on, sizes, counted), memory)
+        least = kernel.least(on, sizes, kernel.bounded(sizes, counted), memory)
+        assert (least <= seconds).all(), (of, shape, on)
+        near = max(near, float((least / seconds).max()))
+    assert near > 0.5
+
+
+def test_what_bounds_leave_out_is_no_faster_than_what_needs_less() -> None:
+    """Of times and bounds of any kind, which pairs are faster than all before stays; with a compiled loop, and without."""
+    rng = np.random.default_rng(9)
+    for count in (20, 90) * (DRAWS // 2):
+        counts = rng.integers(1, 60, count)
+        starts = np.cumsum([0, *counts])
+        structure = np.repeat(np.arange(count), counts)
+        order = np.lexsort((rng.random(starts[-1]), structure))
+        pairs = quickest.Pairs(structure, np.arange(starts[-1]), order, starts)
+        seconds = np.round(rng.uniform(1, 3, (5, starts[-1])), 1)
+        least = seconds * rng.choice([0.3, 0.99, 1.0], seconds.shape, p=[0.05, 0.45, 0.5])
+        kept = quickest._promising(least, pairs, lambda some, seconds=seconds: seconds[:, some.candidate])  # type: ignore[misc]
+        better = quickest._faster(seconds, pairs)
+        assert len(kept.candidate) < 0.8 * starts[-1]
+        assert set(np.flatnonzero(better.any(axis=0)).tolist()) <= set(kept.candidate.tolist())
+        assert (quickest._faster(seconds[:, kept.candidate], kept) == better[:, kept.candidate]).all()
+
+
+@pytest.mark.parametrize("many", [1, 1 << 30])
+def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many structures, which have other candidates each, in one array; with and without a compiled loop, and bounds."""
+    monkeypatch.setattr(quickest, "MANY", many)
+    monkeypatch.setattr(quickest, "EACH", 1)
     rng = np.random.default_rng(6)
     for count in (3, 80) * max(DRAWS // 12, 1):
         of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dse.answers import capacity as asked_of
 from dse.answers.capacity import capacity
 from dse.space.errors import DesignError
 
@@ -36,3 +37,17 @@ from dse.space.errors import DesignError
 def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
     with pytest.raises(DesignError, match=said):
         capacity(["workload.requests=50", *words] if "workload=static" not in words else words)
+
+
+def test_a_rate_that_no_devices_serve_is_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what all deployments of a cell may serve; a rate that 65,536 devices might serve is played."""
+    played = []
+    monkeypatch.setattr(asked_of, "_most", lambda *_: played.append(1) or pytest.fail("played"))
+    words = ["chip=h200", "workload.prompt=1000", "workload.output=100", "workload.ttft='1 s'", "workload.tpot='50 ms'"]
+    with pytest.raises(
+        DesignError, match=r"h200: 1e\+08 requests/s take more than 65,536 devices, which serve [\d.e+]+ at most"
+    ):
+        capacity([*words, "rate='1e8 Hz'"])
+    assert not played
+    with pytest.raises(pytest.fail.Exception, match="played"):
+        capacity([*words, "rate='1e5 Hz'"])

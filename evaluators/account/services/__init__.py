@@ -28,8 +28,9 @@ The last four are of designs as TOGETHER says, of one design, or of all of a str
 
 One that says ONE_BY_ONE works out the power of one iteration after another. One that says TOGETHER takes designs of one
 structure as well, whose leaves have the shape (designs,), those of `mapping.serving` that it names there among them: what it
-answers broadcasts over them, and prices have an axis more, the last one. One with TOGETHER_AT has, by fidelity, which rows of a
-design it takes at once, and how some rows are taken of them.
+answers broadcasts over them, and prices have an axis more, the last one. One that says USED_TOGETHER answers `used` and `watts`
+for designs of several runs at once, where these differ in how instances serve alone. One with TOGETHER_AT has, by fidelity,
+which rows of a design it takes at once, and how some rows are taken of them.
 
 An iteration is known by its composition: tokens of prompts and positions that each attends to, decoding requests and positions
 that each reads (`serving/price.py`). ``done`` are pools, each a list of (times, composition).

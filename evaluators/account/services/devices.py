@@ -48,6 +48,8 @@ FIDELITIES = ("closed",)
 
 TOGETHER = ("mapping.serving.instances", "mapping.serving.batch")
 
+USED_TOGETHER = True
+
 
 def limits(design: Design, load: Load) -> list[Limit]:
     """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""

@@ -33,10 +33,13 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import VALUE, Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import FUNCTIONS
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import ceil_div, floor_div, maximum, minimum, remainder, where
 
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
+
+ROUNDED = 1 - 1e-9
+"""Of a bound that is worked out in another order than what it bounds: far more than both round."""
 
 Nbytes = tuple[Any, Any, Any, Any]
 
@@ -220,6 +223,26 @@ def worked(task: Task, fabric: Fabric, engines: Engines, of: Counted | None = No
     spread, combined = _exchanges(task, fabric, blocks, nbytes)
     vector = _vectors(task, engines, blocks, masked)
     return Work(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector)
+
+
+def bounded(tiling: Tiling, of: Counted) -> tuple[Any, Any]:
+    """What `least` is made of: blocks of keys in turn, and bytes between memory and all tiles, numbers of rows apart."""
+    (q_bytes, k_bytes, v_bytes, o_bytes), counts = of.nbytes, of.counts
+    each = tiling.rows * (q_bytes + o_bytes) + tiling.cols * of.blocks * (k_bytes + v_bytes)
+    return counts.waves * of.blocks, counts.items * each
+
+
+def least(task: Task, engines: Engines, memory: ColumnMemory, of: tuple[Any, Any]) -> Any:
+    """What `seconds` never is below, rounding included: products of all blocks, or bytes evenly over all channels. [s]
+
+    Args:
+        task: what is computed.
+        engines, memory: of the machine.
+        of: as of `bounded`.
+    """
+    (blocks, nbytes), (product, result) = of, _products(task, engines)
+    byte = minimum(memory.byte, memory.crowded) * minimum(task.pace, 1.0) / memory.count
+    return maximum(blocks * (product + result), nbytes * byte) * ROUNDED
 
 
 def _spent(task: Task, on: Machine, work: Work) -> Spent:
@@ -449,7 +472,7 @@ def _activity(task: Task) -> Activity:
     came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
     moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
-    times, rest = tiling.cols // tiling.rows, tiling.cols % tiling.rows
+    times, rest = floor_div(tiling.cols, tiling.rows), remainder(tiling.cols, tiling.rows)
     up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)
     hops = moved * (mesh.rows - 1) / 2 + came * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
     macs = each * tiles * blocks * m * n * (shape.qk + shape.v)

@@ -4,7 +4,7 @@ from typing import Any
 
 from dse.evaluators.kernels.attention.shape import Cut, Tiling
 from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.elementwise import ceil_div, floor_div, maximum, minimum, remainder
 
 MEET = 8
 """Power by which the times of tiles and of channels meet. Chosen for the least mean distance to events on random attentions
@@ -44,8 +44,9 @@ def busiest(groups: Any, tiling: Tiling, mesh: Mesh, count: Any) -> Any:
     >>> busiest(4, Tiling(2, 2, 1, 1), Mesh(8, 16), 4), busiest(9, Tiling(2, 2, 1, 1), Mesh(8, 16), 4)
     (4, 6)
     """
-    columns_, each = ceil_div(mesh.cols, count), mesh.cols // tiling.cols
-    return groups // each * columns_ + minimum(groups % each * tiling.cols, columns_)
+    columns_, each = ceil_div(mesh.cols, count), floor_div(mesh.cols, tiling.cols)
+    full = floor_div(groups, each)
+    return full * columns_ + minimum((groups - full * each) * tiling.cols, columns_)
 
 
 def rows(tiling: Tiling, mesh: Mesh, count: Any) -> Any:
@@ -55,7 +56,7 @@ def rows(tiling: Tiling, mesh: Mesh, count: Any) -> Any:
     (0.5, 1.0)
     """
     columns_ = minimum(ceil_div(mesh.cols, count), tiling.cols)
-    return tiling.rows // tiling.cols + minimum(tiling.rows % tiling.cols, columns_) / columns_
+    return floor_div(tiling.rows, tiling.cols) + minimum(remainder(tiling.rows, tiling.cols), columns_) / columns_
 
 
 def left(counts: Cut) -> Any:

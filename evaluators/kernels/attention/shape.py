@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.program.rounds import Slot
-from dse.space.elementwise import ceil_div, minimum, where
+from dse.space.elementwise import ceil_div, floor_div, minimum, where
 from dse.space.layers import causal_pairs
 
 STATISTIC = "float32"
@@ -165,7 +165,7 @@ def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
     >>> cut(Heads(2, 32, 32, 1, 4096, 128, 128), Tiling(1, 1, 1, 128, 7), Mesh(32, 32))
     Cut(groups=1024, outer=1, inner=5, items=448, waves=1, parts=7)
     """
-    groups = (mesh.rows // tiling.rows) * (mesh.cols // tiling.cols)
+    groups = floor_div(mesh.rows, tiling.rows) * floor_div(mesh.cols, tiling.cols)
     outer, blocks = ceil_div(shape.rows, tiling.rows * tiling.queries), key_blocks(shape, tiling)
     if np.ndim(tiling.splits) == 0 and tiling.splits == 1:
         items = shape.problems * outer

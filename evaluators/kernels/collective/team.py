@@ -20,7 +20,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.space.elementwise import Array, ceil_div, floor_div, maximum, where
 from dse.space.errors import DesignError, nearest
 from dse.space.remember import same
 from dse.space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
@@ -190,7 +190,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups,
         moved: messages of a team, and links that they cross.
     """
     sides = (groups.rows, groups.cols)
-    count = (mesh.rows // groups.rows) * (mesh.cols // groups.cols) * 2.0 * shape.m
+    count = floor_div(mesh.rows, groups.rows) * floor_div(mesh.cols, groups.cols) * 2.0 * shape.m
     sent, hops = (_by_sides(sides, (1.0,), _Counts(of, moved, pattern, groups.along, groups.root)) for of in (_sent, _crossed))
     return Cost(seconds(shape, fabric, pattern, groups, chains), Activity(sent_bytes=sent * count, hop_bytes=hops * count))
 

@@ -41,7 +41,7 @@ from dse.evaluators.program.rounds import (
     Store,
     expansion,
 )
-from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
+from dse.space.elementwise import Array, ceil_div, floor_div, maximum, minimum, remainder, where
 
 
 class Part(NamedTuple):
@@ -113,14 +113,16 @@ def cut(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Blocks:
 
 def _teams(part: Part, mesh: Mesh) -> Any:
     """Blocks of outputs that are made at a time."""
-    return mesh.rows // (part.rows * part.split)
+    return floor_div(mesh.rows, part.rows * part.split)
 
 
 def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1, weights: Weights | None = None) -> Any:
     """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
     of, stored = cut(shape, part, mesh, copies), weights or Weights(itemsize)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
-    return of.waves * (itemsize * (m * k + m // part.split * n) + stored.nbytes * (k * n * (mesh.rows // part.rows)))
+    return of.waves * (
+        itemsize * (m * k + floor_div(m, part.split) * n) + stored.nbytes * (k * n * floor_div(mesh.rows, part.rows))
+    )
 
 
 def cost(
@@ -214,7 +216,7 @@ def worked(
     expand = _expanded(part, engines, itemsize, kept)
     # tiles that load A and have the same channel; those that load B; those that store
     columns = ceil_div(mesh.cols, memory.count)
-    rows = mesh.rows // mesh.cols * columns + minimum(mesh.rows % mesh.cols, columns)
+    rows = floor_div(mesh.rows, mesh.cols) * columns + minimum(remainder(mesh.rows, mesh.cols), columns)
     # what one tile by itself loads needs no way to others
     words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
     words = words * fabric.pace
@@ -225,8 +227,8 @@ def worked(
         of.waves * of.chunks,
         engines.started(part.m, part.k, part.n, kept.width(itemsize)),
         maximum(words, expand) if kept.expand else words,
-        rows * a + columns * (mesh.rows // part.rows) * b,
-        columns * (mesh.rows // part.split) * c,
+        rows * a + columns * floor_div(mesh.rows, part.rows) * b,
+        columns * floor_div(mesh.rows, part.split) * c,
         2 * way + memory.latency + fabric.post,
         spread,
         fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
@@ -260,28 +262,35 @@ def _expanded(part: Part, engines: Engines, itemsize: float, weights: Weights) -
 
 def _added_seconds(part: Part, nbytes: Any, fabric: Fabric) -> Any:
     """Time in which the network adds up blocks of groups at the middle one: that of `hardware`, with its root there."""
-    return fabric.post + 2 * fabric.ramp + part.split // 2 * fabric.hop + ceil_div(nbytes, fabric.word_bytes) * fabric.pace
+    return (
+        fabric.post
+        + 2 * fabric.ramp
+        + floor_div(part.split, 2) * fabric.hop
+        + ceil_div(nbytes, fabric.word_bytes) * fabric.pace
+    )
 
 
 def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weights | None = None) -> Activity:
     kept = weights or Weights(itemsize)
     a, b, c = _nbytes(part, itemsize, kept)
-    chunks, groups = of.waves * of.chunks, mesh.rows // part.rows
+    chunks, groups = of.waves * of.chunks, floor_div(mesh.rows, part.rows)
     total = Activity()
     for along, nbytes in (("row", a), ("column", b)):
         total = total + _spread(along, nbytes, part, mesh, _FREE).activity * chunks
-    stores = mesh.rows // part.split  # of a column
+    stores = floor_div(mesh.rows, part.split)  # of a column
     added = of.waves * (mesh.rows - stores) * mesh.cols * c
     total = total + Activity(sent_bytes=added, hop_bytes=added)
     macs = chunks * part.m * part.k * part.n * mesh.rows * mesh.cols
     moved = chunks * (mesh.rows * a + groups * mesh.cols * b) + of.waves * stores * mesh.cols * c
     # A is loaded in every row; B by the diagonal, over and over where there are more columns than rows; all tiles store, or one
     # of those that divide the depth
-    times, rest = mesh.cols // part.rows, mesh.cols % part.rows
+    times, rest = floor_div(mesh.cols, part.rows), remainder(mesh.cols, part.rows)
     up = mesh.cols * part.rows * groups * (groups - 1) / 2
     up = up + groups * (times * part.rows * (part.rows - 1) + rest * (rest - 1)) / 2
     links = chunks * a * mesh.rows * (mesh.rows - 1) / 2 + chunks * b * (groups * mesh.cols * (mesh.rows - 1) - up)
-    links = links + of.waves * c * mesh.cols * stores * (mesh.rows - 1 - part.split * (stores - 1) / 2 - part.split // 2)
+    links = links + of.waves * c * mesh.cols * stores * (
+        mesh.rows - 1 - part.split * (stores - 1) / 2 - floor_div(part.split, 2)
+    )
     elements = chunks * (kept.expand * part.k * part.n) * mesh.rows * mesh.cols
     return total + Activity(macs=macs, elements=elements, memory_bytes=moved, hop_bytes=links)
 

@@ -31,7 +31,7 @@ from dse.evaluators.program.rounds import (
     Store,
     Vector,
 )
-from dse.space.elementwise import Array, ceil_div, maximum, minimum
+from dse.space.elementwise import Array, ceil_div, floor_div, maximum, minimum, remainder
 from dse.space.numbers import CONVERT
 
 Work = TypeVar("Work")
@@ -445,5 +445,5 @@ def _size(slot: Slot) -> Any:
 
 def _links(blocks: Any, mesh: Mesh) -> Any:
     """Links between the south edge and the first tiles, row by row."""
-    rows, rest = blocks // mesh.cols, blocks % mesh.cols
+    rows, rest = floor_div(blocks, mesh.cols), remainder(blocks, mesh.cols)
     return mesh.cols * (rows * (mesh.rows - 1) - rows * (rows - 1) / 2) + rest * (mesh.rows - 1 - rows)

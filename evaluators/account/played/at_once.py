@@ -1,0 +1,146 @@
+"""What designs are worth whose requests are played: each by itself; what all of them have used is worked out at once.
+
+Mean iterations and the busiest ones of all runs are one array of iterations each, so that what an array costs is paid once.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account.played import peak, served
+from dse.evaluators.account.played.peak import Fullest, Kind
+from dse.evaluators.account.played.served import Mean, Part, picked
+from dse.evaluators.account.services import HERE, Done, several
+from dse.evaluators.serving.loop import Served
+from dse.evaluators.serving.price import Error
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.fields import leaves
+from dse.space.workload import Load
+
+POOLS = "mapping.serving.prefill_instances"
+"""Says how many pools there are, in which designs that are worked out at once have to agree."""
+
+SIZES = ("tokens", "batch")
+"""Of how requests are served, what says how many points a table of prices has."""
+
+
+class Ran(NamedTuple):
+    """What is kept of a design's run.
+
+    Attributes:
+        worth: its metrics beside what is used.
+        means, fullest: of each pool, mean iterations, and what is under way at once.
+        span: of the run. [s]
+    """
+
+    worth: dict[str, float]
+    means: list[list[Mean]]
+    fullest: list[Fullest]
+    span: float
+
+
+def parts(design: Design) -> Iterator[Part]:
+    """Rows of a design that differ in how instances serve alone, and the design that these are: other leaves are numbers."""
+    columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    apart = tuple(address for address in columns if not address.startswith(HERE) or address == POOLS)
+    size = max((len(column) for column in columns.values()), default=1)
+    said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)], float)
+    which = np.ravel(np.unique(said, axis=1, return_inverse=True)[1])
+    for kind in range(int(which.max()) + 1):
+        rows = np.flatnonzero(which == kind)
+        if len(columns) > len(apart):
+            yield rows, picked(design, rows, apart)
+        else:
+            yield from ((rows[[row]], picked(design, rows[[row]])) for row in range(len(rows)))
+
+
+def metrics(
+    service: ModuleType, design: Design, load: Load, fidelity: str, run: Callable[[Design], tuple[Served | None, Error]]
+) -> dict[str, Any]:
+    """What designs that keep all limits are worth, numbers or of shape (designs,); other arguments as of a service.
+
+    Args:
+        run: plays one of them, with the error of its prices; no run where no rate keeps a load's bounds, which is looked for by
+            one design at a time.
+    """
+    size = several(design)
+    found = dict[int, Ran]()
+    for row in _largest_first(design, size) if size else [0]:
+        one = picked(design, np.array([row])) if size else design
+        served_, off = run(one)
+        if served_ is None:
+            return {"max_rate": 0.0}
+        found[row] = _ran(service, one, load, served_, off)
+    rans = [found[row] for row in range(max(size, 1))]
+    worth = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
+    span = np.array([ran.span for ran in rans])
+    pools = range(len(rans[0].means))
+    done = [_means([ran.means[pool] for ran in rans]) for pool in pools]
+    fullest = [_fullest([ran.fullest[pool] for ran in rans]) for pool in pools]
+
+    def most() -> Any:
+        return peak.peak(fullest, lambda pool, made_of: service.watts(design, load, pool, made_of, fidelity))
+
+    if not size:
+        numbers = {name: float(value[0]) for name, value in worth.items()}
+        one_each: Done = [
+            [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in of] for of in done
+        ]
+        alone: dict[str, Any] = service.used(design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())))
+        return numbers | alone
+    used: dict[str, Any] = service.used(design, load, done, span, fidelity, most)
+    return worth | used
+
+
+def _largest_first(design: Design, size: int) -> list[int]:
+    """Rows of designs: a table of prices has the points of those of smaller iterations."""
+    columns = [np.broadcast_to(-np.asarray(getattr(design.mapping.serving, name), float), size) for name in SIZES]
+    order: list[int] = np.lexsort(columns[::-1]).tolist()
+    return order
+
+
+def _ran(service: ModuleType, one: Design, load: Load, run: Served, off: Error) -> Ran:
+    """Of one design; what the run holds beside is let go."""
+    die, system = service.areas(one)
+    worth = served.worth(run, load, die, system, off) | {"devices": float(service.devices(one))}
+    worth |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
+    means = [served.means(run, pool) for pool in range(len(run.pools))]
+    return Ran(worth, means, peak.of_run(run), served.span(run))
+
+
+def _means(each: Sequence[Sequence[Mean]]) -> list[tuple[Array, tuple[Array, ...]]]:
+    """Times and compositions of a pool's mean iterations, with prompts and without, shape (designs,).
+
+    A design that has none of a kind has it 0 times; where nobody has any, there is none.
+    """
+    found = []
+    for prompts in (True, False):
+        some = [next((mean for mean in means if mean.prompts == prompts), None) for means in each]
+        if any(some):
+            usual = next(mean for mean in some if mean).composition
+            times = np.array([mean.times if mean else 0.0 for mean in some])
+            found.append((times, tuple(np.array([mean.composition if mean else usual for mean in some], float).T)))
+    return found
+
+
+def _fullest(each: Sequence[Fullest]) -> Fullest:
+    """Of a pool of each design: iterations of shape (iterations, designs), those of a design that has fewer once more."""
+    return Fullest(
+        _kind([of.prompts for of in each]), _kind([of.decodes for of in each]), np.array([of.most for of in each], float)
+    )
+
+
+def _kind(each: Sequence[Kind]) -> Kind:
+    most = np.array([of.most for of in each], float)
+    longest = max((len(of.made_of[0]) for of in each if of.made_of), default=0)
+    if not longest:
+        return Kind((), most)
+    usual = next(of.made_of for of in each if of.made_of)
+    all_of = [of.made_of or usual for of in each]
+    most = np.where([bool(of.made_of) for of in each], most, 0.0)
+    turns = np.arange(longest)
+    columns = (np.stack([np.ravel(of[axis])[turns % len(of[axis])] for of in all_of], axis=1) for axis in range(len(usual)))
+    return Kind(tuple(columns), most)

@@ -1,0 +1,66 @@
+"""Designs that differ in how their instances serve are played one by one; what they use is worked out at once, to the bit."""
+
+import numpy as np
+import pytest
+
+from dse.evaluators import evaluate
+from dse.evaluators.account.played import at_once
+from dse.evaluators.account.services import several
+from dse.space.design import stacked
+from dse.space.fields import replaced
+from tests.samples import asked
+
+SERVED = (
+    "chip=h200",
+    "model=llama3_8b",
+    "mapping=serving",
+    "workload=serving",
+    "workload.rate='30 Hz'",
+    "workload.requests=60",
+)
+
+
+def _designs(rng: np.random.Generator, count: int) -> list[dict[str, object]]:
+    """Some have pools of two kinds, some memories of their own; the first ones come twice."""
+    drawn = [
+        {
+            "mapping.serving.instances": int(rng.integers(1, 4)),
+            "mapping.serving.prefill_instances": int(rng.choice([0, 0, 2])),
+            "mapping.serving.batch": int(rng.choice([2, 8, 64])),
+            "mapping.serving.tokens": int(rng.choice([0, 256, 2048])),
+            "mapping.serving.policy": str(rng.choice(["chunked", "prefill_first"])),
+            "chip.hbm.bandwidth": float(rng.choice([2e12, 4.8e12])),
+        }
+        for _ in range(count)
+    ]
+    return [*drawn, *drawn[:2]]
+
+
+@pytest.mark.parametrize("output", [1, 40])
+def test_many_designs_are_worth_what_each_is_alone(output: int) -> None:
+    """With one token to a request, instances that decode have nothing to do."""
+    question = asked(*SERVED, "workload.prompt=400", f"workload.output={output}")
+    designs = [replaced(question.base, one) for one in _designs(np.random.default_rng(3), 12)]
+    many = evaluate(stacked(designs), question.workload)
+    assert many.feasible.all()
+    for row, one in enumerate(designs):
+        alone = evaluate(stacked([one]), question.workload)
+        for name, column in alone.columns.items():
+            assert many.columns[name][row].tobytes() == column[0].tobytes(), (name, row)
+
+
+def test_designs_at_once_differ_in_how_they_serve_alone() -> None:
+    question = asked(*SERVED)
+    rng = np.random.default_rng(4)
+    rates, many = rng.choice([1e12, 2e12, 3e12], 30), rng.integers(1, 5, 30)
+    pools = rng.choice([0.0, 1.0], 30)
+    design = replaced(
+        question.base,
+        {"chip.hbm.bandwidth": rates, "mapping.serving.instances": many, "mapping.serving.prefill_instances": pools},
+    )
+    rows = []
+    for some, part in at_once.parts(design):
+        assert len(set(rates[some])) == len(set(pools[some])) == 1
+        assert several(part) == (len(some) if len(some) > 1 else 0)
+        rows += some.tolist()
+    assert sorted(rows) == list(range(30))
