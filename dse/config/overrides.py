@@ -76,6 +76,9 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
     rest = iter(typed)
     for word in rest:
         key, equals, value = word.partition("=")
+        if key != "study" and key.isascii() and not value.isascii() and value[:1] not in ("'", '"', "[", "{"):
+            value = _quoted(value)  # bare, Hydra reads ASCII alone
+            word = f"{key}={value}"
         if re.fullmatch(r"\{\s*\}", value.strip()):
             address = key.lstrip("+~")
             raise DesignError(
