@@ -44,8 +44,8 @@ def _written(word: str) -> str:
     key, equals, value = word.partition("=")
     if key.endswith("@_global_") and value == "study":
         return (
-            f"study: {key[1:].partition('@')[0]!r} cannot be named on a command line; rename its folder, with letters of ASCII, "
-            "digits, _ and -, a letter first"
+            f"study: {key[1:].partition('@')[0]!r} cannot be named on a command line; rename its folder, with letters of ASCII"
+            ", digits, _ and -, a letter first"
         )
     if not equals or not key.lstrip("+~"):
         return f"{word!r} is no override; write ADDRESS=VALUE, as in workload.batch=[1], in quotes where it has spaces"
