@@ -56,9 +56,11 @@ def few(side: Side) -> str:
         return "" if count >= most else f"{count:,} requests are few for {_level(side)}; say workload.requests={most}"
     if (comes := count / side.best.rate) >= LONG * takes:
         return ""
+    lasting = min(side.best.rate, side.best.candidate.unbound)  # a short run keeps bounds at rates that do not last
+    most = max(enough(side.load, side.bounds, lasting), 1000 * (count // 1000 + 1))
     return (
         f"{count:,} requests come in {show(comes, 's')}, and one may take {show(takes, 's')}: part is served after the "
-        f"last has come; workload.requests={enough(side.load, side.bounds, side.best.rate)} tells what goes on for long"
+        f"last has come; workload.requests={most} tells what goes on for long"
     )
 
 
