@@ -27,12 +27,18 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
     from dse.report.alone import capacity_page
 
     data = record(sides)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with held_back(), draft(out) as place:
-        place.write_text(capacity_page(data), encoding="utf-8")
     if as_json:
         print(json_text(data, indent=1))
-        return
+    else:
+        _tell(sides)
+    out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
+    with held_back(), draft(out) as place:
+        place.write_text(capacity_page(data), encoding="utf-8")
+    if not as_json:
+        say(f"wrote   {escape(str(out))}")
+
+
+def _tell(sides: Sequence[Side]) -> None:
     console = Terminal(150)
     for side in sides:
         if side.why:
@@ -44,7 +50,6 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
         console.print(_load(side))
     if len(sides) > 1:
         console.print(_chips(sides))
-    say(f"wrote   {escape(str(out))}")
 
 
 def few(side: Side) -> str:

@@ -16,7 +16,7 @@ def studies() -> dict[str, Path]:
     """Study definitions by name: those of the working folder hide those that ship."""
     found = {}
     for folder in (STUDIES, Path.cwd() / "studies"):
-        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml"))})
+        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml")) if path.is_file()})
     return found
 
 

@@ -1,0 +1,55 @@
+"""Counts and endings that people read: one of something, a page that cannot be written, whoever reads has gone."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dse.config.overrides import studies
+from tests.samples import asked
+
+Typed = Callable[..., tuple[int, str, str]]
+
+
+def test_one_request_and_those_that_come_at_once_have_no_rate() -> None:
+    served = ("chip=h200", "model=llama3_8b", "workload=serving")
+    for words, said in (
+        (("workload.requests=1",), "1 request at once"),
+        (("workload.requests=10", "workload.arrivals=at_once"), "10 requests at once"),
+        (("workload.requests=2", "workload.rate=[5 Hz]", "workload.arrivals=fixed"), "2 requests at 5 Hz, drawn 5 a second"),
+    ):
+        (case,) = asked(*served, *words).workload.cases
+        assert case.label.endswith(said)
+
+
+def test_what_capacity_found_is_said_where_its_page_cannot_be_written(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("no folder")
+    words = ("chip=h200", "model=llama3_8b", "devices=1", "apart=false", "workload.ttft=1 s", "workload.tpot=30 ms")
+    code, out, err = typed(
+        "capacity", *words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"
+    )
+    assert code == 2
+    assert "requests/s" in out
+    assert "runs" in err.splitlines()[-1]
+
+
+def test_a_command_whose_reader_has_gone_ends_as_others_do() -> None:
+    command = [sys.executable, "-m", "dse.main", "evaluate", "chip=a100", "workload.batch=[1]"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait() == 141
+    assert said == b""
+
+
+def test_a_folder_that_is_called_like_a_study_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "studies/odd/study.yaml").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert "odd" not in studies()
