@@ -176,7 +176,7 @@ def _answer(side: Side) -> str:
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
         f"{share} {bound}\n"
         f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
-        f"{_next(best, side)} is broken{_cells(side)}\n"
+        f"{(broken := _next(best, side))} {'are' if ' and ' in broken else 'is'} broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_for_how_long(side)}"
     )

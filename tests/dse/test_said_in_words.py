@@ -3,11 +3,16 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dse.answers.capacity import capacity
+from dse.commands.capacities import _answer
 from dse.config.overrides import studies
+from dse.measured.validate import rows_of
+from dse.space.errors import DesignError
 from tests.samples import asked
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -53,3 +58,29 @@ def test_a_folder_that_is_called_like_a_study_is_none(tmp_path: Path, monkeypatc
     (tmp_path / "studies/odd/study.yaml").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert "odd" not in studies()
+
+
+HEADER = "id,where,overrides,baseline,metric,value,unit,role,note"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("where,overrides\n", "column 'id' is missing"),
+        (f"id,{HEADER}\n", "column 'id' stands 2 times"),
+        (f"{HEADER}\n\n", "no rows below its header"),
+    ],
+)
+def test_a_file_of_figures_without_them_says_what_is_missing(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(text)
+    with pytest.raises(DesignError, match=said):
+        list(rows_of(tmp_path / "mine.csv"))
+
+
+def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
+    words = ("chip=h200", "model=llama3_8b", "devices=1", "apart=false", "workload.ttft='1 s'", "workload.tpot='30 ms'")
+    (side,) = capacity((*words, "workload.requests=500", "mapping.serving.batch=64", "mapping.serving.tokens=512"))
+    for broken, said in (("ttft", "that ttft is broken"), ("ttft and tpot", "that ttft and tpot are broken")):
+        assert said in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
+    with pytest.raises(DesignError, match="deployments on 1 device fits"):
+        capacity(("chip=h200", "model=llama3_405b", "devices=1", "apart=false", *words[-2:]))
