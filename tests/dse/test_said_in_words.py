@@ -1,5 +1,6 @@
 """Counts and endings that people read: one of something, a page that cannot be written, whoever reads has gone."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from dse.commands.capacities import _answer
 from dse.config.overrides import studies
 from dse.measured.validate import rows_of
 from dse.space.errors import DesignError
+from dse.terminal.drafts import draft
+from dse.terminal.refused import refusal
 from tests.samples import asked
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -84,3 +87,27 @@ def test_a_bound_that_breaks_with_another_breaks_in_the_plural() -> None:
         assert said in _answer(replace(side, curve=tuple((*point[:4], broken) for point in side.curve)))
     with pytest.raises(DesignError, match="deployments on 1 device fits"):
         capacity(("chip=h200", "model=llama3_405b", "devices=1", "apart=false", *words[-2:]))
+
+
+def test_a_device_is_written_to_and_a_link_leads_to_its_file(tmp_path: Path) -> None:
+    """Replaced by a file, `/dev/null` would be gone for whoever may write there."""
+    pipe, file, link = tmp_path / "pipe", tmp_path / "file", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        with draft(pipe) as place:
+            place.write_text("to a pipe")
+        assert reader.communicate()[0] == b"to a pipe"
+    assert pipe.is_fifo()
+    for text in ("new", "again"):
+        with draft(link) as place:
+            place.write_text(text)
+        assert link.is_symlink()
+        assert file.read_text() == text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
+
+
+def test_a_place_that_cannot_be_made_is_refused_in_a_line() -> None:
+    assert refusal(FileNotFoundError(2, "No such file or directory", "/proc/x.html")).startswith(
+        "dse: /proc/x.html: No such file"
+    )
