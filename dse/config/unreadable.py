@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from dse.config.sweeps import is_sweep
+
 OPEN, CLOSED = "[{(", "]})"
 
 
@@ -16,17 +18,12 @@ def unreadable(overrides: Sequence[str]) -> str:
     >>> unreadable(["chip.cores=1,2"])
     'chip.cores: one value, not 1,2; a study tries several with +space.chip.cores=choice(1,2)'
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser = OverridesParser.create()
     for word in overrides:
-        try:
-            several = parser.parse_override(word).is_sweep_override()
-        except HydraException:
+        several = is_sweep(word)
+        if several:
+            return _several(word)
+        if several is None or word.startswith("="):
             return _written(word)
-        if several or word.startswith("="):
-            return _several(word) if several else _written(word)
     return ""
 
 

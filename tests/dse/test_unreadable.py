@@ -31,6 +31,11 @@ def test_a_word_that_cannot_be_read_is_named_with_how_it_is_written(word: str, s
         compose((*DIE, word))
 
 
+def test_a_range_that_does_not_step_says_so() -> None:
+    with pytest.raises(DesignError, match=r"space\.chip\.cores: 'range\(1,9,0\)' has a step of 0"):
+        asked(*DIE, "+space.chip.cores=range(1,9,0)")
+
+
 def test_a_bare_value_with_other_letters_than_ascii_is_text() -> None:
     assert asked(*DIE, "chip.network.latency=2 µs").base == asked(*DIE, "chip.network.latency=2 us").base
     assert asked(*DIE, "chip.network.latency=2 \u03bcs").base == asked(*DIE, "chip.network.latency=2 us").base  # Greek mu
