@@ -22,9 +22,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
     >>> nearest("ktreek", ["tp", "ktree_k"])
     "did you mean 'ktree_k'? valid: ktree_k, tp"
+    >>> nearest("A100", ["a100", "h100"])
+    "did you mean 'a100'? valid: a100, h100"
     """
     known = sorted(names)
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    close = [one for one in known if one.lower() == name.lower()] or get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}valid: {', '.join(known)}"
 

@@ -191,7 +191,7 @@ class Requests:
     def scaled(self, factor: float) -> "Requests":
         """The same requests, `factor` times as fast."""
         if not factor > 0 or not np.isfinite(factor):
-            raise DesignError(f"rate scale: {factor!r} is not a number above 0")
+            raise DesignError(f"workload.scale: {factor!r} is not a number above 0")
         return self.begun(self.begins / factor) if len(self.before) else replace(self, arrival=self.arrival / factor)
 
     def arriving(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":

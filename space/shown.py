@@ -36,6 +36,15 @@ def masked_in(value: Any) -> Any:
     return value
 
 
+def number_of(number: int, noun: str) -> str:
+    """How many of something, in words.
+
+    >>> number_of(1, "case"), number_of(1200, "design")
+    ('1 case', '1,200 designs')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     r"""A text that a terminal shows as it is written.
 

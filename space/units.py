@@ -135,7 +135,7 @@ def _registry() -> "UnitRegistry[Any]":
 
 
 QUANTITY = re.compile(
-    r"\s*([+-]?(?:[0-9][0-9_]*+\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)\s*((?:1?/)?[A-Za-z%µΩ][A-Za-z0-9%µΩ/*^ .]*)?\s*"
+    r"\s*([+-]?(?:[0-9][0-9_]*+\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)\s*((?:1?/)?[A-Za-z%µμΩ][A-Za-z0-9%µμΩ/*^ .]*)?\s*"
 )
 """A number with all of its digits, and a unit. Left to itself pint calculates: to it ``12:30`` is 360, ``010`` is 0 and
 ``2-1 s`` is a second."""

@@ -31,6 +31,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, leaves, spec_at
 from dse.space.kinds import called
 from dse.space.limits import Infeasible
+from dse.space.shown import number_of
 from dse.space.software import PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import show
 from dse.space.workload import Case, Load, Workload
@@ -291,7 +292,7 @@ def shown(name: str, value: float) -> str:
 
 
 def _titled(cases: tuple[Answered, ...]) -> str:
-    return cases[0].label + (f" and {len(cases) - 1} more cases; metrics are of all" if len(cases) > 1 else "")
+    return cases[0].label + (f" and {number_of(len(cases) - 1, 'more case')}; metrics are of all" if len(cases) > 1 else "")
 
 
 def _plans(design: Design) -> list[tuple[str, str]]:

@@ -48,6 +48,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import leaves, matching, replaced
 from dse.space.kinds import asked as kind_of
 from dse.space.knobs import Space
+from dse.space.shown import number_of
 from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.units import show
 from dse.space.workload import Load
@@ -467,7 +468,8 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Kinds,
         least = "" if kinds.by_chip else f"; the smallest takes {fewest(kinds, knobs)}"
         return f"{chip}: no deployment of the space is of {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
-    none = f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
+    on = number_of(devices, "device")
+    none = f"{chip}: none of {sum(refused.values())} deployments on {on} fits; {most} refuses {refused[most]}"
     return f"{none}; the nearest {kinds.nearest}"
 
 

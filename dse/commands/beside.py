@@ -11,6 +11,7 @@ from dse.answers.compare import Side, compared, unlike_software
 from dse.config import formats
 from dse.evaluators import METRICS
 from dse.schemas import stamped
+from dse.space.shown import number_of
 from dse.space.units import show
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import Terminal
@@ -34,7 +35,7 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
     found = [side.found for side in sides if side.found]
     if found:
         more = len(found[0].cases) - 1
-        console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {more} more cases" if more else ""))
+        console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {number_of(more, 'more case')}" if more else ""))
         console.print(_table(sides, objective))
         if note := unlike_software(sides):
             console.print(f"[yellow]{escape(note)}[/]")

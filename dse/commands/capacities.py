@@ -27,12 +27,18 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
     from dse.report.alone import capacity_page
 
     data = record(sides)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with held_back(), draft(out) as place:
-        place.write_text(capacity_page(data), encoding="utf-8")
     if as_json:
         print(json_text(data, indent=1))
-        return
+    else:
+        _tell(sides)
+    out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
+    with held_back(), draft(out) as place:
+        place.write_text(capacity_page(data), encoding="utf-8")
+    if not as_json:
+        say(f"wrote   {escape(str(out))}")
+
+
+def _tell(sides: Sequence[Side]) -> None:
     console = Terminal(150)
     for side in sides:
         if side.why:
@@ -44,7 +50,6 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
         console.print(_load(side))
     if len(sides) > 1:
         console.print(_chips(sides))
-    say(f"wrote   {escape(str(out))}")
 
 
 def few(side: Side) -> str:
@@ -56,9 +61,11 @@ def few(side: Side) -> str:
         return "" if count >= most else f"{count:,} requests are few for {_level(side)}; say workload.requests={most}"
     if (comes := count / side.best.rate) >= LONG * takes:
         return ""
+    lasting = min(side.best.rate, side.best.candidate.unbound)  # a short run keeps bounds at rates that do not last
+    most = max(enough(side.load, side.bounds, lasting), 1000 * (count // 1000 + 1))
     return (
         f"{count:,} requests come in {show(comes, 's')}, and one may take {show(takes, 's')}: part is served after the "
-        f"last has come; workload.requests={enough(side.load, side.bounds, side.best.rate)} tells what goes on for long"
+        f"last has come; workload.requests={most} tells what goes on for long"
     )
 
 
@@ -169,7 +176,7 @@ def _answer(side: Side) -> str:
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
         f"{share} {bound}\n"
         f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
-        f"{_next(best, side)} is broken{_cells(side)}\n"
+        f"{(broken := _next(best, side))} {'are' if ' and ' in broken else 'is'} broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_for_how_long(side)}"
     )

@@ -14,7 +14,7 @@ from dse.running.frame import followed
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, spec_at
 from dse.space.shown import printable
-from dse.terminal.drafts import draft
+from dse.terminal.drafts import draft, is_device
 from dse.terminal.progress import say
 
 
@@ -33,7 +33,7 @@ def export(name: str, to: str, out: str, *overrides: str, trust: bool = False) -
         )
     with draft(path) as place:
         FORMATS[to](loaded, frame, place)
-    if to in ("csv", "json"):
+    if to in ("csv", "json") and not is_device(path):
         with draft(path.with_name(f"{path.name}.units.json")) as place:
             place.write_bytes(orjson.dumps(columns(loaded, frame), option=orjson.OPT_INDENT_2))
     say(f"{len(frame):,} designs written to {escape(str(path))}")

@@ -35,7 +35,7 @@ from dse.search.samplers import every, suited
 from dse.search.stop import Stops
 from dse.space.design import key
 from dse.space.errors import DesignError
-from dse.space.shown import masked, masked_in
+from dse.space.shown import masked, masked_in, number_of
 from dse.store.store import SEARCH, Result, Store
 from dse.terminal.drafts import draft
 from dse.terminal.progress import Progress, Told, say, untold
@@ -65,9 +65,9 @@ def run_study(asked: Study, told: Told = untold) -> int:
     say(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}".rstrip())
     space = asked.question.space
     grid = space.combinations
-    size = f"{grid:,} combinations" if grid is not None else "not enumerable"
-    cases = len(asked.question.workload.cases)
-    say(f"  {len(space.knobs)} knobs, {size}; {cases} case{'s' * (cases > 1)}; fidelity {asked.fidelity}; seed {asked.seed}")
+    size = number_of(grid, "combination") if grid is not None else "not enumerable"
+    cases = number_of(len(asked.question.workload.cases), "case")
+    say(f"  {number_of(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {asked.fidelity}; seed {asked.seed}")
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
     with contextlib.closing(open_store(asked)) as store:

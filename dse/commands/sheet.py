@@ -31,6 +31,7 @@ from dse.space.parameters import (
     growths,
     parameters,
 )
+from dse.space.shown import number_of
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.terminal.json_text import json_text
@@ -68,7 +69,9 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     """Prints the answer to a composed configuration as tables."""
     console = Terminal(150)
     cases, parts = len(found.cases), found.breakdown
-    console.print(f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {cases - 1} more cases" if cases > 1 else ""))
+    console.print(
+        f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {number_of(cases - 1, 'more case')}" if cases > 1 else "")
+    )
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")

@@ -18,7 +18,7 @@ from dse.running.study import Study, stored_at
 from dse.running.verify import Verified
 from dse.schemas import stamped
 from dse.space.errors import DesignError
-from dse.space.shown import masked, printable
+from dse.space.shown import masked, number_of, printable
 from dse.space.units import show
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import Terminal
@@ -240,7 +240,8 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")
     cases = asked.question.workload.cases
-    console.print(f"workload     {len(cases)} cases, from {escape(cases[0].label)} to {escape(cases[-1].label)}")
+    labels = escape(cases[0].label) if len(cases) == 1 else f"from {escape(cases[0].label)} to {escape(cases[-1].label)}"
+    console.print(f"workload     {number_of(len(cases), 'case')}, {labels}")
     for knob in asked.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

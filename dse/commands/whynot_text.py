@@ -10,6 +10,7 @@ from dse.evaluators.account.metrics import METRICS
 from dse.schemas import stamped
 from dse.space.chips import CHIP
 from dse.space.fields import spec_at
+from dse.space.shown import number_of
 from dse.space.units import show
 from dse.terminal.progress import Terminal
 from dse.why.moves import Point, text
@@ -79,7 +80,8 @@ def _rivals_table(found: WhyNot) -> Table:
     apart = f", {len(found.rivals):,} of them distinct" if many > len(found.rivals) else ""
     more = f", {SHOWN} shown" if len(found.rivals) > SHOWN else ""
     table = Table(
-        title=f"{many:,} design{'s' * (many > 1)} of the front beat it{apart}, fewest changes first{more}", title_justify="left"
+        title=f"{number_of(many, 'design')} of the front beat{'s' * (many == 1)} it{apart}, fewest changes first{more}",
+        title_justify="left",
     )
     table.add_column("")
     for name in found.goal.objectives:

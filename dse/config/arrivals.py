@@ -9,6 +9,7 @@ from dse.config.records import parsed
 from dse.config.turns import CLOSED, populations
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
+from dse.space.shown import number_of
 from dse.space.units import show
 
 LARGEST = "largest"
@@ -48,11 +49,12 @@ def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[st
             raise DesignError(
                 "workload.rate: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's times"
             )
-        at = "the largest rate that keeps its bounds" if one == LARGEST else f"{some.rate:.3g} a second"
+        at = f"at {some.rate:.3g} a second" if np.isfinite(some.rate) else "at once"
+        at = "at the largest rate that keeps its bounds" if one == LARGEST else at
         if several:
-            at = f"{number:g} times its rate, {at}" if of_trace else f"{show(number, unit)}, drawn {at}"
-        turns = f" in {len(some.begins):,} sessions" if len(some.before) else ""
-        found.append((f"{len(some):,} requests{turns} at {at}", some, 0.0 if of_trace else number))
+            at = f"at {number:g} times its rate, {at[3:]}" if of_trace else f"at {show(number, unit)}, drawn {at[3:]}"
+        turns = f" in {number_of(len(some.begins), 'session')}" if len(some.before) else ""
+        found.append((f"{number_of(len(some), 'request')}{turns} {at}", some, 0.0 if of_trace else number))
     return found
 
 

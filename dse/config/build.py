@@ -9,6 +9,7 @@ from dse.config import formats
 from dse.config.arrivals import refuse_unread
 from dse.config.expressions import Defined, define
 from dse.config.idle import refuse_host, refuse_together
+from dse.config.parts import brought
 from dse.config.records import NOTES, Source, parsed, record
 from dse.config.said import read_somewhere, refuse_left, refuse_said, refuse_unasked, written
 from dse.config.ties import of_chips, split, ties
@@ -134,7 +135,12 @@ def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
 def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:
     """The designs that knobs move, by chip; of a study of one chip, that one by no name."""
     if not config.get("chips"):
-        return {"": _design(config["chip"], config["mapping"], config["workload"], sources)}
+        try:
+            return {"": _design(config["chip"], config["mapping"], config["workload"], sources)}
+        except DesignError as error:
+            if by := brought(str(error), config.get("choices", {})):
+                raise DesignError(f"{error}; {by}") from None
+            raise
     bases = {}
     for name, group in config["chips"].items():
         own: list[Source] = []

@@ -254,7 +254,7 @@ def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
         if isinstance(error, InterpolationResolutionError) and (tie := broken_tie(_as_written(typed, trust=trust))):
             raise DesignError(tie) from None
         raise DesignError(explained(error, said, lambda: _chosen_groups(typed, trust=trust))) from None
-    except DesignError:
+    except (DesignError, BrokenPipeError):
         raise
     except RecursionError:
         raise DesignError("defaults: files start from each other, or one from itself; take out one of these lines") from None

@@ -10,6 +10,7 @@ import yaml
 
 from dse.config.records import CONSTANT, alike, inner
 from dse.config.strangers import CONF
+from dse.config.unreadable import unreadable
 from dse.space.chip import Chip
 from dse.space.errors import nearest
 from dse.space.machines import BOXES, MACHINES, machine_named
@@ -44,6 +45,8 @@ def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], d
     """
     from dse.config.sweeps import knobs, one_line
 
+    if said := unreadable(overrides):
+        return said
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
     if group:

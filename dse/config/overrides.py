@@ -16,7 +16,7 @@ def studies() -> dict[str, Path]:
     """Study definitions by name: those of the working folder hide those that ship."""
     found = {}
     for folder in (STUDIES, Path.cwd() / "studies"):
-        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml"))})
+        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml")) if path.is_file()})
     return found
 
 
@@ -76,6 +76,9 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
     rest = iter(typed)
     for word in rest:
         key, equals, value = word.partition("=")
+        if key != "study" and key.isascii() and not value.isascii() and value[:1] not in ("'", '"', "[", "{"):
+            value = _quoted(value)  # bare, Hydra reads ASCII alone
+            word = f"{key}={value}"
         if re.fullmatch(r"\{\s*\}", value.strip()):
             address = key.lstrip("+~")
             raise DesignError(

@@ -7,6 +7,14 @@ from types import MappingProxyType
 
 from dse.config.strangers import CONF
 
+PRESETS = {
+    "Memory": ("memory", "hbm3"),
+    "Node": ("technology", "n5"),
+    "Dram": ("dram", "hbm3"),
+    "Economics": ("economics", "datacenter"),
+}
+"""Groups of files that say all of a part of a chip, by its kind, and one that is usual."""
+
 
 def parts_of(choices: Mapping[str, object]) -> dict[str, str]:
     """The parts of a chip among what is chosen by group: a name by group and place, as ``technology@chip.technology: n3``."""
@@ -36,3 +44,42 @@ def _own(chip: str) -> Mapping[str, str]:
         group, place = words.removeprefix("override ").strip().lstrip("/").split("@")
         found[f"{group}@chip" if place == "_here_" else f"{group}@chip.{place}"] = name
     return MappingProxyType(found)
+
+
+def whole(kind: str, address: str) -> str:
+    """The words that say all of a part of a chip at an address; "" of a part that no file says.
+
+    >>> whole("Memory", "chip.hbm.banks")
+    '+memory@chip.hbm.banks=hbm3 says all of them (or hbm2, hbm2_legacy, hbm4)'
+    """
+    if kind not in PRESETS or not address.startswith("chip."):
+        return ""
+    group, usual = PRESETS[kind]
+    others = sorted(path.stem for path in (CONF / group).glob("*.yaml") if path.stem != usual)
+    return f"+{group}@{address}={usual} says all of them (or {', '.join(others)})"
+
+
+def brought(error: str, choices: Mapping[str, object]) -> str:
+    """Which part that the file of a chip does not choose brings the address that an error is about; "" where none does."""
+    address = (re.search(r"no field '(chip[\w.]*)'", error) or re.match(r"(chip[\w.]*):", error) or ("", ""))[1]
+    for group, name in other_parts(choices).items():
+        folder, place = group.split("@")
+        within = address.removeprefix(place).lstrip(".")
+        if folder == "part" and f"{address}.".startswith(f"{place}.") and _says(name, within):
+            return f"{group}={name} brings it: leave that out, or take a chip that it is for"
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _says(part: str, address: str) -> bool:
+    """Whether the file of a part, or one that it starts from, says an address."""
+    import yaml
+
+    path = CONF / "part" / f"{part}.yaml"
+    if not path.is_file():
+        return False
+    file = yaml.safe_load(path.read_text())
+    at = file
+    for name in filter(None, address.split(".")):
+        at = at.get(name) if isinstance(at, dict) else None
+    return at is not None or any(isinstance(base, str) and _says(base, address) for base in file.get("defaults", []))

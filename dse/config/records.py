@@ -7,6 +7,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from dse.config.parts import whole
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import checked
 from dse.space.units import parse
@@ -56,7 +57,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         here = f"{address}.{name}"
         if name not in config:
             if spec.default is MISSING:
-                raise DesignError(f"{here}: missing; {_meaning(spec)}")
+                others = whole(cls.__name__, address)
+                raise DesignError(f"{here}: missing; {_meaning(spec)}{f'; {others}' if others else ''}")
             continue
         group = inner(hints[name])
         if "refused" in spec.metadata:

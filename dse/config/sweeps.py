@@ -63,6 +63,8 @@ def _sweep(address: str, text: Any) -> dict[str, Any]:
     start: Any = sweep.start
     if sweep.step and (sweep.stop - start) / sweep.step > MOST:
         raise DesignError(f"{where}: {str(text)!r} has more than {MOST:,} values; write interval(a, b), or a larger step")
+    if not sweep.step:
+        raise DesignError(f"{where}: {str(text)!r} has a step of 0")
     values: list[Any] = []
     while (start + len(values) * sweep.step - sweep.stop) * sweep.step < 0:
         values.append(start + len(values) * sweep.step)
@@ -99,6 +101,17 @@ def group(override: str) -> Any:
     except HydraException:  # it says so when it composes
         return None
     return value if isinstance(value, dict) else None
+
+
+def is_sweep(override: str) -> bool | None:
+    """Whether an override asks for several values; None where Hydra cannot read it."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create().parse_override(override).is_sweep_override()
+    except HydraException:
+        return None
 
 
 def text(value: Any) -> str:

@@ -163,18 +163,23 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             header = next(table, [])
             for column in COLUMNS:
                 if header.count(column) != 1:
+                    times = f"stands {header.count(column)} times" if column in header else "is missing"
                     raise DesignError(
-                        f"{path}, row 1: column {column!r} stands {header.count(column)} times; "
+                        f"{path}, row 1: column {column!r} {times}; "
                         f"a file of published figures has once each {', '.join(COLUMNS)}"
                     )
+            found = 0
             while True:
                 start = table.line_num + 1
                 values = next(table, None)
+                if values is None and not found:
+                    raise DesignError(f"{path}: no rows below its header")
                 if values is None:
                     return
                 if values and len(values) != len(header):
                     raise DesignError(f"{path}, row {start}: {len(values)} columns where the header has {len(header)}")
                 if values:
+                    found += 1
                     yield start, dict(zip(header, values, strict=True))
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None

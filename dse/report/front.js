@@ -85,7 +85,8 @@ function frontTools() {
   ];
 }
 
-function drawFront() {
+// What stands around the picture, which has its room before Plotly has started.
+function frameFront() {
   const many = designs.studies.length > 1;
   const fronts = designs.studies.some(study => frontOf(study).length);
   const caption = !fronts
@@ -102,6 +103,11 @@ function drawFront() {
   }
   section.querySelector(".heading")?.remove();
   section.prepend(heading(many ? "Fronts" : "Front", caption, frontTools()));
+  return plot;
+}
+
+function drawFront() {
+  const plot = frameFront();
   const kind = view.dims === "3" ? "3" : "2";
   if (plot.dataset.kind !== kind) {
     // Plotly does not turn one kind of plot into the other well
@@ -234,9 +240,11 @@ function frontColour(index) {
   return designs.studies.length > 1 ? series(index) : ink("--accent");
 }
 
+// A staircase: what some design of the front reaches at least, of the one objective for each value of the other.
 function frontLines(type, front, axes, traces, rows) {
   front.forEach((of, index) => {
-    const goals = Object.keys(designs.studies[index].objectives);
+    const {objectives} = designs.studies[index],
+      goals = Object.keys(objectives);
     const shown = axes.every(axis => goals.includes(axis.column.name)) && axes[0].column !== axes[1].column;
     if (goals.length !== 2 || of.length < 2 || !shown) return;
     const sorted = [...of].sort((a, b) => axes[0].column.values[a] - axes[0].column.values[b]);
@@ -247,7 +255,7 @@ function frontLines(type, front, axes, traces, rows) {
       y: axes[1].at(sorted),
       hoverinfo: "skip",
       showlegend: false,
-      line: {width: 1.2, color: frontColour(index), shape: "linear", dash: "dot"},
+      line: {width: 1.2, color: frontColour(index), shape: objectives[axes[0].column.name] === "max" ? "vh" : "hv"},
     });
     rows.push(sorted);
   });

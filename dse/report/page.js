@@ -106,6 +106,7 @@ function refresh() {
     applyView();
     drawBar();
     if (window.Plotly) drawFront();
+    else frameFront();
     drawParallel();
     drawTable();
     drawDesign();

@@ -26,6 +26,10 @@ class Terminal(Console):
         if width is not None and not self.is_terminal:
             self.width = width
 
+    def on_broken_pipe(self) -> None:
+        """Whoever reads has gone: the command ends as others do, with status 141."""
+        raise BrokenPipeError
+
     def render_str(self, text: str, **how: Any) -> Text:
         """A text as it is shown."""
         return super().render_str(printable(masked(text)), **how)

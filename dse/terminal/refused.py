@@ -13,6 +13,7 @@ PLACES = {
     errno.EFBIG: AGAIN,
     errno.ENAMETOOLONG: ELSEWHERE,
     errno.ELOOP: ELSEWHERE,
+    errno.ENOENT: ELSEWHERE,
     errno.EROFS: ELSEWHERE,
     errno.EACCES: ELSEWHERE,
     errno.EPERM: ELSEWHERE,

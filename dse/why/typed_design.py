@@ -18,6 +18,9 @@ from dse.space.knobs import Space
 from dse.why.why import SECONDS
 from dse.why.whynot import WhyNot, why_not
 
+OF_STUDIES = ("objectives", "constraints", "metrics", "space", "search", "screen", "verify", "report")
+"""What a study says and no design does."""
+
 
 @dataclass(frozen=True)
 class Typed:
@@ -45,6 +48,12 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
     Raises:
         DesignError: it is asked something else than the study asks, or the chip of several is not said.
     """
+    for word in typed:
+        if (root := word.lstrip("+~").partition("=")[0].partition(".")[0]) in OF_STUDIES:
+            raise DesignError(
+                f"{command}: {word}: {root} {'are' if root[-1] == 's' else 'is'} the study's, not a design's; to ask so, "
+                f"dse run study={asked.name} name=NEW {word}"
+            )
     several = [str(chosen[CHIP]) for chosen, _ in asked.question.space.each if chosen]
     if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
         raise DesignError(f"{command}: one design of {', '.join(several)}: say whose, as in 'chips=[{several[0]}]'")

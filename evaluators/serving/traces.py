@@ -127,6 +127,9 @@ def read(
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
+        with path.open("rb") as packed:
+            if packed.read(2) == b"\x1f\x8b":
+                raise DesignError(f"{path}: packed by gzip; unpack it first: gunzip -k FILE.gz") from None
         raise DesignError(f"{path}: row {undecodable(path)}: not text in UTF-8; a trace is CSV or JSONL") from None
 
 
@@ -416,6 +419,10 @@ def _seen(path: Path, lines: str, columns: Any) -> Format:
         sessions = {of.arrival, of.turns[0]} if of.turns else wanted
         if columns is not None and (wanted <= set(columns) or sessions <= set(columns)):
             return of
+    alone = next(iter(columns)) if columns is not None and len(columns) == 1 else ""
+    for mark, called in ((";", ";"), ("\t", "tabs")):
+        if any(wanted <= set(alone.split(mark)) for wanted in names.values()):
+            raise DesignError(f"{path}: row 1: columns are apart by {called}, not by commas")
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
     raise DesignError(f"{path}: row 1: no known columns; there are {_names(columns)}; known are {known}")
 

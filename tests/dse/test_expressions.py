@@ -226,6 +226,12 @@ def test_what_the_steady_state_has_not_is_refused_where_it_screens(words: tuple[
         refuse_absent(asked)
 
 
+def test_an_expression_that_comes_to_no_number_is_refused_as_such(tmp_path: Path) -> None:
+    asked = toy(tmp_path, "+metrics.x='throughput / (ttft - ttft)'", "+objectives.x=max")
+    with pytest.raises(DesignError, match=r"objectives\.x: 'throughput / \(ttft - ttft\)' comes to no finite number"):
+        refuse_absent(asked)
+
+
 def test_stored_results_do_not_know_it_so_that_another_meaning_uses_them(tmp_path: Path) -> None:
     asked = toy(tmp_path, *MINE)
     searched(asked, budget=30)

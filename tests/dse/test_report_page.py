@@ -153,6 +153,48 @@ def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any
         page.wait_for_function("text => document.querySelector('#design h2').textContent === text", arg=f"Design #{near}")
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_front_is_joined_by_what_is_reached_and_by_no_design_between_two(
+    opened: Callable[..., Any], part: Part, swapped: bool
+) -> None:
+    """The corner between two neighbours is as bad as the worse of them in both objectives."""
+    page = opened(part)
+    if swapped:
+        page.select_option('#front select[aria-label="up"]', "throughput_per_system_mm2")
+        page.select_option('#front select[aria-label="across"]', "tpot")
+        settle(page)
+    line = page.evaluate(
+        """() => {
+          const one = document.querySelector("#front .plot")._fullData.find(trace => trace.mode === "lines");
+          return {x: Array.from(one.x), y: Array.from(one.y), shape: one.line.shape};
+        }"""
+    )
+    axes = ["tpot", "throughput_per_system_mm2"] if swapped else ["throughput_per_system_mm2", "tpot"]
+    for x, y, next_x, next_y in zip(line["x"], line["y"], line["x"][1:], line["y"][1:], strict=False):
+        corner = {axes[0]: x, axes[1]: next_y} if line["shape"] == "vh" else {axes[0]: next_x, axes[1]: y}
+        ends = [dict(zip(axes, end, strict=True)) for end in ((x, y), (next_x, next_y))]
+        assert corner["tpot"] == max(end["tpot"] for end in ends)
+        assert corner["throughput_per_system_mm2"] == min(end["throughput_per_system_mm2"] for end in ends)
+    assert len(line["x"]) == part.frame["front"].sum() > 2
+
+
+def test_the_front_has_its_room_before_it_is_drawn(browser: Any, part: Part, tmp_path: Path) -> None:
+    """Nothing below it moves when its picture comes, which takes a second."""
+    text = write_page((part,), tmp_path / "report.html").read_text(encoding="utf8")
+    (tmp_path / "report.html").write_text(
+        text.replace("setTimeout(loadPlotly)", "(window.later = loadPlotly)"), encoding="utf8"
+    )
+    page = browser.new_context(viewport={"width": 1366, "height": 768}).new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_function(f"{PAINTED} && !!window.later")
+    before = [page.locator(card).bounding_box() for card in ("#front", "#parallel")]
+    page.evaluate("later()")
+    page.wait_for_function(DRAWN, timeout=60_000)
+    settle(page)
+    assert [page.locator(card).bounding_box() for card in ("#front", "#parallel")] == before
+    page.context.close()
+
+
 def test_thousands_of_designs_are_drawn_by_webgl(opened: Callable[..., Any], tmp_path: Path) -> None:
     asked = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
     run_study(asked)

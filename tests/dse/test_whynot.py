@@ -189,6 +189,9 @@ def test_the_terminal_and_json_say_where_it_stands(ran: Loaded, typed: Typed, mo
         (["toy", "chip.cors=3"], "chip.cor"),
         (["toy", "fidelity=events"], "leave fidelity as it is"),
         (["toy", "chip=wse2"], "has not the study's knobs: "),
+        (["toy", "objectives.tpot=max"], "objectives are the study's, not a design's"),
+        (["toy", "+constraints.tpot=<= 1 ms"], "dse run study=toy name=NEW +constraints.tpot"),
+        (["toy", "space.chip.cores=choice(1,2)"], "space is the study's"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_line(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from dse.answers.deployments import Candidate
 from dse.answers.most import ROUNDS, of_most, of_prompts
 from dse.answers.race import NEAR, Tried, _known, by_class, of_hope, raced
 from dse.answers.race import play as play_one
-from dse.commands.capacities import leave, record
+from dse.commands.capacities import few, leave, record
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
@@ -556,3 +557,16 @@ def test_requests_by_class_are_all_of_them_each_with_its_bounds() -> None:
     for place, (name, some, its) in enumerate(found):
         assert (name, its.ttft) == (classes[place].name, classes[place].ttft)
         assert some.arrival.tolist() == asked.arrival[kinds == place].tolist()
+
+
+@pytest.mark.parametrize("count", [300, 2000])
+def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count: int) -> None:
+    """A short run keeps its bounds at rates that do not last, of which requests would be counted that nobody needs."""
+    words = ("chip=h200", "model=llama3_8b", "mapping=serving", "devices=2", "apart=false", "workload.ttft='1 s'")
+    asked = (*words, "workload.tpot='30 ms'", "mapping.serving.batch=256", "mapping.serving.tokens=4096")
+    (short,) = capacity((*asked, f"workload.requests={count}"))
+    said = re.search(r"workload\.requests=(\d+) tells", few(short))
+    assert said
+    (usual,), (long,) = capacity(asked), capacity((*asked, said[0].removesuffix(" tells")))
+    assert not few(long)
+    assert count < int(said[1]) <= 1.3 * len(usual.load.requests)

@@ -1,3 +1,4 @@
+import gzip
 import json
 from dataclasses import replace
 from itertools import pairwise, product
@@ -305,6 +306,21 @@ def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: flo
     gaps = np.diff(requests([(1, 1)] * 40_000).arriving(process, rate=5.0, cv=cv or 1.0, seed=1).arrival)
     assert gaps.mean() == pytest.approx(0.2, rel=0.05)
     assert gaps.std() / gaps.mean() == pytest.approx(cv, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (gzip.compress(b"arrival,prompt,output\n0,1,1\n"), "packed by gzip; unpack it first"),
+        (b"arrival;prompt;output\n0;1;1\n", "columns are apart by ;, not by commas"),
+        (b"arrival\tprompt\toutput\n0\t1\t1\n", "columns are apart by tabs, not by commas"),
+        (b"a;b\n1;2\n", "no known columns; there are a;b"),
+    ],
+)
+def test_a_file_that_is_nearly_a_trace_says_what_to_do(content: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_bytes(content)
+    with pytest.raises(DesignError, match=why):
+        read(tmp_path / "one.csv")
 
 
 def test_twice_as_fast_is_half_the_time() -> None:
