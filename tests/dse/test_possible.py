@@ -75,7 +75,7 @@ def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: 
     possible = 0
     for number in range(40):
         ask = source.ask(number, None)
-        can = limits.possible(ask.values)
+        (can,) = limits.possible([ask.values])
         possible += can
         source.tell(ask, Told((float(number % 7), float(number % 5)), {"limit": 0.0}) if can else Told(None, {"limit": 1.0}))
     assert possible >= 36
@@ -84,7 +84,7 @@ def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: 
 def test_few_designs_of_this_space_are_possible(known: tuple[Study, Limits]) -> None:
     asked, limits = known
     source = sampler("random", asked.question.space, asked.directions, seed=1, population=10, possible=every)
-    assert sum(limits.possible(source.ask(number, None).values) for number in range(40)) < 10
+    assert sum(limits.possible([source.ask(number, None).values for number in range(40)])) < 10
 
 
 def at(asked: Study, folder: Path, sampler: str) -> Study:
@@ -105,7 +105,7 @@ def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
     assert len({key for _, _, key, _ in asks}) > 12
     with closing(Store(asked.store)) as store:
         results = store.results(asked.context)
-    assert all(limits.possible(results[key].values) for key in workers.keys)
+    assert all(limits.possible([results[key].values for key in workers.keys]))
     assert sum(is_ruled_out(result) for result in results.values()) == len(results) - 12
 
 
