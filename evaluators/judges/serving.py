@@ -107,7 +107,9 @@ def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[flo
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits alone, without a request played; leaves of shape (designs,)."""
-    return served.limited(design, workload, _limits)
+    service = service_of(design)
+    parts = balanced.alike(design, service.TOGETHER) if hasattr(service, "TOGETHER") else served.singles(design)
+    return served.limited(workload, _limits, list(parts))
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
