@@ -160,9 +160,15 @@ def _kept(design: Design, of: Callable[[Design, Workload], list[Limit]], workloa
 
 
 def _judged(
-    outcomes: Outcomes, rows: Any, design: Design, judge: Callable[[Design], list[Judged]], cases: tuple[int, ...], *, apart: bool
+    outcomes: Outcomes,
+    rows: Any,
+    design: Design,
+    judge: Callable[[Design], list[Judged]],
+    cases: tuple[int, ...],
+    *,
+    apart: bool,
 ) -> Iterator[tuple[Any, Design, list[Judged]]]:
-    """What is judged of designs of one structure, each by itself where they are apart, or where its words do not go together."""
+    """What is judged of designs of one structure: each by itself where they are apart, or its words do not go together."""
     left = parted(rows, design, None) if apart else [(rows, design)]
     while left:
         rows, one = left.pop()

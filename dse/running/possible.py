@@ -28,7 +28,7 @@ def nothing_ruled_out(key: str, values: Values) -> None:
 
 
 class Limits:
-    """The limits of a space's designs under a workload, each worked out once, those of designs that are asked for together at once.
+    """The limits of a space's designs under a workload, each worked out once; of several that are asked for, all together.
 
     Args:
         space: whose designs they are.
@@ -57,7 +57,9 @@ class Limits:
             designs = self._space.stack(in_columns(self._space, list(new.values())))
             found = bound(designs, self._workload, soon=self._soon)
             words = list(LIMITS)
-            for name, limit, need, have in zip(new, found.limit.tolist(), found.need.tolist(), found.have.tolist(), strict=True):
+            for name, limit, need, have in zip(
+                new, found.limit.tolist(), found.need.tolist(), found.have.tolist(), strict=True
+            ):
                 self._known[name] = (words[limit], need, have) if limit >= 0 else None
         return [self._known[name] for name in names]
 

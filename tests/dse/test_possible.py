@@ -5,19 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dse.commands.api import study_of
 from dse.commands.loop import chosen
 from dse.config.compose import compose
+from dse.evaluators.evaluation import binding, early, plays
 from dse.running.afford import affordable
 from dse.running.ask_tell import base_of
 from dse.running.possible import Limits, is_ruled_out, limits_of
 from dse.running.study import Study, study
 from dse.running.workers import Batch, Serial
 from dse.search.from_optuna import sampler
-from dse.search.samplers import Told, every
+from dse.search.samplers import Told, Uniform, every
 from dse.space.errors import DesignError
+from dse.space.limits import Infeasible, Limit
 from dse.store.store import Result, Store
+from dse.studies.search_quality.replay import SPACES
 from tests.dse.toy import OVERRIDES, searched, toy
 
 CORES = (
@@ -66,6 +71,37 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Limits]:
     limits = limits_of(asked.question.space, asked.question.workload, asked.fidelity)
     assert limits is not None
     return asked, limits
+
+
+ATTENTION = (*SPACES["attention"], "+space.chip.tile.sram='tag(KiB, choice(96,192,384))'")
+"""Products of attention on tiles, whose limits many designs have together."""
+
+
+@pytest.mark.parametrize("words", [("npu_serving",), ("mesh_llm",), ATTENTION, ("deepseek_wafer",)], ids=lambda words: words[0])
+def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> None:
+    asked = study_of(*words).question
+    space = asked.space
+    draws = Uniform(space, 3)
+    several = [draws.ask(number, None).values for number in range(48)]
+    soon = not plays(space.base, asked.workload, "closed")
+    of = (lambda design: worst(early(design, asked.workload))) if soon else (lambda design: binding(design, asked.workload))
+    alone = [of(space.at(values)) for values in several]
+    together = Limits(space, asked.workload, soon=soon)
+    assert together.possible(several) == [one is None for one in alone]
+    assert 0 < sum(one is None for one in alone) < len(alone)
+    for values, one in zip(several, alone, strict=True):
+        found = together.ruled_out("key", values)
+        if found is None:
+            assert one is None
+        else:
+            assert (found.key, found.limit, found.values) == ("key", one.limit, values)
+            assert (found.need, found.have) == pytest.approx((one.need, one.have), rel=1e-12)
+
+
+def worst(limits: list[Limit]) -> Infeasible | None:
+    """What is exceeded most, of one design."""
+    found = [Infeasible(of.address, float(np.max(of.need)), float(np.max(of.have)), of.unit) for of in limits]
+    return max((one for one in found if one.excess > 0), key=lambda one: one.excess, default=None)
 
 
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "nsga3", "tpe", "local"])
