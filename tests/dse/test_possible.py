@@ -73,20 +73,26 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Limits]:
     return asked, limits
 
 
-ATTENTION = (*SPACES["attention"], "+space.chip.tile.sram='tag(KiB, choice(96,192,384))'")
-"""Products of attention on tiles, whose limits many designs have together."""
+ATTENTION = (
+    *SPACES["attention"],
+    "space.mapping.queries='range(16,129,16)'",
+    "space.mapping.keys='range(16,129,16)'",
+    "+space.chip.tile.sram='tag(KiB, choice(96,192,384))'",
+)
+"""Attention on tiles, whose limits many designs have together."""
 
 
 @pytest.mark.parametrize("words", [("npu_serving",), ("mesh_llm",), ATTENTION, ("deepseek_wafer",)], ids=lambda words: words[0])
 def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> None:
-    asked = study_of(*words).question
-    space = asked.space
+    study = study_of(*words)
+    asked, space = study.question, study.question.space
     draws = Uniform(space, 3)
     several = [draws.ask(number, None).values for number in range(48)]
-    soon = not plays(space.base, asked.workload, "closed")
+    soon = not plays(space.base, asked.workload, study.fidelity)
     of = (lambda design: worst(early(design, asked.workload))) if soon else (lambda design: binding(design, asked.workload))
     alone = [of(space.at(values)) for values in several]
-    together = Limits(space, asked.workload, soon=soon)
+    together = limits_of(space, asked.workload, study.fidelity)
+    assert together is not None
     assert together.possible(several) == [one is None for one in alone]
     assert 0 < sum(one is None for one in alone) < len(alone)
     for values, one in zip(several, alone, strict=True):
