@@ -28,6 +28,7 @@ class Watch:
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}
         self.names: dict[int, str] = {}
+        self._older = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat")}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
 
@@ -53,7 +54,7 @@ class Watch:
                 parents[pid] = int(fields[1])
                 known[pid] = text.partition("(")[2].rpartition(")")[0], (int(fields[11]) + int(fields[12])) / TICKS
             for pid, (name, seconds) in known.items():
-                if os.getpid() in above(pid, parents):
+                if pid not in self._older and os.getpid() in above(pid, parents):
                     self.seconds[pid], self.names[pid] = (
                         seconds,
                         name if name.startswith("ray::") else self.names.get(pid, name),
