@@ -23,7 +23,7 @@ LEAST = 0.5
 
 
 class Watch:
-    """CPU of this process and of those that it starts, by process, looked at a few times a second; those of Ray too."""
+    """CPU of this process and of those that it starts, by process, looked at each second; those of Ray too."""
 
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}
@@ -43,7 +43,7 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._over.wait(0.3):
+        while not self._over.wait(1.0):
             parents, known = dict[int, int](), dict[int, tuple[str, float]]()
             for path in Path("/proc").glob("[0-9]*/stat"):
                 try:
