@@ -273,11 +273,10 @@ class _Block:
         rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
         few = TOGETHER if self._study.screening == "steady" else FEW
         most = few if served(self._study) else rows
-        return (
-            [some[part] for part in self._study.question.space.parts(*in_parts(self._columns, [some]), most)]
-            if len(some)
-            else []
-        )
+        if not len(some):
+            return []
+        (columns,) = in_parts(self._columns, [some])
+        return [some[part] for part in self._study.question.space.parts(columns, most)]
 
     def _note(self, part: Array, outcomes: Outcomes) -> None:
         for name, column in outcomes.columns.items():
