@@ -6,6 +6,7 @@ something: two workers are 1.85 times as fast as one where their total is at mos
 """
 
 import os
+import resource
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ class Watch:
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}
         self.names: dict[int, str] = {}
+        self.held: dict[int, float] = {}
         self._older = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat")}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
@@ -44,7 +46,7 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(1.0):
-            parents, known = dict[int, int](), dict[int, tuple[str, float]]()
+            parents, known = dict[int, int](), dict[int, tuple[str, float, float]]()
             for path in Path("/proc").glob("[0-9]*/stat"):
                 try:
                     text = path.read_text()
@@ -52,8 +54,11 @@ class Watch:
                     continue
                 pid, fields = int(path.parent.name), text.rpartition(")")[2].split()
                 parents[pid] = int(fields[1])
-                known[pid] = text.partition("(")[2].rpartition(")")[0], (int(fields[11]) + int(fields[12])) / TICKS
-            for pid, (name, seconds) in known.items():
+                seconds, held = (int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * resource.getpagesize() / 1e6
+                known[pid] = text.partition("(")[2].rpartition(")")[0], seconds, held
+            for pid, (name, seconds, held) in known.items():
+                if pid == os.getpid() or pid in self.seconds:
+                    self.held[pid] = max(held, self.held.get(pid, 0.0))
                 if pid not in self._older and os.getpid() in above(pid, parents):
                     self.seconds[pid], self.names[pid] = (
                         seconds,
@@ -65,7 +70,8 @@ class Watch:
         parts = sorted(self.seconds.items(), key=lambda pair: -pair[1])
         workers = [f"{seconds:.1f} s" for pid, seconds in parts if self.names[pid].startswith("ray::") and seconds > LEAST]
         others = sum(seconds for pid, seconds in parts if not self.names[pid].startswith("ray::"))
-        return f"the process itself {self.own:.1f} s, workers {' + '.join(workers) or 'none'}, Ray beside {others:.1f} s"
+        split = f"the process itself {self.own:.1f} s, workers {' + '.join(workers) or 'none'}, Ray beside {others:.1f} s"
+        return f"{split}; they held {sum(self.held.values()):,.0f} MB at most"
 
     @property
     def total(self) -> float:
