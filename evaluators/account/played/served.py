@@ -166,9 +166,10 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
     return later((name,), whole)[name] if any(isinstance(values, Later) for _, values in pieces) else whole()[name]
 
 
-def limited(workload: Workload, limits: Callable[[Design, Load], list[Limit]], some: Sequence[Part]) -> list[Limit]:
+def limited(workload: Workload, limits: Callable[[Design, Load], list[Limit]], parts: Iterable[Part]) -> list[Limit]:
     """Limits alone, load by load, of a design's parts; leaves of shape (designs,)."""
-    size, loads = sum(len(rows) for rows, _ in some), cast(tuple[Load, ...], workload.cases)
+    some, loads = list(parts), cast(tuple[Load, ...], workload.cases)
+    size = sum(len(rows) for rows, _ in some)
     return [limit for load in loads for limit in stacked(size, [(rows, limits(part, load)) for rows, part in some])]
 
 
