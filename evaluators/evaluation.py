@@ -1,8 +1,8 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -124,23 +124,63 @@ def evaluate(
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], Load)
     serving = _module("serving") if served else None
     alike = serving.asked_first.alike(serving.service_of, designs) if serving else designs
+
+    def judge(one: Design) -> list[Judged]:
+        return [*_alone(one, workload, fidelity), *common, Judged(every, {}, silicon.exceeded(one.chip))]
+
     with together(alike.groups), serving.together(alike, workload) if serving else ALONE:
         for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
-            left = [(group, design)] if whole else parted(group, design, None)
-            while left:
-                rows, one = left.pop()
-                try:
-                    found = [*_alone(one, workload, fidelity), *common, Judged(every, {}, silicon.exceeded(one.chip))]
-                except ClashError as clash:
-                    if len(rows) > 1 and clash.some is not None:
-                        left += parted(rows, one, clash.some)
-                        continue
-                    outcomes.refused.update(dict.fromkeys(rows.tolist(), str(clash)))
-                    found = [Judged(every, {}, [clash.limit])]
+            for rows, one, found in _judged(outcomes, group, design, judge, every, apart=not whole):
                 _fill(outcomes, rows, one, found, len(workload.cases), metrics)
     return outcomes
+
+
+def bound(designs: Designs, workload: Workload, *, soon: bool = False) -> Outcomes:
+    """What binds many designs most, as `binding` has it of one, without metrics; no request and no kernel is played for it.
+
+    Args:
+        designs, workload: what is asked.
+        soon: only of limits that are known before anything is priced (`early`), design by design.
+    """
+    outcomes, of = empty(len(designs)), early if soon else _limits
+    with together(designs.groups):
+        for group, design in designs.groups:
+            apart = soon or _broken(design) or _by_itself(design, workload.cases[0])
+            judge = partial(_kept, of=of, workload=workload)
+            for rows, one, found in _judged(outcomes, group, design, judge, (0,), apart=apart):
+                _fill(outcomes, rows, one, found, 1, None)
+    return outcomes
+
+
+def _kept(design: Design, of: Callable[[Design, Workload], list[Limit]], workload: Workload) -> list[Judged]:
+    """Limits of designs of one structure, without metrics."""
+    return [Judged((0,), {}, of(design, workload))]
+
+
+def _judged(
+    outcomes: Outcomes,
+    rows: Any,
+    design: Design,
+    judge: Callable[[Design], list[Judged]],
+    cases: tuple[int, ...],
+    *,
+    apart: bool,
+) -> Iterator[tuple[Any, Design, list[Judged]]]:
+    """What is judged of designs of one structure: each by itself where they are apart, or its words do not go together."""
+    left = parted(rows, design, None) if apart else [(rows, design)]
+    while left:
+        rows, one = left.pop()
+        try:
+            found = judge(one)
+        except ClashError as clash:
+            if len(rows) > 1 and clash.some is not None:
+                left += parted(rows, one, clash.some)
+                continue
+            outcomes.refused.update(dict.fromkeys(rows.tolist(), str(clash)))
+            found = [Judged(cases, {}, [clash.limit])]
+        yield rows, one, found
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
@@ -227,7 +267,7 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
     Words that do not go together are the one limit of a design.
     """
     try:
-        return [*_of_layout(design, workload), *_of_others(design, workload)]
+        return _limits(design, workload)
     except ClashError as error:
         return [error.limit]
 
@@ -239,6 +279,11 @@ def clash(design: Design, workload: Workload) -> ClashError | None:
     except ClashError as error:
         return error
     return None
+
+
+def _limits(design: Design, workload: Workload) -> list[Limit]:
+    """Every limit; words that do not go together are raised."""
+    return [*_of_layout(design, workload), *_of_others(design, workload)]
 
 
 def _of_layout(design: Design, workload: Workload) -> list[Limit]:
@@ -296,11 +341,6 @@ def binding(design: Design, workload: Workload) -> Infeasible | None:
     return _worst(limits(design, workload))
 
 
-def binding_early(design: Design, workload: Workload) -> Infeasible | None:
-    """The same of limits that are known before anything is priced."""
-    return _worst(early(design, workload))
-
-
 def _worst(found: list[Limit]) -> Infeasible | None:
     worst: Infeasible | None = None
     for limit in found:
@@ -315,7 +355,7 @@ def _worst(found: list[Limit]) -> Infeasible | None:
 def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     """What binds one design most, itemised, with what would do; None where every limit holds."""
     try:
-        worst = _worst([*_of_layout(design, workload), *_of_others(design, workload)])
+        worst = _worst(_limits(design, workload))
     except ClashError as clash:
         return clash.verdict
     if worst is None or worst.limit == LENGTH:

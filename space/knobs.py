@@ -359,9 +359,9 @@ class Space:
             if column[0] >= 0:
                 changes.update((address, knob.values[int(column[0])]) for address in self.targets[knob.address])
             return
-        hole = np.isnan(column) if knob.when or knob.read else None
+        hole = np.isnan(column)
         for address in self.targets[knob.address]:
-            full = column if hole is None or not hole.any() else np.where(hole, at(self.base, address), column)
+            full = np.where(hole, at(self.base, address), column) if hole.any() else column
             changes[address] = full if (full != full[0]).any() else full[0].item()
 
     def _reads(self, condition: Condition, values: Mapping[str, Value]) -> bool:

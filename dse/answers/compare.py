@@ -6,6 +6,7 @@ A chip that cannot be asked says why, and the others are compared all the same.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -255,7 +256,7 @@ def _look(asked: Question, space: Space, looks: _Looks) -> None:
     if plays(asked.base, asked.workload, "closed"):
         looks.scores(_played(asked))
     elif total is not None and total > MOST and any(knob.address in DIVIDE for knob in knobs):
-        rounds(choices, lambda values: possible(space.at(values), asked.workload), looks.scores)
+        rounds(choices, lambda several: [possible(space.at(one), asked.workload) for one in several], looks.scores)
     else:
         small = total is not None and total <= MOST
         columns = space.grid(0, total or 0) if small else space.sample(sobol(len(knobs), 0, MOST, 0))
@@ -270,4 +271,5 @@ def _played(asked: Question) -> list[Values]:
     limits = Limits(space, asked.workload)
     source = Uniform(space, 0, limits.possible)
     found = [source.ask(number, None).values for number in range(PLAYED)]
-    return [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in found) if limits.possible(dict(pairs))]
+    different = [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in found)]
+    return list(compress(different, limits.possible(different)))

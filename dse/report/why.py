@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dse.evaluators.evaluation import plays
 from dse.report.cannot import distinct_designs, remarks, resolution, said
 from dse.report.kept import Kept, rows_key
 from dse.running.screen import Screened
 from dse.running.study import Study
 from dse.search.pareto import minimised
 from dse.space.chips import AnySpace
-from dse.why.moves import Point, quick, text
+from dse.why.moves import Point, alone, quick, text
 from dse.why.shadow import MOST as MOST_RELAXED
 from dse.why.shadow import Known, Price, beaten, gained, prices
 from dse.why.sifted import known_rows
@@ -24,10 +23,10 @@ MOST = 200
 """Designs of a front whose steps a page has: the first ones."""
 
 SECONDS = 20.0
-"""What the steps of a front may take where the closed form is a formula."""
+"""What the steps of a front may take where the closed form is a formula, or requests are served in the steady state."""
 
 PLAYED_SECONDS = 2.0
-"""The same where it plays requests; ``dse explain`` has the rest."""
+"""The same where requests are played; ``dse explain`` has the rest."""
 
 
 def of_study(asked: Study, ordered: pd.DataFrame, screened: Screened | None, start: int, kept: Kept) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def _follows(asked: Study, ordered: pd.DataFrame, screened: Screened | None, sta
 def _of_study(asked: Study, ordered: pd.DataFrame, screened: Screened | None, start: int) -> dict[str, Any]:
     space, goal = asked.question.space, goal_of(asked)
     lowest = quick(goal, space.base)
-    seconds = PLAYED_SECONDS if plays(space.base, goal.workload, lowest.fidelity) else SECONDS
+    seconds = PLAYED_SECONDS if alone(space.base, lowest) else SECONDS
     front = front_points(asked, ordered)
     members = of_front(asked, ordered, seconds=seconds, most=MOST)
     rivals = [point for _, _, point in front]

@@ -6,7 +6,7 @@ few seconds. Two who make the same block write the same file.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,9 +19,9 @@ from dse.config.build import Question
 from dse.config.expressions import evaluate
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.account.outcomes import LIMITS, Outcomes
-from dse.running.pruned import FIRST, MORE, Left
+from dse.running.hands import Hands
+from dse.running.pruned import FIRST, MORE, Left, bounded
 from dse.running.study import FRONT, Study
-from dse.running.workers import cpus
 from dse.search.pareto import front
 from dse.search.samplers import sobol
 from dse.space.chips import CHIP
@@ -33,7 +33,6 @@ from dse.space.workload import Load
 from dse.store import block_files
 from dse.store.block_files import Stored
 from dse.store.places import File, Place
-from dse.terminal.progress import say
 
 KEPT_EVERY = 5.0
 """Seconds of work after which what is done of a block is stored: what a screen that is killed loses, and one part. [s]"""
@@ -210,10 +209,11 @@ class _Block:
         """Evaluates what is not done, or of it what may be on the front; what is done when something ends this is stored."""
         self._since = time.monotonic()
         try:
-            if self._study.screen["prune"]:
-                self._promising(progress)
-            else:
-                self._all_of(np.flatnonzero(~self._done), progress)
+            with Hands(self._study.crew, at_once=served(self._study)) as hands:
+                if self._study.screen["prune"]:
+                    self._promising(progress, hands)
+                else:
+                    self._all_of(np.flatnonzero(~self._done), progress, hands)
         except BaseException:
             self._keep()
             raise
@@ -227,17 +227,24 @@ class _Block:
         self._refuse_absent()
         return self._of(self.rows)
 
-    def _promising(self, progress: Callable[[int], None]) -> None:
+    def _promising(self, progress: Callable[[int], None], hands: Hands) -> None:
         """Evaluates what bounds say most of, as long as anything is left that may be on the front."""
-        left = Left.of(self._study, self._size)
+        left, study = Left.of(self._study, self._size), self._study.alone
         self._learn(left, self.rows)
+
+        def say(done: int) -> None:
+            progress(done + int((left.why > 0).sum()))
+
         for priced in (False, True):
-            for part in self._parts(np.flatnonzero(~self._done & (left.why == 0))):
-                left.bound(part, self._at(part), priced=priced)
+            parts = self._parts(np.flatnonzero(~self._done & (left.why == 0)))
+            work = partial(bounded, study, priced=priced)
+            for place, found in hands.mapped(work, in_parts(self._columns, parts), "parts of the bounds"):
+                left.take(parts[place], found)
+                say(self._size - self.left)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
             some, most = left.promising(rows, most), most * MORE
-            self._all_of(some, lambda done: progress(done + int((left.why > 0).sum())))
+            self._all_of(some, say, hands)
             self._learn(left, some)
         left.why[self._done] = 0
         self.pruned = left.counts
@@ -249,19 +256,16 @@ class _Block:
             _, best = _best(self._study, table)
             left.learn(np.column_stack([_column(table, name)[best] for name in self._study.objectives]))
 
-    def _all_of(self, rows: Array, progress: Callable[[int], None]) -> None:
+    def _all_of(self, rows: Array, progress: Callable[[int], None], hands: Hands) -> None:
         """Evaluates some rows, and stores what is done every few seconds."""
-        parts = self._parts(rows)
-        for part, outcomes in _each(self._study, in_parts(self._columns, parts), parts):
-            self._note(part, outcomes)
-            self._pending.append(part)
+        parts, study = self._parts(rows), self._study
+        work = partial(_outcomes, study.question, study.screening, asked(study))
+        for place, outcomes in hands.mapped(work, in_parts(self._columns, parts), "parts of the screen"):
+            self._note(parts[place], outcomes)
+            self._pending.append(parts[place])
             progress(self._size - self.left)
             if time.monotonic() - self._since > KEPT_EVERY:
                 self._keep()
-
-    def _at(self, rows: Array) -> Columns:
-        """Knobs of some rows."""
-        return {address: column[rows] for address, column in self._columns.items()}
 
     def _parts(self, some: Array) -> list[Array]:
         """Of some rows, those that are evaluated together."""
@@ -269,7 +273,10 @@ class _Block:
         rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
         few = TOGETHER if self._study.screening == "steady" else FEW
         most = few if served(self._study) else rows
-        return [some[part] for part in self._study.question.space.parts(self._at(some), most)] if len(some) else []
+        if not len(some):
+            return []
+        (columns,) = in_parts(self._columns, [some])
+        return [some[part] for part in self._study.question.space.parts(columns, most)]
 
     def _note(self, part: Array, outcomes: Outcomes) -> None:
         for name, column in outcomes.columns.items():
@@ -336,26 +343,6 @@ class _Block:
         binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
         table = pa.table(arrays | {"limit": binding, "excess": pa.array(self._excess[rows])})
         return table.replace_schema_metadata({LEFT: ", ".join(sorted(self._left))}) if self._left else table
-
-
-def _each(study: Study, columns: Sequence[Columns], parts: Sequence[Array]) -> Iterator[tuple[Array, Outcomes]]:
-    """The outcomes of parts of a block, here or on workers, as they are done."""
-    found, left = partial(_outcomes, study.question, study.screening, asked(study)), len(parts)
-    crew, count = study.crew, study.crew.count or cpus()
-    hires, done, spent = crew.kind == "ray" and served(study), 0, 0.0
-    while done < left and not hires:
-        start = time.monotonic()
-        yield parts[done], found(columns[done])
-        done, spent = done + 1, spent + (time.monotonic() - start if done else 0.0)
-        # the first part pays for imports and compilation, and tells nothing of those to come
-        saves = spent / max(done - 1, 1) * (left - done) * (1 - 1 / count)
-        hires = crew.kind != "serial" and done > 1 and saves > crew.start
-    if done < left:
-        from dse.running.cluster import mapped
-
-        say(f"  workers: ray, {count} for {left - done:,} parts of the screen")
-        for place, outcomes in mapped(crew, found, columns[done:]):
-            yield parts[done + place], outcomes
 
 
 def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...], columns: Columns) -> Outcomes:

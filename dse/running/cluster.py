@@ -85,6 +85,33 @@ class Cluster:
                 "what is finished is stored; start the cluster again, then run the same command again"
             )
 
+    def mapped(self, work: Callable[[T], R], items: Sequence[T], count: int = 0) -> Iterator[tuple[int, R]]:
+        """What a function makes of each of many things, on workers: (which, what), as they are done.
+
+        A worker that dies costs what it was at, and a machine what its workers were at: others do it again, three times at
+        most. Machines that join a cluster get their part of what is left.
+
+        Args:
+            work: may be pickled, and changes nothing.
+            items: likewise.
+            count: of workers; 0 for all CPUs that there are.
+
+        Raises:
+            DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
+        """
+        ray = self.ray
+        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), ray.put(work)
+        waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
+        while waiting or under_way:
+            most = count or int(ray.cluster_resources().get("CPU", 1))
+            while waiting and len(under_way) < 2 * most:
+                place, item = waiting.pop()
+                under_way[task.remote(known, item)] = place
+            ready, _ = ray.wait(list(under_way), num_returns=1, timeout=1.0)
+            self.check()
+            for answer in ready:
+                yield under_way.pop(answer), _answered(ray, answer)
+
     def sweep(self) -> None:
         """Ends what a worker that died here has left; those that are told to end do so themselves."""
         left.end(0.0, WORKERS)
@@ -110,33 +137,14 @@ def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
 
 
 def mapped(crew: Crew, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
-    """What a function makes of each of many things, on the workers of a crew: (which, what), as they are done.
-
-    A worker that dies costs what it was at, and a machine what its workers were at: others do it again, three times at most.
-    Machines that join a cluster get their part of what is left.
-
-    Args:
-        crew: how many, and where.
-        work: may be pickled, and changes nothing.
-        items: likewise.
+    """What a function makes of each of many things, on the workers of a crew, who go when all is done; as `Cluster.mapped`.
 
     Raises:
-        DesignError: no cluster at the address, one that is lost, workers that die again and again, or what `work` raises.
+        DesignError: no cluster at the address, and what `Cluster.mapped` raises.
     """
     cluster = Cluster(crew)
-    ray = cluster.ray
     try:
-        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), ray.put(work)
-        waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
-        while waiting or under_way:
-            count = crew.count or int(ray.cluster_resources().get("CPU", 1))
-            while waiting and len(under_way) < 2 * count:
-                place, item = waiting.pop()
-                under_way[task.remote(known, item)] = place
-            ready, _ = ray.wait(list(under_way), num_returns=1, timeout=1.0)
-            cluster.check()
-            for answer in ready:
-                yield under_way.pop(answer), _answered(ray, answer)
+        yield from cluster.mapped(work, items, crew.count)
     finally:
         cluster.close()
 

@@ -5,19 +5,22 @@ long as its limits do, so there only those are looked at first that a layout kno
 division takes, and how requests are spread over them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dse.evaluators.evaluation import binding, binding_early, early, plays
+from dse.evaluators.account.outcomes import LIMITS
+from dse.evaluators.evaluation import bound, early, plays
 from dse.search.samplers import Values
 from dse.space.chips import AnySpace
-from dse.space.design import Design
-from dse.space.limits import Infeasible
+from dse.space.in_columns import in_columns
 from dse.space.workload import Workload
 from dse.store.store import Result
 
 RuledOut = Callable[[str, Values], Result | None]
 """What comes of a design, by its key and values, where a limit rules it out; None where it has to be evaluated."""
+
+_Broken = tuple[str, float, float]
+"""Which limit a design breaks most, what it needs of it, and what there is."""
 
 
 def nothing_ruled_out(key: str, values: Values) -> None:
@@ -25,32 +28,40 @@ def nothing_ruled_out(key: str, values: Values) -> None:
 
 
 class Limits:
-    """The limits of a space's designs under a workload, each worked out once.
+    """The limits of a space's designs under a workload, each worked out once; of several that are asked for, all together.
 
     Args:
         space: whose designs they are.
         workload: what is asked of them.
-        binds: what binds a design most, of the limits that count.
+        soon: whether only limits count that are known before anything is priced.
     """
 
-    def __init__(
-        self, space: AnySpace, workload: Workload, binds: Callable[[Design, Workload], Infeasible | None] = binding
-    ) -> None:
-        self._space = space
-        self._workload = workload
-        self._binds = binds
-        self._known: dict[str, Result | None] = {}
+    def __init__(self, space: AnySpace, workload: Workload, *, soon: bool = False) -> None:
+        self._space, self._workload, self._soon = space, workload, soon
+        self._known: dict[tuple[tuple[str, Any], ...], _Broken | None] = {}
 
     def ruled_out(self, key: str, values: Values) -> Result | None:
         """The result of a design that breaks a limit: by which, and no metrics."""
-        if key not in self._known:
-            worst = self._binds(self._space.at(values), self._workload)
-            self._known[key] = Result(key, values, {}, worst.limit, worst.need, worst.have) if worst else None
-        return self._known[key]
+        (worst,) = self._binding([self._space.canonical(values)])
+        return Result(key, values, {}, *worst) if worst else None
 
-    def possible(self, values: Values) -> bool:
-        """Whether a design keeps all limits."""
-        return self.ruled_out(self._space.key_at(values), values) is None
+    def possible(self, several: Sequence[Values]) -> list[bool]:
+        """Whether designs keep all limits; of each only knobs that count."""
+        return [worst is None for worst in self._binding(several)]
+
+    def _binding(self, several: Sequence[Values]) -> list[_Broken | None]:
+        """What binds designs most; None where every limit holds."""
+        names = [tuple(values.items()) for values in several]
+        new = {name: values for name, values in zip(names, several, strict=True) if name not in self._known}
+        if new:
+            designs = self._space.stack(in_columns(self._space, list(new.values())))
+            found = bound(designs, self._workload, soon=self._soon)
+            words = list(LIMITS)
+            for name, limit, need, have in zip(
+                new, found.limit.tolist(), found.need.tolist(), found.have.tolist(), strict=True
+            ):
+                self._known[name] = (words[limit], need, have) if limit >= 0 else None
+        return [self._known[name] for name in names]
 
 
 def limits_of(space: AnySpace, workload: Workload, fidelity: str) -> Limits | None:
@@ -58,7 +69,7 @@ def limits_of(space: AnySpace, workload: Workload, fidelity: str) -> Limits | No
     bases = [one.base for _, one in space.each]
     if any(plays(base, workload, fidelity) for base in bases):
         return Limits(space, workload)
-    return Limits(space, workload, binding_early) if any(early(base, workload) for base in bases) else None
+    return Limits(space, workload, soon=True) if any(early(base, workload) for base in bases) else None
 
 
 def is_ruled_out(result: Result) -> bool:

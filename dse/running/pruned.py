@@ -61,31 +61,10 @@ class Left:
         found = np.bincount(self.why, minlength=len(self.reasons) + 1)[1:].tolist()
         return {name: count for name, count in zip(self.reasons, found, strict=True) if count}
 
-    def bound(self, rows: Array, columns: Columns, *, priced: bool) -> Array:
-        """Works out bounds of some rows, and leaves out those that break one of the study.
-
-        Args:
-            rows: of the block.
-            columns: their knobs.
-            priced: as `optimistic.bounds` has it.
-
-        Returns:
-            The rows that are left.
-        """
-        from dse.evaluators.account.played import optimistic
-        from dse.evaluators.judges.serving import service_of
-
-        question = self.study.question
-        wanted = {*self.study.objectives, *(bound.metric for bound in self.study.bounds)}
-        found = optimistic.bounds(service_of, question.space.stack(columns), question.workload, wanted, priced=priced)
-        self.why[rows[found.broken]] = 1
-        for place, bound in enumerate(self.study.bounds):
-            side, sign = (found.low, -SURELY) if bound.relation == "<=" else (found.high, SURELY)
-            if bound.metric in side:
-                over = bound.excess(side[bound.metric] * (1 + sign)) > 0
-                self.why[rows[over & (self.why[rows] == 0)]] = place + 2
-        self.values[rows] = self._best(found)
-        return self.beaten(rows[self.why[rows] == 0])
+    def take(self, rows: Array, found: tuple[Array, Array]) -> None:
+        """Notes what `bounded` says of some rows that were left, and leaves out those that a known design beats."""
+        self.why[rows], self.values[rows] = found
+        self.beaten(rows[self.why[rows] == 0])
 
     def learn(self, values: Array) -> None:
         """Designs that are evaluated, and keep all limits and constraints: their objectives, shape (designs, objectives)."""
@@ -108,9 +87,36 @@ class Left:
             return rows
         return np.sort(rows[layers(self.values[rows], ["min"] * self.values.shape[1], most)])
 
-    def _best(self, found: "Bounds") -> Array:
-        """Objectives at their bounds, beyond which by what rounding may differ."""
-        sides = [found.high if way == "max" else found.low for way in self.study.directions]
-        every = np.column_stack([side[name] for name, side in zip(self.study.objectives, sides, strict=True)])
-        every = minimised(every, self.study.directions)
-        return np.asarray(every - SURELY * np.abs(every))
+
+def bounded(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Array]:
+    """Bounds of designs, and which of them break one of the study.
+
+    Args:
+        study: whose objectives and constraints count.
+        columns: knobs of the designs.
+        priced: as `optimistic.bounds` has it.
+
+    Returns:
+        As `Left` has them: of each design why it is left out, and its objectives at their bounds.
+    """
+    from dse.evaluators.account.played import optimistic
+    from dse.evaluators.judges.serving import service_of
+
+    question = study.question
+    wanted = {*study.objectives, *(bound.metric for bound in study.bounds)}
+    found = optimistic.bounds(service_of, question.space.stack(columns), question.workload, wanted, priced=priced)
+    why = found.broken.astype(np.int8)
+    for place, bound in enumerate(study.bounds):
+        side, sign = (found.low, -SURELY) if bound.relation == "<=" else (found.high, SURELY)
+        if bound.metric in side:
+            over = bound.excess(side[bound.metric] * (1 + sign)) > 0
+            why[over & (why == 0)] = place + 2
+    return why, _best(study, found)
+
+
+def _best(study: Study, found: "Bounds") -> Array:
+    """Objectives at their bounds, beyond which by what rounding may differ."""
+    sides = [found.high if way == "max" else found.low for way in study.directions]
+    every = np.column_stack([side[name] for name, side in zip(study.objectives, sides, strict=True)])
+    every = minimised(every, study.directions)
+    return np.asarray(every - SURELY * np.abs(every))

@@ -19,7 +19,7 @@ from dse.evaluators import PHYSICS
 from dse.running.block import Made, Span, asked, made, merged, seen, served
 from dse.running.pruned import BEATEN
 from dse.running.study import FRONT, Study, stored_at
-from dse.running.workers import Crew, cpus
+from dse.running.workers import cpus
 from dse.space.chips import Chips
 from dse.space.design import digest
 from dse.space.errors import DesignError
@@ -209,8 +209,7 @@ def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: 
     from dse.running.cluster import mapped
 
     say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
-    alone = replace(study, store="", config={}, crew=Crew())
-    for place, one in mapped(crew, partial(_alone, alone), spans[done:]):
+    for place, one in mapped(crew, partial(_alone, study.alone), spans[done:]):
         here = one.file.here()
         if here is not None and not here.is_file():
             raise DesignError(

@@ -1,7 +1,7 @@
 """A study as a value: what is asked, of which space, to what end, and where its results go."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,11 @@ class Study:
         if self.search["warm_start"]:
             flat["search.warm_start"] = str(self.search["warm_start"])
         return dict(masked_in(flat))
+
+    @property
+    def alone(self) -> "Study":
+        """What workers are sent: without its store and its workers."""
+        return replace(self, store="", config={}, crew=Crew())
 
 
 def study(config: Mapping[str, Any], folder: Path) -> Study:

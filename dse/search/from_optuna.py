@@ -194,7 +194,7 @@ class Learning:
                 share = max(1 / len(knobs), attempt / TRIES)
                 moved = [knob for knob in knobs if rng.random() < share]
             there = params | {knob.address: drawn(knob) for knob in moved}
-            if self._possible(self._values_at(there)):
+            if all(self._possible([self._values_at(there)])):
                 break
         return there
 

@@ -151,10 +151,10 @@ class Local:
                     rng.random((NEIGHBOURS, 1)) < ANYWHERE, rows, self._bred(rows, (0.5 + attempt / 2) / self._knobs, rng)
                 )
             rows = self._places.canonical(rows)
-            for row in rows:
-                name = row.tobytes()
-                if name not in self._asked and name not in found and self._possible(self._places.values(row)):
-                    found[name] = row
+            names = [row.tobytes() for row in rows]
+            new = {name: row for name, row in zip(names, rows, strict=True) if name not in self._asked and name not in found}
+            can = self._possible([self._places.values(row) for row in new.values()])
+            found |= {name: row for (name, row), keeps in zip(new.items(), can, strict=True) if keeps}
             if len(found) >= NEIGHBOURS // 4:
                 break
         return np.array(list(found.values()) or rows[:1])
@@ -171,13 +171,13 @@ class Local:
         if self._possible is every:
             return rows[:start]
         rows = self._places.at(sobol(knobs, 0, size * FURTHER, self._seed))
-        kept: list[Array] = []
-        for row in rows:
-            if self._possible(self._places.values(self._places.canonical(row[None])[0])):
-                kept.append(row)
-            if len(kept) == start:
+        kept = np.zeros(0, dtype=int)
+        for some in np.split(np.arange(len(rows)), range(size, len(rows), size)):
+            can = self._possible([self._places.values(row) for row in self._places.canonical(rows[some])])
+            kept = np.append(kept, some[np.array(can, dtype=bool)])
+            if len(kept) >= start:
                 break
-        return np.array(kept or rows[:start])
+        return np.asarray(rows[kept[:start]] if len(kept) else rows[:start])
 
     def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
         """Members moved in a knob, or in several together, crosses of two, and members continued along a line: each a quarter.

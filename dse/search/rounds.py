@@ -5,7 +5,7 @@ For spaces whose grid is too large to be looked at whole. It is no search to con
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import compress, product
 
 from dse.search.samplers import Possible, Values
 from dse.space.knobs import Choice
@@ -31,7 +31,7 @@ def rounds(knobs: Sequence[Choice], possible: Possible, score: Score) -> None:
 
     Args:
         knobs: of the space.
-        possible: whether a design keeps what is known before it is evaluated.
+        possible: whether designs keep what is known before they are evaluated.
         score: evaluates designs, those that it knows for nothing.
     """
     best = _best(_divided(knobs, possible), BEST, score)
@@ -49,15 +49,16 @@ def _divided(knobs: Sequence[Choice], possible: Possible) -> list[Values]:
     for values in product(*(knob.values for knob in several)):
         said = {knob.address: value for knob, value in zip(several, values, strict=True)}
         tried: list[Values] = [{**said, COPIES: value} for value in copies] or [said]
-        if possible(tried[-1]):
-            found.append(next(filter(possible, tried)))
+        can = possible(tried)
+        if can[-1]:
+            found.append(next(compress(tried, can)))
     return found
 
 
 def _tried(knob: Choice, best: Sequence[Values], most: int, possible: Possible, score: Score) -> list[Values]:
     """The best of some designs and of those with any value of a knob instead."""
     others = [{**values, knob.address: value} for values in best for value in knob.values]
-    return _best([*best, *filter(possible, others)], most, score)
+    return _best([*best, *compress(others, possible(others))], most, score)
 
 
 def _best(designs: Sequence[Values], most: int, score: Score) -> list[Values]:

@@ -4,7 +4,7 @@ Ask number k is made when exactly the results of asks 0 to k - window have been 
 So a search is a function of its seed and window: not of timing, of the number of workers, or of where it was interrupted.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,16 +17,16 @@ from dse.space.knobs import Choice, Knob
 
 Values = dict[str, Any]
 
-Possible = Callable[[Values], bool]
-"""Whether a design keeps the limits that are known before anything is played."""
+Possible = Callable[[Sequence[Values]], Sequence[bool]]
+"""Whether designs keep the limits that are known before anything is played: many together cost little more than one."""
 
 TRIES = 400
 """Designs that a sampler looks at for one that is possible; then it asks the last of them, and is told what it breaks."""
 
 
-def every(values: Values) -> bool:
+def every(several: Sequence[Values]) -> Sequence[bool]:
     """All designs are possible, as far as anybody knows."""
-    return True
+    return [True] * len(several)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Uniform:
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
         for _ in range(TRIES):
             values = from_unit(self._space, rng.random(len(self._space.knobs)))
-            if self._possible(values):
+            if all(self._possible([values])):
                 break
         return Ask(number, values)
 
@@ -161,7 +161,7 @@ class Quasirandom:
         first = max(self._next, number)
         for place in range(first, first + TRIES):
             values = self._at(place)
-            if self._possible(values):
+            if all(self._possible([values])):
                 break
         self._next = place + 1
         return Ask(number, values, {} if place == number else {"next": self._next})

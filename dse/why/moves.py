@@ -13,7 +13,7 @@ from typing import Any
 from dse.config.expressions import Defined, evaluate
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.account.outcomes import LIMITS
-from dse.evaluators.evaluation import fidelities, plays
+from dse.evaluators.evaluation import FIDELITIES, fidelities, plays
 from dse.running.study import Bound
 from dse.space.chips import CHIP, AnySpace
 from dse.space.choices import choice
@@ -32,6 +32,9 @@ FAR = 10.0
 
 AT_ONCE = 256
 """Designs of the closed form that are evaluated between two looks at the clock."""
+
+FEW_AT_ONCE = 64
+"""The same of loads in the steady state: some tens of milliseconds a design, half of what one takes by itself."""
 
 APART = ("mapping.precision.", "mapping.stack.")
 """Leaves of a mapping that are no step away: formats, which would compare unlike numbers, and measured software."""
@@ -146,13 +149,18 @@ def points(designs: Sequence[Design], goal: Goal, *, seconds: float = inf) -> li
     different = list(dict.fromkeys(designs))
     found: dict[Design, Point] = {}
     end = time.monotonic() + seconds
-    size = 1 if different and plays(different[0], goal.workload, goal.fidelity) else AT_ONCE
+    size = 1 if different and alone(different[0], goal) else FEW_AT_ONCE if goal.fidelity == FIDELITIES[0] else AT_ONCE
     for start in range(0, len(different), size):
         if time.monotonic() > end:
             break
         some = different[start : start + size]
         found.update(zip(some, _evaluated(some, goal), strict=True))
     return [found.get(design) for design in designs]
+
+
+def alone(design: Design, goal: Goal) -> bool:
+    """Whether designs are evaluated one by one: requests are played, which many designs do not share, or kernels."""
+    return goal.fidelity != FIDELITIES[0] and plays(design, goal.workload, goal.fidelity)
 
 
 def _evaluated(designs: Sequence[Design], goal: Goal) -> list[Point]:

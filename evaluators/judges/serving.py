@@ -109,7 +109,8 @@ def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[flo
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits alone, without a request played; leaves of shape (designs,)."""
-    return served.limited(design, workload, _limits)
+    alike = getattr(service_of(design), "TOGETHER", None)
+    return served.limited(workload, _limits, served.singles(design) if alike is None else balanced.alike(design, alike))
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:

@@ -153,8 +153,8 @@ class Grid:
             return self.limit >= 0
         out = np.zeros(self.size, dtype=bool)
         if limits := limits_of(space, workload, self.study.fidelity):
-            for row in np.flatnonzero(self.limit >= 0):
-                out[row] = not limits.possible(space.row(self.columns, int(row)))
+            broken = np.flatnonzero(self.limit >= 0)
+            out[broken] = ~np.array(limits.possible([space.row(self.columns, int(row)) for row in broken]), dtype=bool)
         return out
 
     def rows(self) -> dict[tuple[object, ...], int]:
@@ -265,8 +265,8 @@ def searched(
         return np.array(order)
     out, directions = grid.ruled_out, study.directions
 
-    def possible(values: Values) -> bool:
-        return not out[rows[tuple(values.items())]]
+    def possible(several: Sequence[Values]) -> list[bool]:
+        return [not out[rows[tuple(values.items())]] for values in several]
 
     def verdict(key: str, values: Values) -> Result | None:
         row = rows[tuple(values.items())]

@@ -5,19 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dse.commands.api import study_of
 from dse.commands.loop import chosen
 from dse.config.compose import compose
+from dse.evaluators.evaluation import binding, early, plays
 from dse.running.afford import affordable
 from dse.running.ask_tell import base_of
 from dse.running.possible import Limits, is_ruled_out, limits_of
 from dse.running.study import Study, study
 from dse.running.workers import Batch, Serial
 from dse.search.from_optuna import sampler
-from dse.search.samplers import Told, every
+from dse.search.samplers import Told, Uniform, every
 from dse.space.errors import DesignError
+from dse.space.limits import Infeasible, Limit
 from dse.store.store import Result, Store
+from dse.studies.search_quality.replay import SPACES
 from tests.dse.toy import OVERRIDES, searched, toy
 
 CORES = (
@@ -68,6 +73,43 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Limits]:
     return asked, limits
 
 
+ATTENTION = (
+    *SPACES["attention"],
+    "space.mapping.queries='range(16,129,16)'",
+    "space.mapping.keys='range(16,129,16)'",
+    "+space.chip.tile.sram='tag(KiB, choice(96,192,384))'",
+)
+"""Attention on tiles, whose limits many designs have together."""
+
+
+@pytest.mark.parametrize("words", [("npu_serving",), ("mesh_llm",), ATTENTION, ("deepseek_wafer",)], ids=lambda words: words[0])
+def test_limits_of_several_designs_are_those_of_each(words: tuple[str, ...]) -> None:
+    study = study_of(*words)
+    asked, space = study.question, study.question.space
+    draws = Uniform(space, 3)
+    several = [draws.ask(number, None).values for number in range(48)]
+    soon = not plays(space.base, asked.workload, study.fidelity)
+    of = (lambda design: worst(early(design, asked.workload))) if soon else (lambda design: binding(design, asked.workload))
+    alone = [of(space.at(values)) for values in several]
+    together = limits_of(space, asked.workload, study.fidelity)
+    assert together is not None
+    assert together.possible(several) == [one is None for one in alone]
+    assert 0 < sum(one is None for one in alone) < len(alone)
+    for values, one in zip(several, alone, strict=True):
+        found = together.ruled_out("key", values)
+        if found is None:
+            assert one is None
+        else:
+            assert (found.key, found.limit, found.values) == ("key", one.limit, values)
+            assert (found.need, found.have) == pytest.approx((one.need, one.have), rel=1e-12)
+
+
+def worst(limits: list[Limit]) -> Infeasible | None:
+    """What is exceeded most, of one design."""
+    found = [Infeasible(of.address, float(np.max(of.need)), float(np.max(of.have)), of.unit) for of in limits]
+    return max((one for one in found if one.excess > 0), key=lambda one: one.excess, default=None)
+
+
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "nsga3", "tpe", "local"])
 def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: tuple[Study, Limits]) -> None:
     asked, limits = known
@@ -75,7 +117,7 @@ def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: 
     possible = 0
     for number in range(40):
         ask = source.ask(number, None)
-        can = limits.possible(ask.values)
+        (can,) = limits.possible([ask.values])
         possible += can
         source.tell(ask, Told((float(number % 7), float(number % 5)), {"limit": 0.0}) if can else Told(None, {"limit": 1.0}))
     assert possible >= 36
@@ -84,7 +126,7 @@ def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: 
 def test_few_designs_of_this_space_are_possible(known: tuple[Study, Limits]) -> None:
     asked, limits = known
     source = sampler("random", asked.question.space, asked.directions, seed=1, population=10, possible=every)
-    assert sum(limits.possible(source.ask(number, None).values) for number in range(40)) < 10
+    assert sum(limits.possible([source.ask(number, None).values for number in range(40)])) < 10
 
 
 def at(asked: Study, folder: Path, sampler: str) -> Study:
@@ -105,7 +147,7 @@ def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
     assert len({key for _, _, key, _ in asks}) > 12
     with closing(Store(asked.store)) as store:
         results = store.results(asked.context)
-    assert all(limits.possible(results[key].values) for key in workers.keys)
+    assert all(limits.possible([results[key].values for key in workers.keys]))
     assert sum(is_ruled_out(result) for result in results.values()) == len(results) - 12
 
 

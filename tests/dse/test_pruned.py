@@ -93,6 +93,31 @@ def test_a_screen_that_ends_early_goes_on_with_the_same_front(whole: Any, tmp_pa
     same(found, whole[1], asked)
 
 
+@pytest.mark.usefixtures("small")
+def test_workers_find_what_one_process_does_and_go_on_where_it_ended(whole: Any, tmp_path: Path) -> None:
+    """Bounds in parts as well as evaluations, on workers that stay from round to round."""
+    alone = screened(of(tmp_path / "alone", "screen.keep=front", "screen.prune=true"))
+    asked = of(tmp_path / "shared", "screen.keep=front", "screen.prune=true", "workers.kind=ray", "workers.count=2")
+    rows: list[int] = []
+
+    def until(done: int, total: int, size: int) -> None:
+        rows.append(done)
+        if done > 28:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        screen(asked, until)
+    assert min(rows) < 28, "bounds have left out some, and say so"
+    before = stored(asked)
+    assert before is not None
+    assert before.rows > 0
+    found = screened(asked)
+    same(found, whole[1], asked)
+    same(found, alone, asked)
+    assert found.evaluated == found.rows - before.rows - sum(found.pruned.values())
+    assert found.pruned == alone.pruned
+
+
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Screened]:
     """Pipelines and wafers, every design evaluated; one request a second is too much for most of them."""

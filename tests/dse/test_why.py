@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.commands.api import Loaded
+from dse.commands.api import Loaded, study_of
 from dse.commands.explained import explained
 from dse.evaluators.account.metrics import METRICS
 from dse.running.frame import judged, ordered, values_of
 from dse.running.study import Bound
+from dse.search.samplers import Uniform
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
@@ -327,3 +328,18 @@ def test_what_a_constraint_is_broken_by_can_be_read() -> None:
     none = Point({"slo_attainment": 0.0}, broken=(("slo_attainment >= 0.9", 0.9 / 1e-300 - 1),))
     assert near.why == "breaks slo_attainment >= 0.9 by 50.00%"
     assert none.why == "breaks slo_attainment >= 0.9, is 0"
+
+
+def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> None:
+    asked = study_of("npu_serving")
+    goal = quick(goal_of(asked), asked.question.base)
+    assert goal.fidelity == "steady"
+    draws = Uniform(asked.question.space, 4)
+    designs = [asked.question.space.at(draws.ask(number, None).values) for number in range(24)]
+    together, alone = points(designs, goal), [points([design], goal)[0] for design in designs]
+    assert sum(point is not None and not point.limit for point in together) > 2
+    for one, other in zip(together, alone, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.why == other.why
+        assert one.metrics == pytest.approx(other.metrics, rel=1e-9)

@@ -166,10 +166,11 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
     return later((name,), whole)[name] if any(isinstance(values, Later) for _, values in pieces) else whole()[name]
 
 
-def limited(design: Design, workload: Workload, limits: Callable[[Design, Load], list[Limit]]) -> list[Limit]:
-    """Limits alone, load by load; leaves of shape (designs,)."""
-    some, loads = list(singles(design)), cast(tuple[Load, ...], workload.cases)
-    return [limit for load in loads for limit in stacked(len(some), [(rows, limits(part, load)) for rows, part in some])]
+def limited(workload: Workload, limits: Callable[[Design, Load], list[Limit]], parts: Iterable[Part]) -> list[Limit]:
+    """Limits alone, load by load, of a design's parts; leaves of shape (designs,)."""
+    some, loads = list(parts), cast(tuple[Load, ...], workload.cases)
+    size = sum(len(rows) for rows, _ in some)
+    return [limit for load in loads for limit in stacked(size, [(rows, limits(part, load)) for rows, part in some])]
 
 
 def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | None:

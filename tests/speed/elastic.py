@@ -1,0 +1,36 @@
+"""How long the steps around a front take: python -m tests.speed.elastic [STUDY] [DESIGNS] [OVERRIDE ...]
+
+Every step of every knob, both ways, around the first so many designs of the front that a study's screen finds (quickstart and
+100), by the lowest reader that the study has, in a process that has screened them before. The bar is 20 s for 100 designs.
+"""
+
+import sys
+import time
+from tempfile import TemporaryDirectory
+
+from dse.commands.api import study_of
+from dse.running.screen import coded, screen
+from dse.why.elastic import of_designs
+from dse.why.moves import quick
+from dse.why.why import goal_of
+
+
+def stepped(study: str, designs: int, *words: str) -> tuple[str, str, str]:
+    """A line of a table."""
+    with TemporaryDirectory() as folder:
+        asked = study_of(study, "workers.kind=serial", f"run_dir={folder}", *words)
+        front = screen(asked, lambda done, total, size: None).front.iloc[:designs]
+    space, goal = asked.question.space, goal_of(asked)
+    columns = coded(space, front)
+    start = time.process_time()
+    changes = of_designs(space, [space.row(columns, row) for row in range(len(front))], goal)
+    spent = time.process_time() - start
+    steps = sum(len(some) for some in changes if some is not None)
+    reader = quick(goal, space.base).fidelity
+    return f"{steps:,} steps around {len(front)} designs of {study}'s front, {reader}", f"{spent:.2f} s CPU", "20 s for 100"
+
+
+if __name__ == "__main__":
+    count = next((int(word) for word in sys.argv[1:] if word.isdigit()), 100)
+    said = [word for word in sys.argv[1:] if not word.isdigit()]
+    print(*stepped((said or ["quickstart"])[0], count, *said[1:]), sep=" | ")
