@@ -176,8 +176,11 @@ def _cached(
 
 
 def kv_local(of: Model, tp: Any, heads: str | None = None) -> Any:
-    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each."""
-    if of.latent is not None or of.compressed is not None or of.kv_reused:
+    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each.
+
+    A recurrent layer caches none: its state is `state_local`.
+    """
+    if of.recurrence is not None or of.latent is not None or of.compressed is not None or of.kv_reused:
         return kv_values(of)
     return heads_on(Dim(of.kv_heads, 1, True), tp, heads) * (of.head_dim + v_dim(of))
 
