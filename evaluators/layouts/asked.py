@@ -92,7 +92,7 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
     if of.picked:
         return None
     each, dims = float(BYTES[precision.kv]), of.qk_dim + of.v_dim
-    cached = of.positions * kv_heads * (of.kv_dim * each)
+    cached = of.positions * (of.cached(kv_heads) * each)
     if not of.prompts:
         queries, near = of.tokens / of.sequences, of.tokens * heads * (dims * HALF)
         keys = of.positions / of.sequences
