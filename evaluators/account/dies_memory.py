@@ -33,7 +33,7 @@ def caches(mixes: str, model: Model, cached: Any, sequences: float, of: Split, s
             kept, scored = (at_reach(cached, reach) for reach in (growth.layer.reach, growth.layer.indexed))
             total = total + kept * kv_local(growth.layer.of, of.tp) * sizes.kv + scored * growth.scores * sizes.indexed
             state = growth.layer.of.recurrence
-            total = total if state is None else total + sequences * state_local(state, of.tp, sizes.kv)
+            total = total if state is None else total + sequences * state_local(state, of.tp, sizes.conv)
     return total
 
 
@@ -55,8 +55,10 @@ def by_kind(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: S
     """The same by what weights are of, words of `WEIGHTS`; norms are with what they are before. [B]"""
     usual = sizes.weights
     table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
-    if unit in (EMBEDDING, HEAD):
-        return {TABLES: table + (h if unit == HEAD else 0.0)}
+    if unit == EMBEDDING:
+        return {TABLES: table}
+    if unit == HEAD:  # a tied table is where the embedding is, and on a last stage of its own once more
+        return {TABLES: h + (0.0 if model.tied_embeddings and of.pp == 1 else table)}
     mixes, feeds = names
     kinds, found = layers(model), dict[str, float]()
     for layer in (one for one in kinds.mixings if one.name == mixes):
@@ -70,7 +72,8 @@ def by_kind(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: S
     if unit != DRAFT:
         return found
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    return {MODULES: sum(found.values()) + 2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0)}
+    embedding = 0.0 if model.tied_embeddings or of.pp == 1 else table
+    return {MODULES: sum(found.values()) + 2 * model.hidden * h + 3 * h + embedding}
 
 
 def fed_weights(names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:

@@ -3,11 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from dse.evaluators.graph.operators import Attention, Dim, Elementwise, Index, MatMul, Operator, Recur
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.words import GATE, NORM, ROPE, convolution, norm
+from dse.space.elementwise import where
 from dse.space.model import Compressed, Latent, Model, Recurrence
 from dse.space.parameters import query_rank, v_dim
+
+DECODES = "decode_attention"
+"""Attention of decodes beside prompts, where they attend otherwise."""
 
 
 def mixing(of: Model, near: Step, far: Step) -> tuple[Operator, ...]:
@@ -106,7 +112,8 @@ def _index(of: Model, at: Step, far: Step, needs: str) -> list[Operator]:
 def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Operator]:
     """MLA: naive in prefill (keys and values are expanded), weight-absorbed in decode (attention over the latent).
 
-    Where an indexer picks positions, queries of a prompt have keys of their own each, and attention is over the latent too.
+    A further chunk of a prompt expands what is cached before it once more. Decodes beside prompts have the absorbed form. Where
+    an indexer picks positions, queries of a prompt have keys of their own each, and attention is over the latent too.
     """
     m, h = at.tokens, Dim(of.hidden)
     rank, rope = latent.kv_rank, latent.rope_dim
@@ -128,24 +135,47 @@ def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Op
     index = _index(of, at, far, "attention_norm")
     operators += index
     needs = turned + ((index[-1].name,) if index else ())
-    seen = _seen(of, at)
+    last: tuple[str, ...] = ("v_absorb",)
     if at.phase == "prefill" and of.indexer is None:
+        prompts, beside = _apart(at)
         up = Dim(of.heads, latent.nope_dim + latent.v_dim, split=True)
         heads = Dim(of.heads, split=True)
         operators += [
-            MatMul("kv_up", ("kv_down",), m, Dim(rank), up),
-            Attention("attention", (*needs, "kv_up"), heads, heads, qk, latent.v_dim, rank + rope, rank + rope, **seen),
-        ]
+            MatMul("kv_up", ("kv_down",), prompts.tokens + prompts.positions, Dim(rank), up),
+            Attention(
+                "attention", (*needs, "kv_up"), heads, heads, qk, latent.v_dim, rank + rope, rank + rope, **_seen(of, prompts),
+            ),
+        ]  # fmt: skip
+        operators += [] if beside is None else _absorbed(of, latent, beside, needs, DECODES, stored=0.0)
+        last = ("attention",) if beside is None else ("attention", "v_absorb")
     else:
-        # one small product a head: [m, nope] x [nope, rank] and [m, rank] x [rank, v], weights shared with kv_up
-        ranks, apart = Dim(of.heads, rank, split=True), of.heads
-        one = Dim(of.heads, split=True), Dim(1)
-        operators += [
-            MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), ranks, apart=apart),
-            Attention("attention", (*needs, "q_absorb"), *one, rank + rope, rank, rank + rope, rank + rope, **seen),
-            MatMul("v_absorb", ("attention",), m, Dim(rank), Dim(of.heads, latent.v_dim, split=True), apart=apart),
-        ]
-    return operators + _gated(of, at, Dim(of.heads, latent.v_dim, split=True), (operators[-1].name,))
+        operators += _absorbed(of, latent, at, needs, "attention")
+    return operators + _gated(of, at, Dim(of.heads, latent.v_dim, split=True), last)
+
+
+def _apart(at: Step) -> tuple[Step, Step | None]:
+    """The prompts of a step, and its decodes; None where it has none."""
+    if not np.any(at.decodes):
+        return at, None
+    rows, some = at.decodes * (1.0 + at.guesses), {"guesses": at.guesses}
+    beside = Step("decode", rows, rows, at.scored, at.decoded, **some)
+    tokens, requests = at.tokens - rows, at.requests - rows
+    return Step("prefill", tokens, requests, at.pairs - at.scored, at.positions - at.decoded, **some), beside
+
+
+def _absorbed(
+    of: Model, latent: Latent, at: Step, needs: tuple[str, ...], name: str, *, stored: float = 1.0
+) -> list[Operator]:  # fmt: skip
+    """Attention to latents between two small products of each head, [m, nope] x [nope, rank] and [m, rank] x [rank, v], whose
+    weights are those of kv_up.
+    """
+    m, rank, rope, apart = at.tokens, latent.kv_rank, latent.rope_dim, of.heads
+    ranks, one, read = Dim(of.heads, rank, split=True), (Dim(of.heads, split=True), Dim(1)), where(m > 0, 1.0, 0.0)
+    return [
+        MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), ranks, read, stored, apart),
+        Attention(name, (*needs, "q_absorb"), *one, rank + rope, rank, rank + rope, rank + rope, **_seen(of, at)),
+        MatMul("v_absorb", (name,), m, Dim(rank), Dim(of.heads, latent.v_dim, split=True), read, stored, apart),
+    ]
 
 
 def _compressed_attention(of: Model, said: Compressed, at: Step, far: Step) -> list[Operator]:

@@ -62,7 +62,7 @@ class Attention:
     Attributes:
         heads, kv_heads: query and key/value heads; MLA's absorbed form has one KV head for all.
         qk_dim, v_dim: of a head.
-        kv_dim: values cached per position and KV head, keys and values together.
+        kv_dim: values cached per position and KV head, keys and values together; of a latent, of all heads.
         layout_dim: values of one contiguous piece in the cache: one head's keys of one position.
         pairs, positions: as in `Step`.
         tokens: rows of queries.
@@ -99,6 +99,14 @@ class Attention:
     def latent(self) -> bool:
         """Whether keys and values are of one cached row."""
         return self.kv_dim != self.qk_dim + self.v_dim
+
+    def cached(self, kv_heads: Any) -> Any:
+        """Values cached per position where there are so many KV heads; a latent is there once, whatever is made of it."""
+        return float(self.kv_dim) if self.latent else kv_heads * float(self.kv_dim)
+
+    def made(self, kv_heads: Any) -> Any:
+        """Values of a new position that attention takes: what is cached, or keys and values of heads made of a latent."""
+        return self.cached(kv_heads) if self.kv_heads.units == 1 else kv_heads * float(self.qk_dim + self.v_dim)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,10 +92,10 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
     if of.picked:
         return None
     each, dims = float(BYTES[precision.kv]), of.qk_dim + of.v_dim
-    cached = of.positions * kv_heads * (of.kv_dim * each)
+    cached = of.positions * (of.cached(kv_heads) * each)
     if not of.prompts:
-        queries, near = of.tokens / of.sequences, of.tokens * heads * (dims * HALF)
-        keys = of.positions / of.sequences
+        some = where(of.sequences > 0, of.sequences, 1.0)  # beside prompts there may be none
+        queries, near, keys = of.tokens / some, of.tokens * heads * (dims * HALF), of.positions / some
         if of.latent:
             converted = of.tokens * heads * (of.qk_dim * (HALF + each)) if each < HALF else 0.0
             return latent_generation.Decode(of.sequences, keys, heads, queries, dims, of.v_dim, cached, near, converted)

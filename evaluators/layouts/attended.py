@@ -107,6 +107,6 @@ def attended(model: Model, of: Attention, requests: int, queries: int, keys: int
         batch, queries = requests * ceil_div(queries, window), min(queries, window)
         keys, window = min(window + queries, keys) + entries, 0
     keys = min(keys, queries + window - 1) if window else keys
-    latent = model.latent is not None and (not prefilling or model.indexer is not None)
+    latent = model.compressed is not None or (model.latent is not None and (not prefilling or model.indexer is not None))
     sizes = batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim
     return Heads(*sizes, prefilling, latent, window=window, capped=of.capped)

@@ -176,8 +176,11 @@ def _cached(
 
 
 def kv_local(of: Model, tp: Any, heads: str | None = None) -> Any:
-    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each."""
-    if of.latent is not None or of.compressed is not None or of.kv_reused:
+    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each.
+
+    A recurrent layer caches none: its state is `state_local`.
+    """
+    if of.recurrence is not None or of.latent is not None or of.compressed is not None or of.kv_reused:
         return kv_values(of)
     return heads_on(Dim(of.kv_heads, 1, True), tp, heads) * (of.head_dim + v_dim(of))
 
@@ -258,9 +261,9 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: 
     kv_heads = heads_on(of.kv_heads, tp, held)
     dims = of.qk_dim + of.v_dim
     scores = of.pairs * heads
-    cached = of.positions * kv_heads * float(of.kv_dim)
+    cached = of.positions * of.cached(kv_heads)
     fetch = cached * kv
-    piece, stride = float(of.layout_dim * kv), kv_heads * float(of.layout_dim * kv)
+    piece, stride = float(of.layout_dim * kv), (1.0 if of.latent else kv_heads) * float(of.layout_dim * kv)
     if of.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
         piece, stride = of.together * kv_heads * float(of.kv_dim * kv), inf
     met = multiplied(precision.activations, precision.kv, rates)
@@ -277,7 +280,7 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: 
         fetch=fetch,
         piece=piece,
         stride=stride,
-        local=of.tokens * (act * (heads * dims + kv_heads * of.kv_dim)),
+        local=of.tokens * (act * (heads * dims + of.made(kv_heads))),
         flop=useful(of),
         macs=scores * dims,
         nbytes=fetch,

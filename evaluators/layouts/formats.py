@@ -37,20 +37,23 @@ def weight_bytes(part: Part, operator: Operator, precision: Precision) -> float:
 
 
 class Sizes(NamedTuple):
-    """Bytes of a weight, of a cached value, of one of an indexer's key, and of a weight of experts and of attention. [B]"""
+    """Bytes of a weight, of a cached value, of one of an indexer's key, of a weight of experts and of attention, and of a value
+    that a convolution keeps. [B]
+    """
 
     weights: float
     kv: float
     indexed: float
     experts: float
     attention: float
+    conv: float
 
 
 def sizes(precision: Precision) -> Sizes:
     """Those of some formats."""
     weights, said = BYTES[precision.weights], precision
     experts, attention = (BYTES[of] if of else weights for of in (said.experts, said.attention))
-    return Sizes(weights, BYTES[said.kv], BYTES[index_of(said)], experts, attention)
+    return Sizes(weights, BYTES[said.kv], BYTES[index_of(said)], experts, attention, BYTES[said.activations])
 
 
 class Multiplied(NamedTuple):

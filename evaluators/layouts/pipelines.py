@@ -6,6 +6,7 @@ Calls are those of one group; a pass goes through all stages. Leaves broadcast o
 from typing import Any
 
 from dse.evaluators.graph.experts import busiest
+from dse.evaluators.graph.mixing import DECODES
 from dse.evaluators.graph.operators import Attention, Elementwise, Index, MatMul, Operator, Part, Recur, shapes, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
@@ -88,6 +89,8 @@ def _calls(
     on: OnGroup | None,
 ) -> list[Call]:  # fmt: skip
     if isinstance(operator, Attention):
+        if any(one.name == DECODES for one in part.operators):  # latents, whose prompts and decodes are operators of their own
+            attending = tuple(at for at in attending if (at.phase == "decode") == (operator.name == DECODES))
         if on is None:
             *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
         else:
@@ -197,28 +200,35 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
         Product(together, group * queries, context, of.v_dim),
     )
     count = together * group * queries * context
-    kv = float(of.kv_dim * BYTES[precision.kv])
+    values = of.cached(of.kv_heads.units)
+    kv, each = values * BYTES[precision.kv], 1 if of.latent else of.kv_heads.units
     # the cache is read, and what is new is written
-    nbytes = (at.positions + at.tokens) * of.kv_heads.units * kv
-    share = maximum(of.kv_heads.units / plan.tp, 1.0) / of.kv_heads.units if plan.partition == "k" else 1.0 / plan.tp
+    nbytes = (at.positions + at.tokens) * kv
+    share = maximum(each / plan.tp, 1.0) / each if plan.partition == "k" else 1.0 / plan.tp
     pairs = at.pairs * of.heads.units
-    made = expanding(precision.kv) * at.positions * of.kv_heads.units * float(of.kv_dim)
+    made = expanding(precision.kv) * at.positions * values
     flop = pairs * 2.0 * (of.qk_dim + of.v_dim)
     exchange, sent = None, 0.0
     if plan.partition != "k" and at.phase == "prefill":
         # rows are divided, and every row attends to all keys and values, those of the cache as well
-        slice_ = ceil_div(at.tokens + at.positions, rows) * of.kv_heads.units * kv
+        slice_ = ceil_div(at.tokens + at.positions, rows) * _around(of, precision)
         exchange = Exchange(minimum(requests, 1.0), plan.placement, plan.tp, slice_, attended=True)
         sent = exchange.times * (plan.tp - 1) * slice_ * plan.tp
     return Call(
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units), products,
         width=float(BYTES[precision.activations]), specials=count,
         operations=count * (SOFTMAX + CAP * of.capped) + made * share, reads="kv", fetch=nbytes * share,
-        piece=(of.together if of.picked else BLOCK_TOKENS) * of.kv_heads.units * share * kv, exchange=exchange,
+        piece=(of.together if of.picked else BLOCK_TOKENS) * share * kv, exchange=exchange,
         flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped) + made, sent=sent,
         known=at.positions / maximum(at.positions + at.tokens, 1.0),
-        wrote=minimum(at.tokens / maximum(requests, 1.0), float(BLOCK_TOKENS)) * of.kv_heads.units * share * kv,
+        wrote=minimum(at.tokens / maximum(requests, 1.0), float(BLOCK_TOKENS)) * share * kv,
     )  # fmt: skip
+
+
+def _around(of: Attention, precision: Precision) -> float:
+    """Bytes of a position that goes around cores whose rows are divided: as cached, or keys and values made of a latent. [B]"""
+    made, cached = of.made(of.kv_heads.units), of.cached(of.kv_heads.units)
+    return float(made * BYTES[precision.activations] if made > cached else cached * BYTES[precision.kv])
 
 
 def _recur(part: Part, of: Recur, plan: TilePlan, precision: Precision) -> Call:
@@ -259,13 +269,16 @@ def _index(part: Part, of: Index, plan: TilePlan, precision: Precision) -> Call:
 
 
 def _on_group(model: Model, part: Part, of: Attention, plan: TilePlan, precision: Precision, at: Step, on: OnGroup) -> Call:
-    """Attention on all cores of the group; keys and values of the step are written to memory first, by all of them."""
-    written = at.tokens * of.kv_heads.units * float(of.kv_dim * BYTES[precision.kv])
+    """Attention on all cores of the group; keys and values of the step are written to memory first, by all of them, beside a
+    latent that they are made of.
+    """
+    made, cached = of.made(of.kv_heads.units), of.cached(of.kv_heads.units)
+    each = float((made + cached if made > cached else cached) * BYTES[precision.kv])
+    written = at.tokens * each
     flop = at.pairs * of.heads.units * 2.0 * (of.qk_dim + of.v_dim)
     return Call(
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units),
-        reads="kv", fetch=written / plan.tp, piece=BLOCK_TOKENS * of.kv_heads.units * float(of.kv_dim * BYTES[precision.kv]),
+        reads="kv", fetch=written / plan.tp, piece=BLOCK_TOKENS * each,
         job=asked(model, of, at, plan, on), flop=flop, nbytes=written, known=0.0,
-        wrote=minimum(at.tokens / maximum(at.requests, 1.0), float(BLOCK_TOKENS)) * of.kv_heads.units
-        * float(of.kv_dim * BYTES[precision.kv]),
+        wrote=minimum(at.tokens / maximum(at.requests, 1.0), float(BLOCK_TOKENS)) * each,
     )  # fmt: skip

@@ -40,6 +40,8 @@ VARIANTS = {
     "gqa window": Heads(1, 6, 2, 9, 9, 3, 4, causal=True, window=3),
     "window of a chunk": Heads(2, 4, 2, 7, 18, 4, 4, causal=True, window=6),
     "mla window": Heads(1, 3, 1, 9, 11, 6, 4, causal=True, latent=True, window=4),
+    "rows": Heads(2, 4, 1, 3, 11, 4, 4, latent=True),
+    "rows of a prompt": Heads(1, 4, 1, 9, 9, 4, 4, causal=True, latent=True),
     "capped": Heads(1, 4, 2, 9, 13, 4, 4, capped=True),
     "capped window": Heads(1, 4, 2, 9, 12, 4, 4, causal=True, window=5, capped=True),
 }

@@ -71,7 +71,7 @@ def spent(design: Design, asked: Tiled, fidelity: str) -> Spent:
     shape, cut = of.shape, of.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
     width = of.kv.multiplied(of.itemsize)
-    here = engines.product(cut.queries, shape.key_dim, cut.keys, width)
+    here = 0.0 if shape.bare else engines.product(cut.queries, shape.key_dim, cut.keys, width)
     here = here + engines.product(cut.queries, cut.keys, shape.v, width)
     here = here + (engines.product(cut.queries, shape.v, cut.keys, width) if shape.latent else 0.0)
     rate = cut.queries * cut.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)

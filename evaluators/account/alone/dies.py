@@ -22,7 +22,7 @@ from dse.evaluators.graph.operators import Attention as Scores
 from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Operator, Part, local
 from dse.evaluators.graph.words import GATE, NORM, ROPE
 from dse.evaluators.kernels.collective import LIBRARY
-from dse.evaluators.layouts.devices import call
+from dse.evaluators.layouts.devices import call, heads_on
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.passes.call import Block, Call, Opener, alike, breadth_first
 from dse.evaluators.readers import READERS
@@ -213,8 +213,7 @@ def _attention(design: Design, case: Attention, reader: Reader) -> Laid:
     plan = design.mapping.prefill if prompts(case) else design.mapping.decode
     one = operator(case)
     (of,) = calls = _calls(design, plan, Part("attention", one.tokens, (one,), 1))
-    width = case.qk if case.latent else case.qk + case.v
-    each = of.shape[2] * (case.kv_heads / case.heads) * width * float(BYTES[design.mapping.precision.kv])
+    each = one.cached(heads_on(one.kv_heads, plan.tp, plan.kv_heads)) * float(BYTES[design.mapping.precision.kv])
     held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", of.local))
     laid, _ = _laid(design, "attention", (Block("attention", calls, (0,), (0,), 1.0),), plan, held, _ideal(calls), reader)
     moved = laid.done().memory_bytes

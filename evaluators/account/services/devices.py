@@ -192,7 +192,9 @@ def _seconds(
     counts = np.broadcast_arrays(prompt, prompt_context, decodes, context)
     prompt, prompt_context, decodes, context = (np.ravel(count) for count in counts)
     found = np.full((len(prompt), max(several(design), 1)), np.nan)
-    for name, here in (("prefill", prompt > 0), ("decode", (prompt == 0) & (decodes > 0))):
+    # those with decodes beside prompts by themselves: operators of theirs are not there else
+    both, alone = (prompt > 0) & (decodes > 0), (prompt > 0) & (decodes == 0)
+    for name, here in (("prefill", both), ("prefill", alone), ("decode", (prompt == 0) & (decodes > 0))):
         if here.any():
             columns = [column[here][:, None] for column in (prompt, prompt_context, decodes, context)]
             found[here] = seconds(_timeline(design, load, name, tp, *columns))

@@ -194,7 +194,7 @@ def _pipelines(
     dp = count(where(plan.dp > 0, plan.dp, maximum(1, groups // count(plan.pp))))
     batch, longest = count(plan.microbatch * plan.pp), served.longest(load)
     tokens = prompts + (plan.microbatch * 1.0 if name == "decode" else 0.0)
-    parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
+    parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, 0.0))
     alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), shared(chip)
 
     def with_share(share: Share | None, plan: PoolPlan, everywhere: Any) -> tuple[Resident, Room]:
@@ -345,6 +345,8 @@ def _steps(
     tokens, requests = prompt + decodes, decodes + prompts.requests
     resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
     at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions, resumed=resumed)
+    if phase == "prefill":
+        at = replace(at, decodes=decodes, decoded=own, scored=own)
     return at, (prompts, generating)
 
 

@@ -284,7 +284,7 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
     """Time of Q K^T and of P V of a block of keys."""
     shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, task.kv.multiplied(task.itemsize)
-    product = engines.started(m, shape.key_dim, n, each)
+    product = 0.0 if shape.bare else engines.started(m, shape.key_dim, n, each)
     if shape.latent:
         product = product + engines.started(m, shape.v, n, each)
     return product, engines.started(m, n, shape.v, each)
@@ -302,7 +302,7 @@ def _expanded(task: Task, engines: Engines) -> tuple[Any, Any]:
         return 0.0, 0.0
     keys, values = (task.tiling.keys * columns for columns in (task.shape.key_dim, task.shape.v))
     how: tuple[Any, ...] = (task.kv.nbytes, task.kv.expand, task.itemsize, engines)
-    return expanded.seconds(keys, *how), expanded.seconds(values, *how)
+    return 0.0 if task.shape.bare else expanded.seconds(keys, *how), expanded.seconds(values, *how)
 
 
 def _vector_times(task: Task, engines: Engines) -> tuple[Any, Any, Any, Any, Any]:
@@ -334,9 +334,14 @@ def _vector_times(task: Task, engines: Engines) -> tuple[Any, Any, Any, Any, Any
         + vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
     )
     mask = vector("mask", scores, 2 * scores * each)
-    scaled = vector("scale", m * task.width, 2 * m * task.width * each) * (2 if shape.latent else 1)
+    scaled = sum(vector("scale", m * columns, 2 * m * columns * each) for columns in _scaled(shape))
     divided = where(task.partial, 0.0, start + vector("divide", outputs, 2 * outputs * each + statistic))
     return softmax, again, mask, scaled, divided
+
+
+def _scaled(shape: Heads) -> tuple[Any, ...]:
+    """Columns of queries that are scaled together: those that meet what of keys is no values, and the others."""
+    return (shape.key_dim, shape.v)[shape.bare :] if shape.latent else (shape.key_dim,)
 
 
 def _exchanges(task: Task, fabric: Fabric, blocks: Any, nbytes: Nbytes) -> tuple[Any, Any]:
@@ -352,7 +357,7 @@ def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, An
     def team(pattern: str, along: str, nbytes: Any) -> Any:
         of = {"pattern": pattern, "along": along, "rows": task.tiling.rows, "cols": task.tiling.cols}
         taken = TEAMS[task.of.collective].seconds(Shape(nbytes / VALUE, 1, 1), fabric, **of)
-        return where((task.tiling.cols if along == "row" else task.tiling.rows) > 1, taken, 0.0)
+        return where(((task.tiling.cols if along == "row" else task.tiling.rows) > 1) & (nbytes > 0), taken, 0.0)
 
     spread = (team("multicast", "row", q_bytes), team("multicast", "column", k_bytes), team("multicast", "column", v_bytes))
     return *spread, team("allreduce", "row", task.tiling.queries * STATISTIC), team("reduce", "row", o_bytes)
@@ -380,7 +385,7 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
         spread_keys=keys,
         spread_values=values,
         load_queries=load(2 * rows * q_bytes),
-        load_keys=load(k_bytes),
+        load_keys=0.0 if task.shape.bare else load(k_bytes),
         load_values=load(v_bytes),
         channel=channel,
         stored=there + load(2 * rows * o_bytes) - load(0.0 * o_bytes),

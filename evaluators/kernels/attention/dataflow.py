@@ -151,6 +151,12 @@ class _On(NamedTuple):
         """Whether a tile does one thing after the other."""
         return self.of.strands == 1
 
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """Slots of queries, by what of keys they meet: columns that are no values, and values."""
+        both = ("q", "c") if self.shape.latent else ("q",)
+        return both[self.shape.bare :]
+
     def operand(self, slot: str) -> str:
         """The slot from which keys or values are multiplied."""
         return f"{slot[:-1]}w{slot[-1]}" if self.kv.expand else slot
@@ -182,10 +188,9 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
     if first or on.blocking:
         for opening in _opening(wave, p, on):
             yield from on.rounds(*opening) if opening else ()
-    yield from _spread("q", "row", p, on)
-    if on.shape.latent:
-        yield from _spread("c", "row", p, on)
-    for part in ("q", "c") if on.shape.latent else ("q",):
+    for part in on.queries:
+        yield from _spread(part, "row", p, on)
+    for part in on.queries:
         yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
     lead, middle = _alike(wave)
     ahead: Ahead = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
@@ -211,7 +216,7 @@ def _alike(wave: Wave) -> tuple[int, int]:
 
 def _opening(wave: Wave, p: str, on: _On) -> tuple[tuple[Step, ...], ...]:
     """What an item begins with: queries and the first keys, before them the numbers of their rows where they were selected."""
-    queries = tuple(_load(slot, "row", wave, p, on) for slot in (("q", "c") if on.shape.latent else ("q",)))
+    queries = tuple(_load(slot, "row", wave, p, on) for slot in on.queries)
     keys = () if on.shape.latent else (_load("k", "column", wave, p, on),)
     return ((*queries, _load("i", "column", wave, p, on)), keys) if on.shape.selected else ((*queries, *keys),)
 
@@ -236,17 +241,15 @@ def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterato
     # numbers of the next rows come when both keys and values of these have been asked for
     numbers, ahead = following if last or not on.shape.selected else ((_load("i", "column", wave, p, on),), following[1])
     if on.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
-        loads = [_load("k", "column", wave, p, on), values]
-        if on.blocking:
-            yield from on.rounds(*loads, *numbers)
-        else:
-            yield from on.rounds(loads[0])
-        yield from _arrived("k", p, on)
-        yield from on.rounds(scores)
+        others = () if on.shape.bare else (_load("k", "column", wave, p, on),)
+        yield from on.rounds(*others, values, *numbers) if on.blocking else on.rounds(*others)
+        if others:
+            yield from _arrived("k", p, on)
+            yield from on.rounds(scores)
         if not on.blocking:
             yield from on.rounds(values, *numbers)
         yield from _arrived("v", p, on)
-        yield from on.rounds(Multiply(p + "c", v, s, "md,nd->nm"))
+        yield from on.rounds(Multiply(p + "c", v, s, "md,nd->nm", combine="sum" if others else "set"))
     else:
         yield from _arrived("k", p, on)
         yield from on.rounds(values, scores, *numbers)
@@ -317,13 +320,13 @@ def _both(wave: Wave, after: Wave | None, on: _On, *, first: bool) -> Iterator[P
 
 def _begun(wave: Wave, on: _On, *beside: Load) -> Iterator[Round]:
     """What both blocks of queries begin with, themselves and the first keys, and what else is loaded."""
-    parts = ("q", "c") if on.shape.latent else ("q",)
-    yield from on.rounds(*(_load(part, "row", wave, p, on) for p in BOTH for part in parts))
-    yield from on.rounds(_load("k", "column", wave, "0.", on), *beside)
-    for p, part in ((p, part) for p in BOTH for part in parts):
+    yield from on.rounds(*(_load(part, "row", wave, p, on) for p in BOTH for part in on.queries))
+    yield from on.rounds(*(() if on.shape.bare else (_load("k", "column", wave, "0.", on),)), *beside)
+    for p, part in ((p, part) for p in BOTH for part in on.queries):
         yield from _spread(part, "row", p, on)
         yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
-    yield from _arrived("k", "0.", on)
+    if not on.shape.bare:
+        yield from _arrived("k", "0.", on)
 
 
 def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator[Round]:
@@ -332,19 +335,21 @@ def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator
     Both multiply keys before either multiplies values, so that one buffer of keys fills while both multiply values, and one of
     values while both multiply keys; latent ones fill another buffer all the time.
     """
-    last, latent = block == wave.inner - 1, on.shape.latent
+    last, latent, bare = block == wave.inner - 1, on.shape.latent, on.shape.bare
     following = after if last else wave
     here, there = (f"{number % 2 if latent else 0}." for number in (block, 0 if last else block + 1))
     begins = _begun(following, on) if last and following is not None else iter(())
     values = [_load("v", "column", following, there, on)] if following is not None else []
-    keys = [_load("k", "column", following, there, on)] if following is not None and not last else []
+    keys = [_load("k", "column", following, there, on)] if following is not None and not last and not bare else []
     ahead = latent and here != there and not last
     if ahead:
         yield from on.rounds(*keys, *values)
     for p in BOTH:
-        yield from on.rounds(Multiply(p + "q", on.operand(here + "k"), p + "s", "md,nd->nm", combine="set"))
+        if not bare:
+            yield from on.rounds(Multiply(p + "q", on.operand(here + "k"), p + "s", "md,nd->nm", combine="set"))
         if latent:
-            yield from on.rounds(Multiply(p + "c", on.operand(here + "v"), p + "s", "md,nd->nm"))
+            combine = "set" if bare else "sum"
+            yield from on.rounds(Multiply(p + "c", on.operand(here + "v"), p + "s", "md,nd->nm", combine=combine))
     yield from _softmax(wave, block, "a.", on)
     if not latent:
         yield from on.rounds(*keys)

@@ -33,7 +33,7 @@ class Heads:
     """Softmax(Q K^T / sqrt(d)) V for all heads; whole numbers, or arrays over designs for a closed form.
 
     MHA has as many KV heads as heads, MQA one, GQA some. MLA with absorbed weights is MQA whose values are the last `v` columns
-    of its keys, so that they are loaded once (`latent`); the naive one is MHA.
+    of its keys, so that they are loaded once (`latent`), or all of them, where a row is key and value; the naive one is MHA.
 
     Attributes:
         batch: sequences.
@@ -90,6 +90,11 @@ class Heads:
     def key_dim(self) -> Any:
         """Columns of keys that are no values."""
         return self.qk - self.v if self.latent else self.qk
+
+    @property
+    def bare(self) -> bool:
+        """Whether all columns of keys are values: one row a position, which is loaded as these."""
+        return self.latent and bool(np.all(np.equal(self.key_dim, 0)))
 
     @property
     def pairs(self) -> Any:

@@ -1,0 +1,72 @@
+"""What dies that share a model hold of it: all of them together its parameters, its caches and its states, and no more."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import explain
+from dse.evaluators.account.dies_memory import caches, units_of, weights
+from dse.evaluators.layouts.dies import EMBEDDING, HEAD, Split, named
+from dse.evaluators.layouts.formats import sizes
+from dse.space.layers import by_reach, layers
+from dse.space.mapping import Precision
+from dse.space.model import Model
+from dse.space.numbers import BYTES
+from dse.space.parameters import growths, parameters
+from tests.presets import EVERY
+from tests.samples import asked
+
+FORMATS = st.sampled_from(("bf16", "fp8", "fp32"))
+ALONE = Split(tp=1, pp=1, ep=1, dp=1, group=1, redundant=0, batches=1, halves=1)
+
+
+def shipped(name: str) -> Model:
+    model: Model = asked(f"model={name}").workload.cases[0].model
+    return model
+
+
+def units(model: Model) -> list[str]:
+    """Units of a model, each as often as it is there."""
+    return [EMBEDDING, *(named(model, *names) for names in layers(model).line), HEAD]
+
+
+@given(st.sampled_from(EVERY), st.booleans(), FORMATS)
+@settings(max_examples=20, deadline=None)
+def test_a_die_by_itself_has_the_weights_of_a_model_once(name: str, tied: bool, word: str) -> None:
+    model = replace(shipped(name), tied_embeddings=tied)
+    of = sizes(Precision(weights=word, activations="bf16", kv="bf16"))
+    held = sum(weights(unit, units_of(model).get(unit, ("", "")), model, ALONE, of) for unit in units(model))
+    assert held == pytest.approx(parameters(model) * BYTES[word], rel=1e-3)  # biases of experts apart
+
+
+@given(st.sampled_from(EVERY), st.integers(1, 9000), st.integers(1, 9), FORMATS, FORMATS)
+@settings(max_examples=30, deadline=None)
+def test_layers_have_caches_or_states_of_their_sequences(name: str, length: int, many: int, kv: str, activations: str) -> None:
+    """A recurrent layer has no keys and values beside its state."""
+    model, of = shipped(name), sizes(Precision(weights="bf16", activations=activations, kv=kv))
+    cached = by_reach(model, lambda reach: float(many * reach.kept(length)))
+    held = sum(caches(units_of(model).get(unit, ("", ""))[0], model, cached, many, ALONE, of) for unit in units(model))
+    wanted = 0.0
+    for layer in growths(model):
+        kept, scored = layer.kept(length)
+        each = (layer.kv * kept + layer.scores * scored) * BYTES[kv] + 4 * layer.state + layer.conv * BYTES[activations]
+        wanted += many * layer.layer.times * each
+    assert held == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("chip", ["chip=h800_ep chip.dies.rows=1", "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4"])
+@pytest.mark.parametrize("name", ["qwen3_next_80b_a3b", "gemma4_26b_a4b"])
+def test_copies_of_attention_share_out_caches_of_a_batch_evenly(chip: str, name: str) -> None:
+    of = asked(
+        *chip.split(), f"model={name}", "mapping.both.ep=8", "mapping.both.pp=1", "mapping.both.tp=1",
+        "workload.speculation=none", "workload.batch=[16]", "workload.prompt=10", "workload.output=5090",
+    )  # fmt: skip
+    model, said = shipped(name), of.base.mapping.precision
+    grown = sum(layer.layer.times * layer.kv * layer.kept(5100)[0] * BYTES[said.kv] for layer in growths(model))
+    states = sum(layer.layer.times * (4 * layer.state + BYTES[said.activations] * layer.conv) for layer in growths(model))
+    assert explain(of.base, of.workload.cases[0]).memory["KV cache"] == pytest.approx(2 * (grown + states), rel=1e-9)
+    tables = model.vocab * model.hidden * (1 if model.tied_embeddings else 2) + model.hidden
+    found = explain(of.base, of.workload.cases[0]).memory["weights of embedding and head"]
+    assert found == pytest.approx(tables * BYTES[said.weights], rel=1e-9)

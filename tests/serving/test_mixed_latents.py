@@ -1,0 +1,89 @@
+"""Prompts and decodes of latent attention in one iteration: each has its own form, and reads of a cache what there is."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.account.services.devices import _timeline
+from dse.evaluators.account.services.fleet import _steps
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.pipelines import blocks
+from dse.space.fields import replaced
+from dse.space.layers import layers
+from dse.space.mapping import BYTES
+from dse.space.model import Model
+from dse.space.parameters import kv_values
+from tests.samples import asked, load_of
+
+MODELS = st.sampled_from(["deepseek_v2_lite", "deepseek_v3", "kimi_k2", "mistral_small_4", "qwen3_8b", "gemma3_12b"])
+COUNTS = st.tuples(st.integers(1, 2000), st.integers(0, 9000), st.integers(1, 64), st.integers(1, 9000))
+"""New tokens of a prompt, those before them, requests that decode, and positions that each sees."""
+
+
+def compulsory(model: Model, past: float, decodes: float, context: float, kv: str) -> float:
+    """Bytes of the cache that an iteration has to read, all heads together."""
+    found = layers(model)
+    seen = [(layer, found.reaches[layer.reach]) for layer in found.mixings]
+    each = (
+        layer.times * kv_values(layer.of) * (decodes * float(reach.seen(context)) + float(reach.seen(past)))
+        for layer, reach in seen
+    )
+    return sum(each) * BYTES[kv]
+
+
+@given(st.sampled_from(["a100", "h100", "npu_dse"]), MODELS, COUNTS, st.sampled_from([1, 2, 4]))
+@settings(max_examples=40, deadline=None)
+def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
+    chip: str, name: str, counts: tuple[int, int, int, int], tp: int
+) -> None:
+    """And reads no more of caches than both; on dies that share heads each has a latent, or a KV head, of its own."""
+    design, load = load_of(f"chip={chip}", f"model={name}", "workload=serving", "workload.speculation=none")
+    new, past, decodes, context = counts
+
+    def priced(phase: str, *made_of: float) -> tuple[float, float]:
+        timed = _timeline(design, load, phase, tp, *(np.atleast_2d(float(count)) for count in made_of))
+        seconds = sum(of.block.times * float(np.sum(taken)) for of in timed for taken in of.durations)
+        cached = [of.block.times * float(np.sum(call.fetch)) for of in timed for call in of.block.calls if call.reads == "kv"]
+        return seconds, sum(cached)
+
+    ahead = past + (new + 1) / 2
+    prompt, decoding = priced("prefill", new, ahead, 0, 0), priced("decode", 0, 0, decodes, context)
+    mixed = priced("prefill", new, ahead, decodes, context)
+    assert max(prompt[0], decoding[0]) * (1 - 1e-9) <= mixed[0] <= (prompt[0] + decoding[0]) * (1 + 1e-9)
+    assert mixed[1] == pytest.approx(prompt[1] + decoding[1], rel=1e-9)
+    said = design.mapping.precision
+    assert mixed[1] * tp <= tp * 1.001 * compulsory(load.model, past + 1, decodes, context, said.kv)
+
+
+@given(MODELS, COUNTS, st.sampled_from(["k", "mn", "mn_k", "input_only"]), st.sampled_from([1, 2, 4]))
+@settings(max_examples=30, deadline=None)
+def test_pipelines_move_what_is_cached_of_prompts_and_of_decodes(
+    name: str, counts: tuple[int, int, int, int], partition: str, tp: int
+) -> None:
+    of = asked("chip=npu64", f"model={name}", "workload.batch=[1]")
+    model, new, (_, past, decodes, context) = of.workload.cases[0].model, counts[0], counts
+    plan = replaced(of.base.mapping.prefill, {"tp": float(tp), "partition": partition})
+
+    def moved(at: Step, attending: tuple[Step, ...]) -> float:
+        found = blocks(model, at, plan, of.base.mapping.precision, attending)
+        return sum(one.times * float(call.nbytes) for one in found for call in one.calls if call.reads == "kv")
+
+    at, attending = _steps(model, "prefill", *map(float, (new, past + (new + 1) / 2, decodes, context)))
+    said = of.base.mapping.precision.kv
+    written = (new + decodes) * sum(layer.times * kv_values(layer.of) for layer in layers(model).mixings) * BYTES[said]
+    assert moved(at, attending) <= (compulsory(model, past + new, decodes, context, said) + written) * (1 + 1e-9)
+
+
+@given(COUNTS)
+@settings(max_examples=20, deadline=None)
+def test_latents_before_a_chunk_are_expanded_again(counts: tuple[int, int, int, int]) -> None:
+    """Queries of a chunk meet keys of heads, which a cache of latents has none of."""
+    model: Any = asked("model=deepseek_v3").workload.cases[0].model
+    new, past, _, _ = map(float, counts)
+    parts = transformer(model, Step("prefill", new, 1.0, new * (past + (new + 1) / 2), past))
+    (rows,) = {float(one.m) for part in parts for one in part.operators if one.name == "kv_up"}
+    assert rows == new + past
