@@ -1,18 +1,20 @@
 """A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
 
-Nothing is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
-prompts alone. Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
+No token is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
+prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`arrivals`).
+Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, released
+from dse.evaluators.serving import arrivals
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
 from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
@@ -36,6 +38,9 @@ its first token [s]; shares of time that instances are busy; time to first token
 until the first chunk [s]; from the first arrival to the last token [s]; the share of the requests whose first token comes
 within its bound; of a request, chunks of its prompt, and of a chunk tokens and positions before it; decodes beside a chunk, and
 chunks in an iteration that has some; and the share of what is read that is not in SRAM."""
+
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within")
+"""Those that say when first tokens come."""
 
 
 def refused(pools: Sequence[Pool], requests: Requests) -> str:
@@ -117,13 +122,14 @@ Tables = tuple[Array, Array]
 """Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
 
 
-def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf) -> Array:
+def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf, *, prompts: bool = True) -> Array:
     """Deployments that serve the same requests, in the steady state.
 
     Args:
         of: any.
         requests: with times.
         bound: of the time to first token. [s]
+        prompts: whether those of few requests are played, as `stood` says.
 
     Returns:
         Records of `STANDING`, shape (deployments,).
@@ -131,15 +137,16 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    one = np.zeros(1, int)
-    return np.concatenate(
-        [stood([some], one, [(pool.price.table[None], one) for pool in some.pools], requests, bound) for some in of]
-    )
+    one, found = np.zeros(1, int), []
+    for some in of:
+        solved, played = stood([some], one, [(pool.price.table[None], one) for pool in some.pools], requests, bound)
+        found.append(played() if prompts else solved)
+    return np.concatenate(found)
 
 
 def stood(
     kinds: Sequence[Deployment], which: Array, tables: Sequence[Tables], requests: Requests, bound: float = math.inf
-) -> Array:
+) -> tuple[Array, Callable[[], Array]]:
     """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
 
     Args:
@@ -147,6 +154,10 @@ def stood(
         which: of them each design is, shape (designs,).
         tables: of each pool, those of the designs.
         requests, bound: as in `standing`.
+
+    Returns:
+        Records, and what makes those whose fields of `FIRST` are of prompts that are played over the arrivals, where requests
+        are few and come no faster than they are served.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -159,7 +170,26 @@ def stood(
     room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
     ends, priced = (tables[0], tables[-1]), kinds[0].pools
     solve(priced[0].price, priced[-1].price, ends, apart, first, last, sent, load, bound, room, found)
-    return found
+
+    def played() -> Array:
+        known = found["saturated"] > load.rate
+        if len(requests) > arrivals.MOST or not known.any():
+            return found
+        more = found[known]
+        said = np.array(
+            [(*pool.shares, *(0.0,) * (int(first["stages"].max()) - pool.stages)) for pool in (one.pools[0] for one in kinds)]
+        )
+        nearest = np.array([one.routing != "round_robin" for one in kinds])
+        of = tables[0][0], tables[0][1][known]
+        arrivals.prompted(
+            priced[0].price, of, first[known], said[which[known]], nearest[which[known]], arrivals.of(requests), load, bound,
+            arrivals.room(first[known], len(requests)), more,
+        )  # fmt: skip
+        whole = found.copy()
+        whole[known] = more
+        return whole
+
+    return found, played
 
 
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:
