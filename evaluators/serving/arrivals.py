@@ -156,6 +156,7 @@ def played(price, of, shares, nearest, load, steady, period, decodes, spilled, r
             turn += 1
         here = room.instances[best]
         room.behind[r], room.done[r] = -1, 0
+        room.first[r] = room.begun[r] = math.nan
         if here.head < 0:
             here.head, here.since = r, t
         else:
@@ -305,7 +306,7 @@ def _start(price, of, shares, load, steady, spilled, pace, room, i, t):
             free[stage] = end
         others = here.decoding - here.flying - (lane.decodes > 0)
         if others > 0:
-            end = max(end, t + of.share * (step + others * pace))
+            end = free[stages - 1] = max(end, t + of.share * (step + others * pace))
         lane.start, lane.end = t, end
         room.ring[i * stages + _after(here.oldest, here.flying, stages)] = number
         here.flying += 1

@@ -14,7 +14,7 @@ from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import FIRST, standing
+from dse.evaluators.serving.standing import FIRST, mix, standing, stations
 from dse.evaluators.serving.state import Transfer
 from dse.measured.validate import asked_of
 from dse.space.elementwise import Array
@@ -113,6 +113,29 @@ def test_what_comes_too_fast_and_many_requests_are_left_to_the_queue() -> None:
         others = [name for name in queue.dtype.names if name not in FIRST]
         assert whole[others] == queue[others]
         assert (whole["ttft_p90"] != queue["ttft_p90"]) == played
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.2, 0.9), st.sampled_from(("chunked", "orca", "fusion")))
+def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule: str) -> None:
+    """Beside decodes in all lanes, of which passes with long prompts wait more than those with short ones."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(8, 5.0))
+    price = linear(1e-3, prefill_token=3e-6, decode_request=10 ** rng.uniform(-4, -3))
+    pool = Pool(price, policy(rule, by_chunk=False), Memory(1 << 22), 2, tuple((shares / shares.sum()).tolist()), batch=64)
+    asked = _loaded(Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 200, 1.0), share)
+    at, found = stations((pool,), asked, prefills=True, decodes=True), standing([Deployment((pool,), None, "")], asked)[0]
+    room = arrivals.room(at, len(asked))
+    said = (np.array(pool.shares), True, arrivals.of(asked), mix(asked), found["period"], found["decodes"], 0.0, room)
+    arrivals.played(pool.price, at[0], *said)
+    here = room.instances
+    assert not here["flying"].any()
+    assert not here["queued"].any()
+    assert not room.lanes["prompts"].any()
+    assert (here["held"] == here["leaving"]).all()
+    assert (room.begun >= 0).all()
+    step, token = price.linear[:2]
+    assert (room.first - room.begun >= (step + token * asked.prompt) * (1 - 1e-9)).all()
 
 
 LINES = {
