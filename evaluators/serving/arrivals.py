@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import inlined, part, released
+from dse.evaluators.machine.compile_cache import inlined, piece, released
 from dse.evaluators.serving.chunks import decoded
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.priced import seconds
@@ -171,7 +171,7 @@ def played(price, of, shares, nearest, load, steady, period, decodes, spilled, r
         room.begun[r] -= load.arrival[r]
 
 
-@part
+@piece
 def _advance(price, of, shares, load, steady, period, spilled, pace, room, i, until):
     """Plays an instance up to an instant, but for what starts then."""
     here, stages = room.instances[i], int(of.stages)
@@ -196,14 +196,14 @@ def _advance(price, of, shares, load, steady, period, spilled, pace, room, i, un
         here.at, here.due = t, True
 
 
-@part
+@piece
 def _after(place, count, stages):
     """A place of a ring, so many after another one."""
     place += count
     return place - stages if place >= stages else place
 
 
-@part
+@piece
 def _finish(of, load, period, room, i, number, t):
     """Books a pass: who has its prompt computed decodes from now on, or leaves."""
     here, lane, keep = room.instances[i], room.lanes[number], 0
@@ -225,7 +225,7 @@ def _finish(of, load, period, room, i, number, t):
     lane.prompts = keep
 
 
-@part
+@piece
 def _enter(room, i, number, time):
     """A request that leaves at some time, in the heap of its instance."""
     here, heap = room.instances[i], room.leaving[i]
@@ -240,7 +240,7 @@ def _enter(room, i, number, time):
     heap[place].time, heap[place].lane = time, number
 
 
-@part
+@piece
 def _left(room, i, stages, t):
     """Who has left an instance by some time."""
     here, heap = room.instances[i], room.leaving[i]
@@ -264,7 +264,7 @@ def _left(room, i, stages, t):
         heap[place].time, heap[place].lane = time, lane
 
 
-@part
+@piece
 def _start(price, of, shares, load, steady, spilled, pace, room, i, t):
     """Starts a pass in each lane that has prompts and is not under way, while the first stage is free."""
     here, stages, free = room.instances[i], int(of.stages), room.free[i]
@@ -315,7 +315,7 @@ def _start(price, of, shares, load, steady, spilled, pace, room, i, t):
         here.at = min(here.at, room.leaving[i][0].time)
 
 
-@part
+@piece
 def _ready(room, i, stages, lane, step, t):
     """When a lane ends the iteration of decodes that is under way, each of which takes a step."""
     here = room.instances[i]
@@ -326,7 +326,7 @@ def _ready(room, i, stages, lane, step, t):
     return lane.end + math.ceil((t - lane.end) / step - NEAR) * step
 
 
-@part
+@piece
 def _formed(of, load, room, i, number, each, batch, beside, t):
     """Prompts of a pass, as far as the budget goes: tokens, pairs of query and key, and positions before them."""
     here, lane = room.instances[i], room.lanes[number]
