@@ -106,11 +106,11 @@ def room(stations: Array, requests: int) -> Room:
     lanes = stations["instances"] * stations["stages"]
     most, widest = int(lanes.max()), int(stations["batch"].max()) + 1
     instances, held = int(stations["instances"].max()), int((stations["batch"] * stations["stages"]).max()) + 1
-    whole = (np.zeros(requests, np.int64) for _ in range(3))
+    behind, done, share = (np.zeros(requests, np.int64) for _ in range(3))
     return Room(
         np.zeros(instances, INSTANCE), np.zeros(most, LANE), np.zeros((instances, int(stations["stages"].max()))),
         np.zeros(most, np.int64), np.zeros((most, min(widest, requests)), np.int64),
-        np.zeros((instances, min(held, requests) + 1), LEAVING), *whole, np.zeros(requests), np.zeros(requests),
+        np.zeros((instances, min(held, requests) + 1), LEAVING), behind, done, share, np.zeros(requests), np.zeros(requests),
     )  # fmt: skip
 
 
