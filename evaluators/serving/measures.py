@@ -274,7 +274,7 @@ def _estimated(of: Deployment, requests: Requests) -> float:
     """What instances serve where some always wait, by their steady state; where it has none, with no regard to queues. [1/s]"""
     if refused(of.pools, requests):
         return steady(of, requests, tpot=float("inf")).rate
-    return float(standing([of], requests)[0]["saturated"])
+    return float(standing([of], requests, prompts=False)[0]["saturated"])
 
 
 def saturated(of: Deployment, requests: Requests) -> float:

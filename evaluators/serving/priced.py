@@ -36,6 +36,11 @@ def interpolated(price, point):
             else:
                 high = middle
         above = (x - grid[low]) / (grid[high] - grid[low])
+        if above == 0 or above == 1:  # at a point: corners of the others count for nothing
+            at = (high if above == 1 else low) * stride
+            for corner in range(corners):
+                places[corner] += at
+            continue
         for corner in range(corners):
             places[corner + corners] = places[corner] + high * stride
             weights[corner + corners] = weights[corner] * above

@@ -1,18 +1,20 @@
 """A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
 
-Nothing is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
-prompts alone. Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
+No token is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
+prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`arrivals`).
+Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, released
+from dse.evaluators.serving import arrivals
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
 from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
@@ -36,6 +38,9 @@ its first token [s]; shares of time that instances are busy; time to first token
 until the first chunk [s]; from the first arrival to the last token [s]; the share of the requests whose first token comes
 within its bound; of a request, chunks of its prompt, and of a chunk tokens and positions before it; decodes beside a chunk, and
 chunks in an iteration that has some; and the share of what is read that is not in SRAM."""
+
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within")
+"""Those that say when first tokens come, which is worked out where somebody asks for it."""
 
 
 def refused(pools: Sequence[Pool], requests: Requests) -> str:
@@ -117,13 +122,14 @@ Tables = tuple[Array, Array]
 """Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
 
 
-def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf) -> Array:
+def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf, *, prompts: bool = True) -> Array:
     """Deployments that serve the same requests, in the steady state.
 
     Args:
         of: any.
         requests: with times.
         bound: of the time to first token. [s]
+        prompts: whether those of few requests are played, as `stood` says.
 
     Returns:
         Records of `STANDING`, shape (deployments,).
@@ -131,22 +137,34 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    one = np.zeros(1, int)
-    return np.concatenate(
-        [stood([some], one, [(pool.price.table[None], one) for pool in some.pools], requests, bound) for some in of]
-    )
+    one, found = np.zeros(1, int), []
+    for some in of:
+        tables = [(pool.price.table[None], one) for pool in some.pools]
+        _, first = stood([some], one, tables, requests, bound, prompts=prompts)
+        found.append(first())
+    return np.concatenate(found)
 
 
 def stood(
-    kinds: Sequence[Deployment], which: Array, tables: Sequence[Tables], requests: Requests, bound: float = math.inf
-) -> Array:
+    kinds: Sequence[Deployment],
+    which: Array,
+    tables: Sequence[Tables],
+    requests: Requests,
+    bound: float = math.inf,
+    *,
+    prompts: bool = True,
+) -> tuple[Array, Callable[[], Array]]:
     """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
 
     Args:
         kinds: that designs are of; what tables their prices have does not count.
         which: of them each design is, shape (designs,).
         tables: of each pool, those of the designs.
-        requests, bound: as in `standing`.
+        requests, bound, prompts: as in `standing`.
+
+    Returns:
+        Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
+        are few and come no faster than they are served, else they wait in a queue.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -155,11 +173,38 @@ def stood(
     first = stations([one.pools[0] for one in kinds], requests, prefills=True, decodes=not apart)[which]
     last = stations([one.pools[-1] for one in kinds], requests, prefills=not apart, decodes=True)[which]
     sent = np.array([sending(one.transfer, load) for one in kinds])[which]
-    found = records(STANDING, len(which))
     room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
-    ends, priced = (tables[0], tables[-1]), kinds[0].pools
-    solve(priced[0].price, priced[-1].price, ends, apart, first, last, sent, load, bound, room, found)
-    return found
+    priced, few = kinds[0].pools, prompts and len(requests) <= arrivals.MOST
+
+    def solved(rows: Array, queued: bool) -> Array:
+        some = records(STANDING, len(rows))
+        ends = [(of, each[rows]) for of, each in (tables[0], tables[-1])]
+        prices, said = (priced[0].price, priced[-1].price), (first[rows], last[rows], sent[rows])
+        solve(*prices, tuple(ends), apart, *said, load, bound, queued, room, some)
+        return some
+
+    found = solved(np.arange(len(which)), not few)
+
+    def played() -> Array:
+        if not few:
+            return found
+        whole, known = found.copy(), found["saturated"] > load.rate
+        if not known.all():
+            whole[~known] = solved(np.flatnonzero(~known), True)
+        if not known.any():
+            return whole
+        more, deep = found[known], int(first["stages"].max())
+        shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
+        nearest = np.array([one.routing != "round_robin" for one in kinds])
+        of = tables[0][0], tables[0][1][known]
+        arrivals.prompted(
+            priced[0].price, of, first[known], shares[which[known]], nearest[which[known]], arrivals.of(requests), load, bound,
+            arrivals.room(first[known], len(requests)), more,
+        )  # fmt: skip
+        whole[known] = more
+        return whole
+
+    return found, played
 
 
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:
@@ -189,13 +234,14 @@ def exposed(taken, layers, chunks, prefill):
 
 
 @released
-def solve(linear, far, tables, apart, first, last, sent, load, bound, room, found):
+def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, room, found):
     """Pools whose prices have the same linear part and the same points, one after the other.
 
     Args:
         linear, far: prices of the first pool and of the last one, whose tables do not count.
         tables: of each of these two: those that differ, and which of them each pool has.
         apart, load, bound: as they are.
+        queued: whether percentiles of times to first tokens are those of a queue; else they are left out.
         first, last, sent: a record, or a row, of each.
         room: to work in.
         found: what is found, a record of each.
@@ -221,7 +267,22 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, room, foun
             if balance[place].period > full[place].period:  # as long as where some always wait, and no longer
                 balanced(its, pool, load, prompts, 0.0, balance[place])
         alone = full[0].rate
-        _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, alone, balance, found[row])
+        _told(
+            apart,
+            first[row],
+            last[row],
+            sent[row],
+            load,
+            bound,
+            queued,
+            prompts,
+            taken,
+            services,
+            most,
+            alone,
+            balance,
+            found[row],
+        )
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
         found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
 
@@ -233,7 +294,7 @@ def _priced(price, tables, row):
 
 
 @released
-def _told(apart, first, last, sent, load, bound, prompts, taken, services, most, alone, balance, found):
+def _told(apart, first, last, sent, load, bound, queued, prompts, taken, services, most, alone, balance, found):
     """What a balance means for requests."""
     rate, end = min(load.rate, most), balance[1 if apart else 0]
     late = load.requests * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
@@ -258,10 +319,11 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     if late > 0:  # waits grow evenly
         waiting, mean = 1.0, max(mean, late / 2)
     found.ttft, found.wait = before + waiting * mean, waiting * mean + residual
-    found.ttft_p50 = quantile(0.5, services, load.weights, waiting, mean)
-    found.ttft_p90 = quantile(0.9, services, load.weights, waiting, mean)
-    found.ttft_p99 = quantile(0.99, services, load.weights, waiting, mean)
-    found.within = kept(bound, services, load.weights, waiting, mean)
+    if queued:
+        found.ttft_p50 = quantile(0.5, services, load.weights, waiting, mean)
+        found.ttft_p90 = quantile(0.9, services, load.weights, waiting, mean)
+        found.ttft_p99 = quantile(0.99, services, load.weights, waiting, mean)
+        found.within = kept(bound, services, load.weights, waiting, mean)
     moved = 0.0
     if apart:
         moved = exposed(sent[0], sent[3], found.chunks, balance[0].prefill)

@@ -14,6 +14,7 @@ one request's next token; prompts take what engines that never wait do, or a sha
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -34,6 +35,7 @@ from dse.space.design import Design, Designs
 from dse.space.elementwise import Array, maximum, where
 from dse.space.later import Later, later
 from dse.space.limits import ClashError
+from dse.space.requests import Requests
 from dse.space.workload import Load, Workload
 
 RATED = ("tdp", "power_density", "plug_power", "system_price")
@@ -128,11 +130,20 @@ def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dic
         left = load.ttft - length * of.prompt
         # those that come too fast wait evenly, taken as exponential
         within = within + weight * where(left >= 0, 1 - np.exp(-maximum(left, 0.0) / maximum(behind / 2, NOTHING)), 0.0)
+    # and those that do not, by their own prompts, which may be played
+    kept = np.searchsorted(_prompts(requests), load.ttft / maximum(of.prompt, NOTHING), side="right") / len(requests)
+    within = maximum(within, where(behind > 0, 0.0, kept))
     good = within * where(of.decode <= load.tpot, 1.0, 0.0) if some else within
     throughput, rate = tokens / span, len(requests) / span
     high = exact | {"throughput": throughput, "request_throughput": rate, "goodput": good * rate, "slo_attainment": good}
     high |= {"throughput_per_die_mm2": throughput / die, "throughput_per_system_mm2": throughput / system}
     return low, high
+
+
+@lru_cache(maxsize=8)
+def _prompts(requests: Requests) -> Array:
+    """Lengths of prompts, the shortest first. [token]"""
+    return np.sort(requests.prompt).astype(float)
 
 
 def _room(service: ModuleType, design: Design, load: Load) -> Any:

@@ -19,11 +19,15 @@ from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
 from dse.evaluators.serving.standing import mix, standing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
+from dse.space.later import later
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
 STEADY = "steady"
 """The fidelity's word."""
+
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay")
+"""Metrics that say when first tokens come."""
 
 PRICES = "closed"
 """Whose prices it takes."""
@@ -122,34 +126,42 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     return Steady(values, made, float(found["span"]))
 
 
-def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, Any]:
+def measured(found: Any, requests: Requests, slo: Slo, played: Callable[[], Any] | None = None) -> dict[str, Any]:
     """Metrics as the loop names them, as far as the steady state says them.
 
     Args:
-        found: records of `STANDING`, of any shape.
+        found: records of `standing.STANDING`, of any shape.
         requests, slo: what is served, and what must be kept.
+        played: makes the records of which those of `FIRST` are, when somebody asks for these; None for the same ones.
 
     Returns:
         By metric, in the shape of the records.
     """
     load, span, many = requests.rate / found["saturated"], found["span"], len(requests)
-    good = found["within"] * (found["tpot"] <= slo.tpot)
-    latency = found["ttft"] + float(requests.output.mean() - 1) * found["tpot"]
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
-        "goodput": good * many / span,
-        "slo_attainment": good,
-        **{name: found[name] for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "tbt_p99")},
-        "latency": latency,
-        "queue_delay": found["wait"],
+        "tpot": found["tpot"],
+        "tbt_p99": found["tbt_p99"],
         "offered_load": load,
         "load_verdict": _verdict(load, found, requests),
         "prefill_busy": found["prefill_busy"],
         "decode_busy": found["decode_busy"],
     }
-    nobody = dict.fromkeys(("tpot", "tbt_p99"), np.nan + 0 * span)
-    return values if (requests.output > 1).any() else values | nobody
+    if not (requests.output > 1).any():
+        values |= dict.fromkeys(("tpot", "tbt_p99"), np.nan + 0 * span)
+
+    def first() -> dict[str, Any]:
+        these = played() if played else found
+        good = these["within"] * (these["tpot"] <= slo.tpot)
+        return {name: these[name] for name in FIRST[:4]} | {
+            "goodput": good * many / span,
+            "slo_attainment": good,
+            "latency": these["ttft"] + float(requests.output.mean() - 1) * these["tpot"],
+            "queue_delay": these["wait"],
+        }
+
+    return values | (later(FIRST, first) if played else first())
 
 
 def _verdict(load: Any, found: Any, requests: Requests) -> Any:

@@ -1,6 +1,6 @@
 """Pipelines of groups of tiles at fidelity=steady: designs with the same words all at once, prices broadcast over them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ class Stood(NamedTuple):
 
     Attributes:
         found: records of `standing.STANDING`, shape (designs,).
+        played: makes those whose prompts are played.
         between: caches on their way.
         means: iterations of each pool.
         shares: of an iteration's time, of the slowest stage of each pool, shape (designs,).
@@ -48,6 +49,7 @@ class Stood(NamedTuple):
     """
 
     found: Array
+    played: Callable[[], Array]
     between: Ways | None
     means: list[list[Mean]]
     shares: list[Array]
@@ -80,7 +82,7 @@ def metrics(design: Design, load: Load) -> dict[str, Any]:
     """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
     fleet, apart, requests = fleet_of(design, load), decode_cores(design), load.requests
     stood_ = standing_of(design, load, fleet)
-    values: dict[str, Any] = steady.measured(stood_.found, requests, Slo(load.ttft, load.tpot))
+    values: dict[str, Any] = steady.measured(stood_.found, requests, Slo(load.ttft, load.tpot), stood_.played)
     areas = per_area(values["throughput"], np.nan, area.die(design.chip, apart), area.total(design.chip, apart))
     values |= {name: value for name, value in areas.items() if not np.isnan(value).all()}
     fullest = peak.of_means(stood_.means, [[share] for share in stood_.shares], stood_.instances, len(requests))
@@ -98,10 +100,10 @@ def standing_of(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Sto
     prices = [_tables(load, of, between, place) for place, of in enumerate(fleet)]
     each = np.arange(max(several(design), 1))
     kinds = assembled(design, load, fleet, [price for price, _ in prices], paces, between)
-    found = stood(kinds, each, [(tables, each) for _, tables in prices], load.requests, load.ttft)
+    found, played = stood(kinds, each, [(tables, each) for _, tables in prices], load.requests, load.ttft)
     shares = [np.array([max(some) for some in of.shares]) for of in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
-    return Stood(found, between, steady.means(found, load.requests, len(fleet)), shares, instances)
+    return Stood(found, played, between, steady.means(found, load.requests, len(fleet)), shares, instances)
 
 
 def _tables(load: Load, of: Pipelines, between: Ways | None, place: int) -> tuple[Price, Array]:

@@ -1,0 +1,171 @@
+"""Prompts that the steady state plays over a load's arrivals: Lindley's recursion, and the loop where nothing decodes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate
+from dse.evaluators.serving import arrivals
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.measures import Slo, measures
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.standing import FIRST, mix, standing, stations
+from dse.evaluators.serving.state import Transfer
+from dse.measured.validate import asked_of
+from dse.space.elementwise import Array
+from dse.space.mapping import ROUTING
+from dse.space.requests import Requests, requests
+
+TIMES = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99")
+
+
+def _asked(rng: np.random.Generator, count: int, most: int, rate: float) -> Requests:
+    """Requests in bursts, some at the same time."""
+    gaps = rng.gamma(0.3, 1 / 0.3 / rate, count) * (rng.random(count) > 0.1)
+    return requests(np.stack([rng.integers(1, 3000, count), rng.integers(1, most + 1, count)], 1), np.cumsum(gaps))
+
+
+def _loaded(of: Deployment, asked: Requests, share: float) -> Requests:
+    """Requests that come as fast as a share of what is served of them."""
+    most = float(standing([of], asked, prompts=False)[0]["saturated"])
+    return asked.scaled(share * most / asked.rate)
+
+
+def _pool(rng: np.random.Generator, rule: str) -> Pool:
+    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
+    shares = rng.dirichlet(np.full(int(rng.integers(1, 6)), 20.0))
+    batch, instances = int(rng.integers(8, 65)), int(rng.integers(1, 5))
+    return Pool(price, policy(rule, by_chunk=False), Memory(1 << 22), instances, tuple((shares / shares.sum()).tolist()), batch)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.1, 0.95))
+def test_one_server_of_prompts_that_go_by_themselves_is_lindleys_recursion(seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    each, token = 10 ** rng.uniform(-3, -2), 10 ** rng.uniform(-6, -4)
+    pool = Pool(linear(each, prefill_token=token), policy("prefill_first", tokens=1), Memory(1 << 22))
+    of, asked = Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 1, 1.0)
+    asked = _loaded(of, asked, share)
+    services, gaps, waits = each + token * asked.prompt, np.diff(asked.arrival), [0.0]
+    for service, gap in zip(services, gaps, strict=False):
+        waits.append(max(0.0, waits[-1] + service - gap))
+    found = standing([of], asked)[0]
+    assert found["wait"] == pytest.approx(np.mean(waits), rel=1e-9, abs=1e-12)
+    assert found["ttft"] == pytest.approx(np.mean(waits + services), rel=1e-9)
+    assert found["ttft_p90"] == pytest.approx(np.quantile(waits + services, 0.9, method="inverted_cdf"), rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**9), st.floats(0.05, 0.95), st.sampled_from(("chunked", "prefill_first", "orca", "fusion")),
+    st.sampled_from(("least_loaded", "round_robin")),
+)  # fmt: skip
+def test_where_nothing_decodes_it_is_the_loop(seed: int, share: float, rule: str, routing: str) -> None:
+    rng = np.random.default_rng(seed)
+    of, asked = Deployment((_pool(rng, rule),), None, routing), _asked(rng, 200, 1, 1.0)
+    asked = _loaded(of, asked, share)
+    run, found = of.serve(asked), standing([of], asked)[0]
+    loop = measures(run, Slo())
+    for name in TIMES:
+        assert found[name] == pytest.approx(loop[name], rel=1e-9), name
+    assert found["wait"] == pytest.approx(loop["queue_delay"], rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.05, 0.9), st.sampled_from(("chunked", "prefill_first")))
+def test_prompts_that_have_a_pool_of_their_own_are_those_of_the_loop(seed: int, share: float, rule: str) -> None:
+    rng = np.random.default_rng(seed)
+    of = Deployment((_pool(rng, rule), _pool(rng, "chunked")), Transfer(1e-8, 1e-5, 4, True), "least_loaded")
+    asked = _loaded(of, _asked(rng, 200, 90, 1.0), share)
+    bound = float(rng.uniform(0.05, 2))
+    loop, found = measures(of.serve(asked), Slo(ttft=bound)), standing([of], asked, bound)[0]
+    for name in TIMES:
+        assert found[name] == pytest.approx(loop[name], rel=1e-9), name
+    assert found["within"] == pytest.approx(loop["slo_attainment"], rel=1e-9)
+
+
+def test_bursts_are_nearer_to_the_loop_than_a_queue_in_closed_form() -> None:
+    """Prompts beside decodes, of instances of one stage: medians over loads and rules, of which the queue is off by a half."""
+    off: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        pool = replace(_pool(rng, ("chunked", "prefill_first")[seed % 2]), shares=(1.0,), batch=64)
+        of = Deployment((pool,), None, "least_loaded")
+        asked = _loaded(of, _asked(rng, 400, 90, 1.0), 0.3 + 0.05 * seed)
+        loop = measures(of.serve(asked), Slo())["ttft_p90"]
+        for played, some in off.items():
+            some.append(abs(standing([of], asked, prompts=played)[0]["ttft_p90"] / loop - 1))
+    assert np.median(off[True]) < 0.1
+    assert np.median(off[False]) > 3 * np.median(off[True])
+
+
+def test_what_comes_too_fast_and_many_requests_are_left_to_the_queue() -> None:
+    rng = np.random.default_rng(3)
+    of, asked = Deployment((_pool(rng, "chunked"),), None, ROUTING[0]), _asked(rng, 200, 9, 1.0)
+    many = _asked(rng, arrivals.MOST + 1, 9, 1.0)
+    for some, played in ((_loaded(of, asked, 0.5), True), (_loaded(of, asked, 1.2), False), (_loaded(of, many, 0.5), False)):
+        whole, queue = standing([of], some)[0], standing([of], some, prompts=False)[0]
+        others = [name for name in queue.dtype.names if name not in FIRST]
+        assert whole[others] == queue[others]
+        assert (whole["ttft_p90"] != queue["ttft_p90"]) == played
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.2, 0.9), st.sampled_from(("chunked", "orca", "fusion")))
+def test_passes_end_in_turn_in_stages_that_differ(seed: int, share: float, rule: str) -> None:
+    """Beside decodes in all lanes, of which passes with long prompts wait more than those with short ones."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(8, 5.0))
+    price = linear(1e-3, prefill_token=3e-6, decode_request=10 ** rng.uniform(-4, -3))
+    pool = Pool(price, policy(rule, by_chunk=False), Memory(1 << 22), 2, tuple((shares / shares.sum()).tolist()), batch=64)
+    asked = _loaded(Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 200, 1.0), share)
+    at, found = stations((pool,), asked, prefills=True, decodes=True), standing([Deployment((pool,), None, "")], asked)[0]
+    room = arrivals.room(at, len(asked))
+    said = (np.array(pool.shares), True, arrivals.of(asked), mix(asked), found["period"], found["decodes"], 0.0, room)
+    arrivals.played(pool.price, at[0], *said)
+    here = room.instances
+    assert not here["flying"].any()
+    assert not here["queued"].any()
+    assert not room.lanes["prompts"].any()
+    assert (here["held"] == here["leaving"]).all()
+    assert (room.begun >= 0).all()
+    step, token = price.linear[:2]
+    assert (room.first - room.begun >= (step + token * asked.prompt) * (1 - 1e-9)).all()
+
+
+LINES = {
+    "dies": ("chip=h200", "model=llama3_8b", "+space.mapping.serving.batch=choice(8,32)"),
+    "tiles": ("chip=npu64", "model=qwen3_4b", "mapping.both.tp=4", "mapping.both.pp=4",
+              "+space.mapping.both.microbatch=choice(2,8)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60", "workload.rate='1 Hz'")
+    asked = asked_of((*more, *LINES[name])).question
+    space = asked.space
+    designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
+    real, played = arrivals.prompted, list[int]()
+
+    def prompted(*args: Array) -> None:
+        played.append(len(args[-1]))
+        real(*args)
+
+    monkeypatch.setattr(arrivals, "prompted", prompted)
+    evaluate(designs, asked.workload, fidelity="steady", metrics=("throughput", "tpot"))
+    assert not played
+    evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
+    assert played == [2]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=40), st.integers(0, 39))
+def test_the_nth_value_is_that_of_values_in_order(values: list[int], place: int) -> None:
+    place = min(place, len(values) - 1)
+    assert arrivals.nth(np.array(values, float), place) == sorted(values)[place]
