@@ -53,7 +53,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= set(fewer([item for item in items if item not in left_out]))
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: item.path.parent.name not in ("published", "fuzz") and item.path.name != "test_documents.py")
+    items.sort(key=first)
+
+
+FIRST = ("test_inputs.py", "test_bursts_of_tiles.py", "test_documents.py", "published")
+"""Files and folders that begin: they take longest. The first ones compile the longest loops, each others: a worker that needs
+the same waits for who compiles it."""
+
+
+def first(item: pytest.Item) -> int:
+    """A place among what begins; all else comes after."""
+    names = {item.path.name, item.path.parent.name}
+    return next((place for place, name in enumerate(FIRST) if name in names), len(FIRST))
 
 
 def fewer(items: list[pytest.Item]) -> Iterator[pytest.Item]:
@@ -77,17 +88,23 @@ def fewer(items: list[pytest.Item]) -> Iterator[pytest.Item]:
 
 def rest(cases: list[pytest.Function], rng: Random) -> list[pytest.Function]:
     """All but a third of some cases, which is drawn so that it has as many values of their parameters as it can."""
-    left, seen = rng.sample(cases, len(cases)), set[tuple[str, int]]()
+    left, seen = rng.sample(cases, len(cases)), set[tuple[str, str]]()
+    known = {case: values(case) for case in cases}
     for _ in range(-(-len(cases) // 3)):
-        best = max(left, key=lambda item: len(values(item) - seen))
+        best = max(left, key=lambda case: len(known[case] - seen))
         left.remove(best)
-        seen |= values(best)
+        seen |= known[best]
     return left
 
 
-def values(item: pytest.Function) -> set[tuple[str, int]]:
-    """Parameters of a case, each with the place of its value."""
-    return set(item.callspec.indices.items()) if hasattr(item, "callspec") else set()
+def values(item: pytest.Function) -> set[tuple[str, str]]:
+    """Parameters of a case, each with its value: an object, or what a constant says, as workers have to draw the same cases."""
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    return {(name, repr(value) if isinstance(value, CONSTANT) else f"object {id(value)}") for name, value in given.items()}
+
+
+CONSTANT = (str, int, float, tuple)
+"""What a module that is compiled may have once and the same module, loaded, twice."""
 
 
 def pytest_collection_finish() -> None:

@@ -49,6 +49,7 @@ LESS = [
         "workload.requests=500 workload.prompt=512 apart=false mapping.serving.batch=32 mapping.serving.tokens=512",
     ),
     (r"^capacity .*devices=16", "devices=2"),
+    (r"^evaluate .*partition=auto", "model.qwen3_4b.layers=4"),
     (r"^evaluate .*workload=stream", "workload.requests=400"),
     (r"^evaluate .*workload=traffic", "workload.packets=100"),
     (r"^validate$", "mine.csv"),
