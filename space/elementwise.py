@@ -73,10 +73,12 @@ def ceil_div(a: Any, b: Any) -> Any:
     >>> ceil_div(28, 8), ceil_div(8, np.array([3.0, 32.0])).tolist()
     (4, [3.0, 1.0])
     """
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        parts = np.divide(a, b)
-        return np.ceil(parts, out=parts) if isinstance(parts, np.ndarray) else np.ceil(parts)
-    return math.ceil(a / b)
+    parts = a / b
+    if type(parts) is float:
+        return math.ceil(parts)
+    if isinstance(parts, np.ndarray):
+        return np.ceil(parts, out=parts)
+    return np.ceil(parts) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else math.ceil(parts)
 
 
 def at_most(a: Any, most: Any) -> Any:
@@ -87,7 +89,7 @@ def at_most(a: Any, most: Any) -> Any:
     """
     if not isinstance(a, np.ndarray) or isinstance(most, np.ndarray):
         return minimum(a, most)
-    return most if a.min() >= most else np.minimum(a, most)
+    return most if np.minimum.reduce(a, axis=None) >= most else np.minimum(a, most)
 
 
 def at_least(a: Any, least: Any) -> Any:
@@ -98,7 +100,7 @@ def at_least(a: Any, least: Any) -> Any:
     """
     if not isinstance(a, np.ndarray) or isinstance(least, np.ndarray):
         return maximum(a, least)
-    return a if a.min() >= least else np.maximum(a, least)
+    return a if np.minimum.reduce(a, axis=None) >= least else np.maximum(a, least)
 
 
 def even(size: Any, members: Any, most: Any) -> Any:
@@ -173,8 +175,8 @@ def distinct(a: Any) -> tuple[Array, Array] | None:
         places = table[_of_table(a, *ends)]
         if (values[places] == a).all():
             return values, places
-    few = a[: len(a) // ALIKE + 1]
-    if len(np.unique(few)) == len(few):  # of so many two are equal, if there are no more values than that
+    few = a[: len(a) // ALIKE + 1].tolist()
+    if len(set(few)) == len(few):  # of so many two are equal, if there are no more values than that
         return None
     values = np.unique(a)
     at = _of_table(values, *ends)
@@ -248,7 +250,7 @@ def extremes(a: Any) -> tuple[float, float]:
     ((2.0, 2.0), (1.0, 3.0))
     """
     if isinstance(a, np.ndarray):
-        return float(a.min()), float(a.max())
+        return float(np.minimum.reduce(a, axis=None)), float(np.maximum.reduce(a, axis=None))
     return a, a
 
 

@@ -362,7 +362,7 @@ class Space:
         hole = np.isnan(column) if knob.when or knob.read else None
         for address in self.targets[knob.address]:
             full = column if hole is None or not hole.any() else np.where(hole, at(self.base, address), column)
-            changes[address] = full if (full != full[0]).any() else full[0].item()
+            changes[address] = full[0].item() if _one_value(full) else full
 
     def _reads(self, condition: Condition, values: Mapping[str, Value]) -> bool:
         """Whether a condition holds, by the values of knobs: by the base's where one has none or does not count."""
@@ -379,7 +379,7 @@ class Space:
         code, rows = np.zeros(size, dtype=np.intp), min(GROUP_ROWS, counted or GROUP_ROWS)
         for knob, always, divides, counts in self._structural:
             column = columns[knob.address]
-            if not (always or divides or (counted and counts)) or (column == column[0]).all():
+            if not (always or divides or (counted and counts)) or _one_value(column):
                 continue
             values, place = (knob.values, column + 1) if knob.words else _places(knob, column)
             finer = code * (len(values) + 1) + place
@@ -481,6 +481,11 @@ class Space:
             raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
         elif len(set(values)) != len(values):
             raise DesignError(f"space.{knob.address}: a value stands twice among {values}")
+
+
+def _one_value(column: Array) -> bool:
+    """Whether all rows of a column have one value, which the ends of most others already deny."""
+    return bool(column[0] == column[-1]) and bool((column == column[0]).all())
 
 
 def _places(knob: Choice, column: Array) -> tuple[Any, Array]:
