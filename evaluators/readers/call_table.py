@@ -381,10 +381,7 @@ def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]
             for place in stream:
                 fetched = there[place] = fetched + arrived[place]
             for row, at in placed:
-                if at is None:
-                    now = now + durations[row]
-                else:
-                    now = (now if now >= there[at] else there[at]) + ahead[at]
+                now = now + durations[row] if at is None else (now if now >= there[at] else there[at]) + ahead[at]
         else:
             for row in calls:
                 now = now + durations[row]
