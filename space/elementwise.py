@@ -172,8 +172,8 @@ def distinct(a: Any) -> tuple[Array, Array] | None:
         return None
     if ends in _tables:  # mostly the same numbers again
         values, table = _tables[ends]
-        places = table[_of_table(a, *ends)]
-        if (values[places] == a).all():
+        places = table.take(_of_table(a, *ends))
+        if (values.take(places) == a).all():
             return values, places
     few = a[: len(a) // ALIKE + 1].tolist()
     if len(set(few)) == len(few):  # of so many two are equal, if there are no more values than that
@@ -187,7 +187,7 @@ def distinct(a: Any) -> tuple[Array, Array] | None:
     if len(_tables) >= TABLES:
         _tables.clear()
     _tables[ends] = values, table
-    return values, table[_of_table(a, *ends)]
+    return values, table.take(_of_table(a, *ends))
 
 
 def _of_table(a: Array, low: float, high: float) -> Array:
@@ -252,6 +252,17 @@ def extremes(a: Any) -> tuple[float, float]:
     if isinstance(a, np.ndarray):
         return float(np.minimum.reduce(a, axis=None)), float(np.maximum.reduce(a, axis=None))
     return a, a
+
+
+def in_line(rows: Array) -> Any:
+    """Rows as a slice where each is the next one: what a slice takes is not copied.
+
+    >>> in_line(np.array([3, 4, 5])), in_line(np.array([3, 5, 4])).tolist()
+    (slice(3, 6, None), [3, 5, 4])
+    """
+    if not len(rows) or rows[-1] - rows[0] != len(rows) - 1 or (rows[1:] <= rows[:-1]).any():
+        return rows
+    return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
 def column(values: Sequence[float]) -> Any:

@@ -158,7 +158,9 @@ def _held(job: Stretches, plan: Plan, precision: Precision) -> Footprint:
         return _footprint(job, plan.tp, precision, plan.kv_heads)
     found = _footprint_of_each(job, degrees, precision, plan.kv_heads)
     leaves = (getattr(found, spec.name) for spec in fields(found))
-    return Footprint(*(leaf[..., which] if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves))
+    return Footprint(
+        *(leaf.take(which, axis=-1) if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves)
+    )
 
 
 def _prefetch(chip: Chip, plan: Plan) -> Prefetch:
