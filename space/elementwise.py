@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from dse.space.remember import same
@@ -26,7 +27,7 @@ def maximum(a: Any, b: Any) -> Any:
     """
     if type(a) is float and type(b) is float:
         return a if a >= b else b
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(a, ndarray) or isinstance(b, ndarray):
         return np.maximum(a, b)
     return a if a >= b else b
 
@@ -37,7 +38,7 @@ def minimum(a: Any, b: Any) -> Any:
     >>> minimum(1.0, 2.0), minimum(np.array([1.0, 3.0]), 2.0).tolist()
     (1.0, [1.0, 2.0])
     """
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(a, ndarray) or isinstance(b, ndarray):
         return np.minimum(a, b)
     return a if a <= b else b
 
@@ -76,9 +77,9 @@ def ceil_div(a: Any, b: Any) -> Any:
     parts = a / b
     if type(parts) is float:
         return math.ceil(parts)
-    if isinstance(parts, np.ndarray):
+    if isinstance(parts, ndarray):
         return np.ceil(parts, out=parts)
-    return np.ceil(parts) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else math.ceil(parts)
+    return np.ceil(parts) if isinstance(a, ndarray) or isinstance(b, ndarray) else math.ceil(parts)
 
 
 def at_most(a: Any, most: Any) -> Any:
@@ -87,7 +88,7 @@ def at_most(a: Any, most: Any) -> Any:
     >>> at_most(np.array([1.0, 3.0]), 2.0).tolist(), at_most(np.array([2.0, 3.0]), 2.0), at_most(1.0, 2.0)
     ([1.0, 2.0], 2.0, 1.0)
     """
-    if not isinstance(a, np.ndarray) or isinstance(most, np.ndarray):
+    if not isinstance(a, ndarray) or isinstance(most, ndarray):
         return minimum(a, most)
     return most if np.minimum.reduce(a, axis=None) >= most else np.minimum(a, most)
 
@@ -98,7 +99,7 @@ def at_least(a: Any, least: Any) -> Any:
     >>> at_least(np.array([1.0, 3.0]), 2.0).tolist(), at_least(np.array([2.0, 3.0]), 2.0).tolist(), at_least(1.0, 2.0)
     ([2.0, 3.0], [2.0, 3.0], 2.0)
     """
-    if not isinstance(a, np.ndarray) or isinstance(least, np.ndarray):
+    if not isinstance(a, ndarray) or isinstance(least, ndarray):
         return maximum(a, least)
     return a if np.minimum.reduce(a, axis=None) >= least else np.maximum(a, least)
 
@@ -118,7 +119,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     >>> where(True, 1.0, 2.0), where(np.array([True, False]), 1.0, 2.0).tolist()
     (1.0, [1.0, 2.0])
     """
-    if isinstance(condition, np.ndarray):
+    if isinstance(condition, ndarray):
         return np.where(condition, a, b)
     return a if condition else b
 
@@ -129,7 +130,7 @@ def exponential(a: Any) -> Any:
     >>> exponential(0.0), exponential(np.array([0.0])).tolist()
     (1.0, [1.0])
     """
-    return np.exp(a) if isinstance(a, np.ndarray) else math.exp(a)
+    return np.exp(a) if isinstance(a, ndarray) else math.exp(a)
 
 
 def logarithm(a: Any) -> Any:
@@ -138,7 +139,7 @@ def logarithm(a: Any) -> Any:
     >>> logarithm(1.0), logarithm(np.array([1.0])).tolist()
     (0.0, [0.0])
     """
-    return np.log(a) if isinstance(a, np.ndarray) else math.log(a)
+    return np.log(a) if isinstance(a, ndarray) else math.log(a)
 
 
 ALIKE, PLACES = 16, 4096
@@ -165,7 +166,7 @@ def distinct(a: Any) -> tuple[Array, Array] | None:
     >>> values.tolist(), places[[0, -1]].tolist(), distinct(np.arange(100.0))
     ([4.0, 9.0], [1, 0], None)
     """
-    if not isinstance(a, np.ndarray) or a.ndim != 1 or a.dtype != float or len(a) < ALIKE:
+    if not isinstance(a, ndarray) or a.ndim != 1 or a.dtype != float or len(a) < ALIKE:
         return None
     ends = extremes(a)
     if not -math.inf < ends[0] < ends[1] < math.inf:
@@ -206,7 +207,7 @@ def of_each(work: Callable[..., Any], a: Any, *given: Any) -> Any:
     >>> of_each(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum().item(), of_each(np.power, 4.0, 0.5).item()
     (250.0, 2.0)
     """
-    found = distinct(a) if isinstance(a, np.ndarray) and hashed(given) else None
+    found = distinct(a) if isinstance(a, ndarray) and hashed(given) else None
     if found is None:
         return work(a, *given)
     values, places = found
@@ -238,8 +239,8 @@ def total(values: Iterable[Any]) -> Any:
     for value in values:
         if type(value) is float and type(found) is float:
             found += value
-        elif isinstance(value, np.ndarray) or value != 0:
-            found = found + value if isinstance(found, np.ndarray) or found != 0 else value
+        elif isinstance(value, ndarray) or value != 0:
+            found = found + value if isinstance(found, ndarray) or found != 0 else value
     return found
 
 
@@ -249,7 +250,7 @@ def extremes(a: Any) -> tuple[float, float]:
     >>> extremes(2.0), extremes(np.array([3.0, 1.0]))
     ((2.0, 2.0), (1.0, 3.0))
     """
-    if isinstance(a, np.ndarray):
+    if isinstance(a, ndarray):
         return float(np.minimum.reduce(a, axis=None)), float(np.maximum.reduce(a, axis=None))
     return a, a
 
