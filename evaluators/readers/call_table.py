@@ -115,7 +115,8 @@ class Numbers(NamedTuple):
     Attributes:
         macs, counts, operations: as of `CallTable`.
         elements, streamed, strided: likewise.
-        moved: of each row, its `local`, and its `fetch`, None where it reads nothing. [B]
+        local: of each row. [B]
+        fetched: rows that read, with how much. [B]
         hidden: of each row of `CallTable.hidden`, itself, what is prefetched of it, and what was asked for before that. [B]
         blocks: of each block how often it runs, its opener, rows of its calls, places among `hidden` in the order in which they
             are prefetched, and each call with its place.
@@ -127,7 +128,8 @@ class Numbers(NamedTuple):
     operations: list[float]
     streamed: tuple[tuple[int, float], ...]
     strided: tuple[tuple[int, Asked], ...]
-    moved: list[tuple[float, float | None]]
+    local: list[float]
+    fetched: list[tuple[int, float]]
     hidden: list[tuple[int, float, float]]
     blocks: list[tuple[float, Opener | None, tuple[int, ...], list[int], list[tuple[int, int | None]]]]
 
@@ -135,8 +137,6 @@ class Numbers(NamedTuple):
 @partial(same, few=256)
 def _numbers(of: CallTable) -> Numbers:
     """The table of one structure with numbers for its columns."""
-    first, last = of.reads
-    fetch = [None] * first + of.fetch[:, 0].tolist() + [None] * (len(of.local) - last)
     blocks = []
     for block, calls, places in of.blocks:
         stream = [place for at in block.order if (place := places[at]) is not None]
@@ -148,7 +148,8 @@ def _numbers(of: CallTable) -> Numbers:
         of.operations[:, 0].tolist(),
         tuple((row, passes.item()) for row, passes in of.streamed),
         tuple((row, Asked(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided),
-        list(zip(of.local[:, 0].tolist(), fetch, strict=True)),
+        of.local[:, 0].tolist(),
+        list(zip(range(*of.reads), of.fetch[:, 0].tolist(), strict=True)),
         list(zip(of.hidden, of.ahead[:, 0].tolist(), of.before[:, 0].tolist(), strict=True)),
         blocks,
     )
@@ -360,16 +361,15 @@ def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]
     for row, asked in of.strided:
         own[row] = memory.read(asked)[1]
     near, far, size = cache.byte, memory.byte, cache.size
-    reading = [local * (far if local > size else near) for local, _ in of.moved]
-    for row, (_, nbytes) in enumerate(of.moved):
-        if nbytes is not None:
-            reading[row] += nbytes * own.get(row, far)
+    reading = [local * (far if local > size else near) for local in of.local]
+    for row, nbytes in of.fetched:
+        reading[row] += nbytes * own.get(row, far)
     durations = [(work if work >= read else read) + overhead for work, read in zip(busy, reading, strict=True)]
     ahead, arrived = list[float](), list[float]()
     if prefetch.policy != "none":
-        saved = machine.saved
+        saved, budget = machine.saved, prefetch.budget
         for row, need, before in of.hidden:
-            bytes_in = fitting(need, before, prefetch.policy, prefetch.budget)[0]
+            bytes_in = need if before + need < budget else fitting(need, before, prefetch.policy, budget)[0]
             read = reading[row] - bytes_in * (own[row] - far + saved if row in own else saved)
             ahead.append((busy[row] if busy[row] >= read else read) + overhead)
             arrived.append(bytes_in * far)
