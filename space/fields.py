@@ -261,7 +261,7 @@ def _as_they_are(kind: type[Any]) -> tuple[Callable[[Any], Any] | None, dict[str
     names = {spec.name: None for spec in fields(kind)}
     if hasattr(kind, "__post_init__") or not all(spec.init for spec in fields(kind)):
         return None, names
-    return _declared(kind, "")[0], names
+    return _declared(kind, "")[0], names  # type: ignore[arg-type]
 
 
 def _names(wanted: Sequence[str], parts: Sequence[str]) -> bool:
