@@ -3,7 +3,10 @@
 `evaluators.machine.hbm.scattered` plays the same.
 """
 
+from math import frexp
 from typing import Any
+
+import numpy as np
 
 from dse.space.elementwise import ceil_div, extremes, maximum, minimum, where
 from dse.space.memory import ORDERS, Memory
@@ -44,11 +47,11 @@ def pace(of: Memory | None, piece: Any) -> Any:
 def rows(of: Memory, requests: Any) -> Any:
     """Rows that so many consecutive requests of one channel are in.
 
-    Sizes of parts are powers of two, so that it makes no difference how many of them requests are divided by at once.
+    Where sizes of parts are powers of two, it makes no difference how many of them requests are divided by at once.
     """
     banks: Any = 1.0
     within: Any = None  # of what is below a part, all of it
-    ends = extremes(requests)
+    ends, exact = extremes(requests), _powers_of_two(of)
     for part, size in extents(of):
         if part != "column":
             fewest, most = ends if within is None else (ends[0] / extremes(within)[1], ends[1] / extremes(within)[0])
@@ -58,8 +61,21 @@ def rows(of: Memory, requests: Any) -> Any:
             else:
                 here = requests if within is None else ceil_div(requests, within)
                 banks = banks * (here if most <= low else minimum(here, size))
-        within = size if within is None else within * size
+        if exact:
+            within = size if within is None else within * size
+        else:
+            requests = ceil_div(requests, size)
+            ends = extremes(requests)
     return banks
+
+
+@same
+def _powers_of_two(of: Memory) -> bool:
+    """Whether sizes of all parts are, of one memory for all designs."""
+    sizes = [size for _, size in extents(of)]
+    return not any(isinstance(size, np.ndarray) for size in sizes) and all(
+        size >= 1 and frexp(size)[0] == 0.5 for size in sizes
+    )
 
 
 @same
