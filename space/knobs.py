@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.space.beside import Condition, conditions, unread
 from dse.space.design import Design, Designs, digest, entry, hashed
-from dse.space.elementwise import Array, distinct
+from dse.space.elementwise import Array, distinct, in_line
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, checked, leaves, matching, replaced, spec_at
 
@@ -307,10 +307,10 @@ class Space:
         groups = []
         for rows in np.split(_in_order(code), np.cumsum(np.bincount(code))[:-1]) if code.any() else [np.arange(size)]:
             changes: dict[str, Any] = {}
+            here = None if len(rows) == size else in_line(rows)
             for moved in self.knobs:
                 column = columns[moved.address]
-                column = column if len(rows) == size else column[rows]
-                self._change(moved, column, changes)
+                self._change(moved, column if here is None else column[here], changes)
             for tied in self.tied:
                 value = tied.worth(_Here(self.base, changes))
                 value = float(value) if np.ndim(value) == 0 else value
@@ -362,7 +362,7 @@ class Space:
         hole = np.isnan(column)
         for address in self.targets[knob.address]:
             full = np.where(hole, at(self.base, address), column) if hole.any() else column
-            changes[address] = full if (full != full[0]).any() else full[0].item()
+            changes[address] = full[0].item() if _one_value(full) else full
 
     def _reads(self, condition: Condition, values: Mapping[str, Value]) -> bool:
         """Whether a condition holds, by the values of knobs: by the base's where one has none or does not count."""
@@ -379,13 +379,16 @@ class Space:
         code, rows = np.zeros(size, dtype=np.intp), min(GROUP_ROWS, counted or GROUP_ROWS)
         for knob, always, divides, counts in self._structural:
             column = columns[knob.address]
-            if not (always or divides or (counted and counts)) or (column == column[0]).all():
+            if not (always or divides or (counted and counts)) or _one_value(column):
+                continue
+            most = size if always else size // (rows if divides else counted)
+            if _at_least(column) > most:  # whatever the rows of each are
                 continue
             values, place = (knob.values, column + 1) if knob.words else _places(knob, column)
             finer = code * (len(values) + 1) + place
             there = np.bincount(finer) > 0
             number = np.cumsum(there) - 1
-            if always or (number[-1] + 1) * (rows if divides else counted) <= size:
+            if number[-1] < most:
                 code = number[finer]
         return code
 
@@ -481,6 +484,20 @@ class Space:
             raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
         elif len(set(values)) != len(values):
             raise DesignError(f"space.{knob.address}: a value stands twice among {values}")
+
+
+FIRST = 64
+"""Rows of a column that say soon that it has many values."""
+
+
+def _at_least(column: Array) -> int:
+    """Values that a column has at least: those of its first rows, but for holes."""
+    return sum(value == value for value in set(column[:FIRST].tolist()))
+
+
+def _one_value(column: Array) -> bool:
+    """Whether all rows of a column have one value, which the ends of most others already deny."""
+    return bool(column[0] == column[-1]) and bool((column == column[0]).all())
 
 
 def _places(knob: Choice, column: Array) -> tuple[Any, Array]:

@@ -1,7 +1,8 @@
 """Models on devices that share every layer: phases, what a device holds, limits, and what they spend."""
 
+from bisect import bisect_right
 from dataclasses import fields
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from dse.space.limits import ClashError, Infeasible, Limit
 from dse.space.mapping import HEADS, Mapping, Plan, Precision
 from dse.space.model import Model
 from dse.space.numbers import Rates
-from dse.space.remember import remembered
+from dse.space.remember import remembered, same
 
 FIDELITIES = tuple(READERS)
 """Readers: those that play have reads of main memory in its banks."""
@@ -158,7 +159,9 @@ def _held(job: Stretches, plan: Plan, precision: Precision) -> Footprint:
         return _footprint(job, plan.tp, precision, plan.kv_heads)
     found = _footprint_of_each(job, degrees, precision, plan.kv_heads)
     leaves = (getattr(found, spec.name) for spec in fields(found))
-    return Footprint(*(leaf[..., which] if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves))
+    return Footprint(
+        *(leaf.take(which, axis=-1) if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves)
+    )
 
 
 def _prefetch(chip: Chip, plan: Plan) -> Prefetch:
@@ -207,7 +210,8 @@ def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
 
     def dynamic(phase: Phase) -> Any:
         plan, passes = getattr(mapping, phase.name), mapping.stack.attention_passes
-        done = _done(job, phase.name, plan, mapping.precision, passes, phase.machine.cache, chip.core.rates)
+        of = _laid(job, phase.name, plan, mapping.precision, chip.core.rates)
+        done = _done(job, phase.name, plan, mapping.precision, passes, _room(of, phase.machine.cache), chip.core.rates)
         return of_pool(done, chip) * plan.tp
 
     return [(dynamic(phase), phase.seconds) for phase in phases]
@@ -302,6 +306,23 @@ def _done(
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
     found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads), passes, cache)
     return Pooled(*(reduced(np.add, runs * value, starts) for value in found))
+
+
+def _room(of: tuple[Block, ...], cache: Cache | None) -> Cache | None:
+    """The smallest cache beside which activations go where they go beside this one; as it is where it is of many designs."""
+    sizes = _activations(of)
+    if cache is None or sizes is None or not isinstance(cache.size, int | float):
+        return cache
+    held = bisect_right(sizes, cache.size)
+    size = sizes[held - 1] if held else 0.0
+    return Cache(0.0, size, size, size)
+
+
+@partial(same, few=256)
+def _activations(of: tuple[Block, ...]) -> list[float] | None:
+    """Bytes of activations of all calls, ascending; None where they are of many designs. [B]"""
+    sizes = [call.local for block in of for call in block.calls]
+    return sorted(map(float, sizes)) if all(isinstance(size, int | float) for size in sizes) else None
 
 
 def done_in(of: tuple[Block, ...], passes: Any, cache: Cache | None) -> Pooled:

@@ -189,4 +189,6 @@ def empty(size: int, cases: int = 0) -> Outcomes:
     each = Columns((cases, size)) if cases else {}
     if cases:
         each["fits"] = np.ones((cases, size))
-    return Outcomes(Columns((size,)), np.full(size, -1, dtype=np.int8), np.zeros(size), np.zeros(size), each)
+    limit = np.empty(size, dtype=np.int8)
+    limit.fill(-1)
+    return Outcomes(Columns((size,)), limit, np.zeros(size), np.zeros(size), each)

@@ -5,6 +5,8 @@ Calls are those of one group; a pass goes through all stages. Leaves broadcast o
 
 from typing import Any
 
+import numpy as np
+
 from dse.evaluators.graph.experts import busiest
 from dse.evaluators.graph.mixing import DECODES
 from dse.evaluators.graph.operators import Attention, Elementwise, Index, MatMul, Operator, Part, Recur, shapes, useful
@@ -73,15 +75,30 @@ def blocks(
     found = []
     for part in parts:
         near = tuple(one.at(part.reach) for one in attending or (at,))
-        made: list[Call] = []
+        made, twins = list[Call](), dict[Any, Call]()
         for operator in part.operators:
-            made += _calls(part.of or model, part, operator, plan, precision, near, on)
+            same = _of_product(part, operator, precision)
+            twin = None if same is None else twins.get(same)
+            if twin is None:
+                made += _calls(part.of or model, part, operator, plan, precision, near, on)
+            else:  # numbers of many designs are alike where they are the very same
+                made.append(twin._replace(name=operator.name, needs=operator.needs, operators=(operator.name,)))
+            if same is not None:
+                twins[same] = made[-1]
             name = part.name, operator.name
             if left is not None and left.gathered[name]:
                 made.append(brought(made[-1], gathering(part, operator, plan, size, left.cuts[name])))
         calls = tuple(made)
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
     return tuple(found) if plan.prefetch is None else one_after_another(found, line(model, at), plan.pp)
+
+
+def _of_product(part: Part, of: Operator, precision: Precision) -> Any:
+    """What a product of a part is beside its name, equal for those that are the same; None of experts and other operators."""
+    if not isinstance(of, MatMul) or of.stored > 1:
+        return None
+    sizes = (id(size) if isinstance(size, np.ndarray) else size for size in (of.m, of.copies))
+    return *sizes, of.k, of.n, of.apart, weights_of(part, of, precision)
 
 
 def _calls(

@@ -5,6 +5,7 @@ cache; then the KV cache up to its share, then weights, as much as fits; what we
 section 4.2, which has no states).
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import MatMul, Part
@@ -15,6 +16,7 @@ from dse.space.layers import at_reach
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
+from dse.space.remember import same
 
 BLOCK = 512
 """Tokens of activations that a core holds at a time at most: products run block by block, and weights that are not here
@@ -110,14 +112,13 @@ def resident(
     plain_activations(said)
     act, stored = BYTES[said.activations], BYTES[said.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
-    layers = sum(nbytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
-    routed = sum(nbytes(part, said, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
+    layers, of_experts, widest = _sizes(parts, said)
+    routed = of_experts if plan.experts == "whole" else 0.0
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     of = share or Share(whole, 1 / plan.pp, whole)
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) * stored
     weights = ((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp
     weights = weights + everywhere * (1 - 1 / plan.tp)
-    widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
     divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
     row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
@@ -139,6 +140,15 @@ def resident(
         activations, kv, weights, *shares, block, buffer, slices, states=states, states_here=kept / maximum(states, 1.0)
     )
     return held if near is None else _nearer(held, stays, near)
+
+
+@partial(same, few=64)
+def _sizes(parts: tuple[Part, ...], said: Precision) -> tuple[float, float, Any]:
+    """Bytes of the weights of all layers, and of their routed experts; the widest product's columns. [B], [B], [1]"""
+    layers = sum(nbytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(nbytes(part, said, routed=True) * part.times for part in parts)
+    of_products = (op for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
+    return layers, routed, max(width(op.n) for op in of_products)
 
 
 def _nearer(held: Resident, stays: Any, near: Any) -> Resident:

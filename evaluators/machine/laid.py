@@ -7,6 +7,8 @@ tables, `evaluators.machine.bursts` plays it.
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.machine.scattered import activate, extents, rows
 from dse.space.elementwise import at_least, at_most, maximum, minimum, where
 from dse.space.memory import ORDERS, Memory
@@ -74,14 +76,36 @@ def pace(of: Memory | None, count: Any, asked: Asked) -> Any:
     """
     if of is None:
         return 1.0
-    reads = apart(of, beside(of, count, asked.piece))
+    reads = _laid(of, count, asked.piece)
     if isinstance(asked.written, float) and asked.written == 0:
         return reads
     near = beside(of, count, asked.wrote)
     t, share = of.timing, asked.written
     drains = 1 / maximum(minimum(of.controller.waiting, BEFORE), near / of.access)
     drain = (t.wtr_l + t.cl + t.ras + t.rp) * drains / t.burst
-    return (1 - share) * reads + share * (apart(of, near) + drain * (1 - share))
+    return (1 - share) * reads + share * (_laid(of, count, asked.wrote) + drain * (1 - share))
+
+
+PIECES = 64
+"""Sizes of pieces that are kept beside channels."""
+
+
+def _laid(of: Memory, count: Any, piece: Any) -> Any:
+    """`apart` of what `beside` says of a piece, once for each number where channels are of many designs."""
+    if isinstance(piece, np.ndarray) or not isinstance(count, np.ndarray):
+        return apart(of, beside(of, count, piece))
+    known = _known(of, count)
+    if piece not in known:
+        if len(known) >= PIECES:
+            known.clear()
+        known[piece] = apart(of, beside(of, count, piece))
+    return known[piece]
+
+
+@same
+def _known(of: Memory, count: Any) -> dict[float, Any]:
+    """By the size of a piece."""
+    return {}
 
 
 def apart(of: Memory, piece: Any) -> Any:

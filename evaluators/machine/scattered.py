@@ -3,9 +3,12 @@
 `evaluators.machine.hbm.scattered` plays the same.
 """
 
+from math import frexp
 from typing import Any
 
-from dse.space.elementwise import at_most, ceil_div, maximum, where
+import numpy as np
+
+from dse.space.elementwise import ceil_div, extremes, maximum, minimum, where
 from dse.space.memory import ORDERS, Memory
 from dse.space.remember import same
 
@@ -42,14 +45,37 @@ def pace(of: Memory | None, piece: Any) -> Any:
 
 
 def rows(of: Memory, requests: Any) -> Any:
-    """Rows that so many consecutive requests of one channel are in."""
+    """Rows that so many consecutive requests of one channel are in.
+
+    Where sizes of parts are powers of two, it makes no difference how many of them requests are divided by at once.
+    """
     banks: Any = 1.0
-    *inner, (name, extent) = extents(of)
-    for part, size in inner:
+    within: Any = None  # of what is below a part, all of it
+    ends, exact = extremes(requests), _powers_of_two(of)
+    for part, size in extents(of):
         if part != "column":
-            banks = banks * at_most(requests, size)
-        requests = ceil_div(requests, size)
-    return banks if name == "column" else banks * at_most(requests, extent)
+            fewest, most = ends if within is None else (ends[0] / extremes(within)[1], ends[1] / extremes(within)[0])
+            low, high = extremes(size)
+            if fewest >= high if within is None else fewest > high - 1:  # requests of all designs are in each
+                banks = banks * size
+            else:
+                here = requests if within is None else ceil_div(requests, within)
+                banks = banks * (here if most <= low else minimum(here, size))
+        if exact:
+            within = size if within is None else within * size
+        else:
+            requests = ceil_div(requests, size)
+            ends = extremes(requests)
+    return banks
+
+
+@same
+def _powers_of_two(of: Memory) -> bool:
+    """Whether sizes of all parts are, of one memory for all designs."""
+    sizes = [size for _, size in extents(of)]
+    return not any(isinstance(size, np.ndarray) for size in sizes) and all(
+        size >= 1 and frexp(size)[0] == 0.5 for size in sizes
+    )
 
 
 @same

@@ -13,10 +13,10 @@ import numpy as np
 from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.machine.pooled import Cache, Pooled, Rated
-from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call
+from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Opener
 from dse.evaluators.passes.prefetch import fitting
 from dse.evaluators.readers.price import Prefetch, Reader
-from dse.evaluators.readers.timeline import in_turn, schedule
+from dse.evaluators.readers.timeline import in_turn
 from dse.space.elementwise import Array, maximum
 from dse.space.remember import same
 
@@ -109,15 +109,50 @@ def table(structures: Structures) -> CallTable | None:
     )
 
 
+class Numbers(NamedTuple):
+    """The table of one structure, with a number for each column.
+
+    Attributes:
+        macs, counts, operations: as of `CallTable`.
+        elements, streamed, strided: likewise.
+        local: of each row. [B]
+        fetched: rows that read, with how much. [B]
+        hidden: of each row of `CallTable.hidden`, itself, what is prefetched of it, and what was asked for before that. [B]
+        blocks: of each block how often it runs, its opener, rows of its calls, places among `hidden` in the order in which they
+            are prefetched, and each call with its place.
+    """
+
+    macs: list[float]
+    counts: list[float] | None
+    elements: int
+    operations: list[float]
+    streamed: tuple[tuple[int, float], ...]
+    strided: tuple[tuple[int, Asked], ...]
+    local: list[float]
+    fetched: list[tuple[int, float]]
+    hidden: list[tuple[int, float, float]]
+    blocks: list[tuple[float, Opener | None, tuple[int, ...], list[int], list[tuple[int, int | None]]]]
+
+
 @partial(same, few=256)
-def _numbers(of: CallTable) -> Any:
+def _numbers(of: CallTable) -> Numbers:
     """The table of one structure with numbers for its columns."""
-    own: dict[str, Any] = {
-        name: column[:, 0].tolist() for name, column in of._asdict().items() if isinstance(column, np.ndarray)
-    }
-    own["streamed"] = tuple((row, passes.item()) for row, passes in of.streamed)
-    own["strided"] = tuple((row, Asked(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided)
-    return of._replace(**own)
+    blocks = []
+    for block, calls, places in of.blocks:
+        stream = [place for at in block.order if (place := places[at]) is not None]
+        blocks.append((block.times, block.opener, calls, stream, list(zip(calls, places, strict=True))))
+    return Numbers(
+        of.macs[:, 0].tolist(),
+        None if of.counts is None else of.counts[:, 0].tolist(),
+        of.elements,
+        of.operations[:, 0].tolist(),
+        tuple((row, passes.item()) for row, passes in of.streamed),
+        tuple((row, Asked(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided),
+        of.local[:, 0].tolist(),
+        list(zip(range(*of.reads), of.fetch[:, 0].tolist(), strict=True)),
+        list(zip(of.hidden, of.ahead[:, 0].tolist(), of.before[:, 0].tolist(), strict=True)),
+        blocks,
+    )
 
 
 def _hidden(blocks: tuple[Block, ...], of: list[int], fetch: Array) -> tuple[Any, tuple[int, ...], Array, Array]:
@@ -186,7 +221,8 @@ def seconds(
         return None
     records: Any = engines, memory  # of numbers, each of one design or of many
     rates = (*records[0], cache.byte, cache.size, *records[1][:5], machine.overhead, prefetch.budget, which)
-    designs = max(len(rate) if isinstance(rate, np.ndarray) else 1 for rate in rates)
+    many = [len(rate) for rate in rates if isinstance(rate, np.ndarray)]
+    designs = max(many, default=1)
     if which is None and designs > MOST and prefetch.policy != "none":
         return None
     of = table(structures)
@@ -197,7 +233,7 @@ def seconds(
         if block.opener is not None and id(block.opener) not in sums:
             opener = block.opener if peers is None else block.opener._replace(peers=peers)
             sums[id(block.opener)] = reader.collective(opener, machine)
-    if designs == 1 and not any(isinstance(rate, np.ndarray) for rate in rates):
+    if not many:
         return _one(_numbers(of), machine, prefetch, sums)
     if designs <= PART:
         return _part(of, which, machine, prefetch, sums, designs)
@@ -308,43 +344,48 @@ def _beside(
     return end
 
 
-def _one(of: Any, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]) -> Any:
+def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]) -> Any:
     """Time of a step of one design, whose rates are numbers: arrays of one number would take longer. [s]"""
     records: Any = machine.engines, machine.cache, machine.memory
     engines, cache, memory = records
-    busy: list[float] = [macs * engines.matrix for macs in of.macs]
+    overhead, matrix, vector = machine.overhead, engines.matrix, engines.vector
+    busy: list[float] = [macs * matrix for macs in of.macs]
     if of.counts:
         busy = [count * took for count, took in zip(of.counts, busy, strict=True)]
-    both, passes = busy[of.elements :], dict(of.streamed)
-    busy[of.elements :] = [
-        engines.vectors(operations, 0.0, passes.get(row, 0.0), 1.0) for row, operations in enumerate(of.operations, of.elements)
-    ]
-    for row, matrix in enumerate(both, of.elements):
-        busy[row] = maximum(matrix, busy[row])
-    fetched = [nbytes * memory.byte for nbytes in of.fetch]
+    elements = [operations * vector for operations in of.operations]
+    for row, passes in of.streamed:
+        elements[row - of.elements] = engines.vectors(of.operations[row - of.elements], 0.0, passes, 1.0)
+    both = busy[of.elements :]
+    busy[of.elements :] = [*map(maximum, both, elements), *elements[len(both) :]]
     own: dict[int, float] = {}
     for row, asked in of.strided:
-        fetched[row - of.reads[0]], own[row] = memory.read(asked)
-    reading = [local * (memory.byte if local > cache.size else cache.byte) for local in of.local]
-    for row, read in enumerate(fetched, of.reads[0]):
-        reading[row] += read
-    durations = [maximum(*both_ways) + machine.overhead for both_ways in zip(busy, reading, strict=True)]
+        own[row] = memory.read(asked)[1]
+    near, far, size = cache.byte, memory.byte, cache.size
+    reading = [local * (far if local > size else near) for local in of.local]
+    for row, nbytes in of.fetched:
+        reading[row] += nbytes * own.get(row, far)
+    durations = [(work if work >= read else read) + overhead for work, read in zip(busy, reading, strict=True)]
     ahead, arrived = list[float](), list[float]()
     if prefetch.policy != "none":
-        for row, need, before in zip(of.hidden, of.ahead, of.before, strict=True):
-            bytes_in = fitting(need, before, prefetch.policy, prefetch.budget)[0]
-            saved = machine.saved if row not in own else own[row] - memory.byte + machine.saved
-            ahead.append(maximum(busy[row], reading[row] - bytes_in * saved) + machine.overhead)
-            arrived.append(bytes_in * memory.byte)
+        saved, budget = machine.saved, prefetch.budget
+        for row, need, before in of.hidden:
+            bytes_in = need if before + need < budget else fitting(need, before, prefetch.policy, budget)[0]
+            read = reading[row] - bytes_in * (own[row] - far + saved if row in own else saved)
+            ahead.append((busy[row] if busy[row] >= read else read) + overhead)
+            arrived.append(bytes_in * far)
     total = 0.0
-    for block, calls, places in of.blocks:
-        now = 0.0 if block.opener is None else sums[id(block.opener)]
-        if ahead and block.opener is not None:
-            took = [durations[row] if place is None else ahead[place] for row, place in zip(calls, places, strict=True)]
-            now = schedule(now, took, [None if place is None else arrived[place] for place in places], block.order)
+    for times, opener, calls, stream, placed in of.blocks:
+        now = 0.0 if opener is None else sums[id(opener)]
+        if ahead and opener is not None:  # as `timeline.schedule`
+            fetched, there = 0.0, dict[int, float]()
+            for place in stream:
+                fetched = there[place] = fetched + arrived[place]
+            for row, at in placed:
+                now = now + durations[row] if at is None else (now if now >= there[at] else there[at]) + ahead[at]
         else:
-            now = in_turn(now, [durations[row] for row in calls])
-        total = total + now * block.times
+            for row in calls:
+                now = now + durations[row]
+        total = total + now * times
     return total
 
 

@@ -157,7 +157,7 @@ def timed(
     priced: dict[int, list[Cost]] = {}
     jobs: dict[int, Cost] = {}
     sums: dict[int, Any] = {}
-    known: dict[int, Any] = {}
+    known: dict[tuple[int, Any], Any] = {}
     reads: Reads | None = {} if away else None  # where cores have shares of what they read
     found: list[Timed] = []
     windows: list[Window | None] = []
@@ -363,7 +363,7 @@ def _alone(seconds: Any, activity: Activity) -> Cost:
 
 
 def _timed(
-    block: Block, collective: Any, costs: list[Cost], machine: Machine, prefetch: Prefetch, known: dict[int, Any]
+    block: Block, collective: Any, costs: list[Cost], machine: Machine, prefetch: Prefetch, known: dict[tuple[int, Any], Any]
 ) -> Timed:
     resident: list[Any] = [None] * len(costs)
     if block.opener is None or prefetch.policy == "none":
@@ -387,7 +387,7 @@ def _behind_messages(
     prefetch: Prefetch,
     once: Callable[[Call], Any],
     window: Window | None,
-    known: dict[int, Any],
+    known: dict[tuple[int, Any], Any],
 ) -> tuple[Timed, Window | None]:
     """A block whose calls have messages behind which those after them are prefetched, and the window that it ends with."""
     resident: list[Any] = [None] * len(costs)
@@ -407,13 +407,17 @@ def _behind_messages(
     return Timed(block, 0.0, costs, resident, durations, nothing, schedule(0.0, durations, nothing, block.order)), window
 
 
-def _durations(costs: list[Cost], resident: list[Any], machine: Machine, known: dict[int, Any]) -> list[Any]:
-    """Of calls, once their bytes are there; `known` has those of costs without any, by what they are."""
+def _durations(costs: list[Cost], resident: list[Any], machine: Machine, known: dict[tuple[int, Any], Any]) -> list[Any]:
+    """Of calls, once their bytes are there; `known` has those of costs with so many bytes for all designs, or without any."""
+    found = []
     for cost, bytes_in in zip(costs, resident, strict=True):
-        if bytes_in is None and id(cost) not in known:
-            known[id(cost)] = _duration(cost, None, machine)
-    both = zip(costs, resident, strict=True)
-    return [known[id(cost)] if bytes_in is None else _duration(cost, bytes_in, machine) for cost, bytes_in in both]
+        if isinstance(bytes_in, np.ndarray):
+            found.append(_duration(cost, bytes_in, machine))
+            continue
+        if (id(cost), bytes_in) not in known:
+            known[id(cost), bytes_in] = _duration(cost, bytes_in, machine)
+        found.append(known[id(cost), bytes_in])
+    return found
 
 
 def _duration(cost: Cost, bytes_in: Any, machine: Machine) -> Any:

@@ -137,14 +137,18 @@ def _grid(chip: Chip, columns: dict[str, Array]) -> tuple[Whole, Array] | None:
     values: dict[str, Array] = {}
     at: Any = 0
     most = size // OFTEN if size >= LARGE else 0
-    for address in (address for address in columns if address not in UNREAD):
+    read = [address for address in columns if address not in UNREAD]
+    few: dict[str, tuple[Array, Array]] = {}
+    for address in sorted(read, key=lambda address: _repeats(columns[address])):  # those that have many values mostly say so
         found = distinct(columns[address]) if most else None
         if found is None or len(found[0]) > most:
             return None
-        values[address], places = found
-        at, most = at * len(values[address]) + places, most // len(values[address])
-    if not values:
+        few[address], most = found, most // len(found[0])
+    if not few:
         return None
+    for address in read:
+        values[address], places = few[address]
+        at = at * len(values[address]) + places
     key = tuple(columns), tuple((address, of.tobytes()) for address, of in values.items())
     for number, (known, other, whole) in enumerate(_grids):
         if known == key and _same_numbers(other, chip):
@@ -156,6 +160,16 @@ def _grid(chip: Chip, columns: dict[str, Array]) -> tuple[Whole, Array] | None:
     _grids.insert(0, (key, chip, made))
     del _grids[FEW:]
     return made, at
+
+
+FIRST = 32
+"""Designs of which it is known soon whether a column repeats its values."""
+
+
+def _repeats(column: Array) -> bool:
+    """Whether the first designs of a column share values."""
+    first = column[:FIRST].tolist()
+    return len(set(first)) < len(first)
 
 
 _plain: dict[int, Any] = {}

@@ -70,37 +70,27 @@ TILES = (
 """Of meshes whose tiles all work on one operator, and none of which a mapping leaves idle. So sides are not among these: ways
 to memory at the edge grow with them, and a small product is cut more finely than engines are large."""
 
+GROUPS = {
+    "mapping.both.tp": (1, 2, 4, 8, 16),
+    "mapping.both.pp": (1, 2, 4, 6),
+    "mapping.both.partition": ("input_only", "mn", "k", "mn_k"),
+    "mapping.both.placement": ("linear_seq", "linear_interleave", "ring", "mesh"),
+}
+"""Of pipelines of groups of cores."""
+
 KINDS = {
     "dies": Kind(("chip=npu_dse",), *DIES),
     "dies, experts and latents": Kind(("chip=npu_dse", "model=deepseek_v2_lite"), *DIES),
     "GPUs of several nodes": Kind(("chip=h200", "model=qwen3_30b_a3b"), *DIES[:2], (*DIES[2], "chip.network.nodes.bandwidth")),
     "npus": Kind(
         ("chip=npu64",),
-        {
-            "mapping.both.tp": (1, 2, 4, 8, 16),
-            "mapping.both.pp": (1, 2, 4, 6),
-            "mapping.both.partition": ("input_only", "mn", "k", "mn_k"),
-            "mapping.both.placement": ("linear_seq", "linear_interleave", "ring", "mesh"),
-        },
+        GROUPS,
         {},
-        (
-            "chip.hbm.channel_bandwidth",
-            "chip.hbm.capacity",
-            "chip.tile.sram",
-            "chip.tile.vector.lanes",
-            "chip.tile.vector.special",
-            "chip.noc.word_bytes",
-            "chip.mesh.rows",
-        ),
+        (*TILES, "chip.mesh.rows"),
     ),
     "npus with a cache": Kind(
         ("chip=npu64", "+part@chip.l2=l2_256mb"),
-        {
-            "mapping.both.tp": (1, 2, 4, 8, 16),
-            "mapping.both.pp": (1, 2, 4, 6),
-            "mapping.both.partition": ("input_only", "mn", "k", "mn_k"),
-            "mapping.both.placement": ("linear_seq", "linear_interleave", "ring", "mesh"),
-        },
+        GROUPS,
         {},
         ("chip.l2.size", "chip.l2.bandwidth", "chip.hbm.channel_bandwidth", "chip.hbm.capacity", "chip.tile.sram"),
     ),
