@@ -262,6 +262,7 @@ class D2d:
     bandwidth: Number = quantity("B/s", "one link, one direction", positive=True)
     latency: Number = quantity("s", "of a hop, from die to die")
     credits: Number = quantity("B", "on their way over a link at a time; 0 for bandwidth x round trip")
+    barrier: Number = quantity("s", "until all dies know that all are done, where no library of the stack says it")
 
 
 @record

@@ -28,6 +28,7 @@ class Level(NamedTuple):
         credits: on their way over a link at a time; 0 for bandwidth x round trip. [B], () or (designs,)
         inject: what a die's own network brings to all its ports together, and takes from them. [B/s], () or (designs,)
         start: of an exchange. [s], () or (designs,)
+        barrier: from when all have what is sent to them until all know that. [s], () or (designs,)
         box: dies that these links join, which follow one another; 0 for all.
         outer: the network between boxes, of all dies, each by one port; None where there are no boxes.
     """
@@ -41,6 +42,7 @@ class Level(NamedTuple):
     credits: Any = 0.0
     inject: Any = np.inf
     start: Any = 0.0
+    barrier: Any = 0.0
     box: int = 0
     outer: "Level | None" = None
 
@@ -76,11 +78,13 @@ def level(chip: Chip, reached: Any = 1.0) -> Level:
     """
     of, d2d = chip.dies, chip.d2d
     rows, cols, boxes = int(of.rows), int(of.cols), chip.boxes
-    near = Level(rows, cols, d2d.topology, d2d.ports, d2d.bandwidth * reached, d2d.latency, d2d.credits)
+    links = d2d.ports, d2d.bandwidth * reached, d2d.latency, d2d.credits
+    near = Level(rows, cols, d2d.topology, *links, barrier=d2d.barrier)
     if boxes is None:
         return near
     # a die's port of its box and that of the network are apart, so that messages of both kinds meet nowhere
-    outer = Level(rows, cols, "switch", 1, boxes.bandwidth * reached, boxes.latency / 2, start=boxes.start)
+    way = boxes.bandwidth * reached, boxes.latency / 2
+    outer = Level(rows, cols, "switch", 1, *way, start=boxes.start, barrier=d2d.barrier)
     return near._replace(box=int(boxes.size), outer=outer)
 
 

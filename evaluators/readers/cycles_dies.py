@@ -12,7 +12,6 @@ import numpy as np
 
 from dse.evaluators.machine.d2d import Level
 from dse.evaluators.machine.flits import ENDLESS, PACKED, VCS, Flits, Links, go
-from dse.evaluators.readers.die_exchange import BARRIER
 from dse.evaluators.readers.events_dies import CHUNK, Net, Played, net
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -37,7 +36,6 @@ def messages(
     nbytes: Array,
     *,
     then: Array | None = None,
-    barrier: float = BARRIER,
     interleave: bool = True,
     held: bool = False,
     chunk: float = CHUNK,
@@ -64,7 +62,7 @@ def messages(
     if left := np.count_nonzero(sent.left):
         raise DesignError(f"fidelity: {left} messages between dies wait for one another; give chip.d2d.credits more")
     done[moves] = sent.done * cycle
-    return Played(float(done.max()) + barrier, done, links)
+    return Played(float(done.max()) + level.barrier, done, links)
 
 
 def _flit(level: Level, over: Net, nbytes: Array) -> tuple[float, float, Array]:

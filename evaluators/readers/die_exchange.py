@@ -20,9 +20,6 @@ from dse.evaluators.machine.d2d import Level, Loads, loads, routes
 from dse.space.elementwise import Array, maximum, where
 from dse.space.errors import DesignError
 
-BARRIER = 2e-6
-"""Until all dies know that all are done: assumed, as software that launches a kernel takes. [s]"""
-
 
 class Exchange(NamedTuple):
     """What an exchange takes and why; arrays over designs where sizes or rates are.
@@ -58,7 +55,7 @@ class Exchange(NamedTuple):
         return found if found.shape else str(found)
 
 
-def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None, *, barrier: float = BARRIER) -> Exchange:
+def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None) -> Exchange:
     """Every member of every group sends to all members of its group.
 
     On a block of r x c dies of a mesh with even sides the busiest link carries nbytes x max(r, c) / 4, with odd sides
@@ -70,7 +67,6 @@ def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None
         nbytes: what a member sends in all, its own share, which stays, included. [B], () or (designs,)
         shares: which part goes to each member, the same for all who send, shape (members,); or by who sends, shape (members,
             members), and by group, shape (groups, members, members); None for evenly. Copies beyond one make sums above 1.
-        barrier: at the end. [s]
 
     Source:
         [zhang2026] section III-F; loads by fixed routes, [dally2004] section 3.3.1.
@@ -89,7 +85,7 @@ def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None
     whole = np.asarray(shares, float)
     source = np.broadcast_to(at[:, :, None], (groups, members, members))
     target = np.broadcast_to(at[:, None, :], (groups, members, members))
-    return sent(level, source, target, np.broadcast_to(whole, source.shape), nbytes, barrier)
+    return sent(level, source, target, np.broadcast_to(whole, source.shape), nbytes)
 
 
 def by_node(
@@ -144,20 +140,19 @@ def nodes(
     return (across, nbytes * between, tiled[0]), (inside, nbytes * within, tiled[1])
 
 
-def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
+def hand_over(level: Level, start: Array, end: Array, nbytes: Any) -> Exchange:
     """Each die of a stage sends to one of the next, all pairs at once.
 
     Args:
         level: the network.
         start, end: dies of equal shape.
         nbytes: of each message. [B], () or (designs,)
-        barrier: at the end. [s]
     """
     start, end = np.asarray(start), np.asarray(end)
-    return sent(level, start, end, np.ones(start.shape), nbytes, barrier)
+    return sent(level, start, end, np.ones(start.shape), nbytes)
 
 
-def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Exchange:
+def ring(level: Level, at: Array, nbytes: Any, steps: int) -> Exchange:
     """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
 
     Each step's messages share links as if all went at once; edges inside boxes all take as long as the slowest of them, as do
@@ -168,13 +163,12 @@ def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Ex
         level, at: as of `all_to_all`.
         nbytes: the vector that each member has, of which a slice goes on at a time. [B], () or (designs,)
         steps: that each member sends.
-        barrier: at the end. [s]
 
     Source:
         [thakur2005] ring algorithms; sums hide under sends.
 
     >>> on = Level(1, 4, "ring", 2, 1e9, 0.0)
-    >>> ring(on, np.arange(4)[None], 8e6, 6, barrier=0.0).seconds
+    >>> ring(on, np.arange(4)[None], 8e6, 6).seconds
     0.012
     """
     inside, between = _split(level, at, np.roll(at, -1, axis=1), np.ones(at.shape), nbytes / at.shape[1])
@@ -186,7 +180,7 @@ def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Ex
     near, far = (0.0 if one is None else maximum(one.links, one.injection) for one in (inside, between))
     between_ways = 0.0 if level.outer is None else 2 * level.outer.latency + level.outer.start
     moved = where(step.seconds > 0, _longest(edges, steps, (near, far), (level.latency, between_ways)), 0.0)
-    end = where(step.seconds > 0, barrier, 0.0)
+    end = where(step.seconds > 0, level.barrier, 0.0)
     return step._replace(
         seconds=moved + end,
         latency=moved - steps * slowest,
@@ -250,28 +244,25 @@ def _edges(net: tuple[int, int, str, int], shape: tuple[int, int], places: bytes
     return Edges(inside[kept], between[kept], np.array(list(most.values()))[kept])
 
 
-def sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any, barrier: float) -> Exchange:
+def sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any) -> Exchange:
     """Messages that go at once, so much of some bytes each; inside boxes and between them they go side by side.
 
     Args:
         level: the network.
         source, target, weight: dies, and how much of `nbytes` goes, of equal shape.
         nbytes: [B], () or (designs,)
-        barrier: at the end. [s]
     """
-    inside, between = _split(level, source, target, weight, nbytes, barrier)
+    inside, between = _split(level, source, target, weight, nbytes)
     return inside if between is None else _beside(inside, between)
 
 
-def _split(
-    level: Level, source: Array, target: Array, weight: Array, nbytes: Any, barrier: float = 0.0
-) -> tuple[Exchange, Exchange | None]:
+def _split(level: Level, source: Array, target: Array, weight: Array, nbytes: Any) -> tuple[Exchange, Exchange | None]:
     """Messages inside boxes, and between them where there are boxes; arguments as of `sent`."""
     if level.outer is None:
-        return _timed(level, _unit(level, source, target, weight), nbytes, barrier), None
+        return _timed(level, _unit(level, source, target, weight), nbytes), None
     near = source // level.box == target // level.box
-    inside = _timed(level, _unit(level, source, target, weight * near), nbytes, barrier)
-    between = _timed(level.outer, _unit(level.outer, source, target, weight * ~near), nbytes, barrier)
+    inside = _timed(level, _unit(level, source, target, weight * near), nbytes)
+    between = _timed(level.outer, _unit(level.outer, source, target, weight * ~near), nbytes)
     return inside, between._replace(boxed_bytes=between.hop_bytes)
 
 
@@ -294,7 +285,7 @@ def _beside(one: Exchange, other: Exchange) -> Exchange:
     return longer._replace(hops=max(one.hops, other.hops), **slower, **most, **sums)
 
 
-def _timed(level: Level, of: Loads, nbytes: Any, barrier: float) -> Exchange:
+def _timed(level: Level, of: Loads, nbytes: Any) -> Exchange:
     """Seconds of loads for each byte."""
     if not len(of.hops):
         return Exchange(*(nbytes * 0.0,) * 6, link=(0, 0), hops=0, sent_bytes=nbytes * 0.0, hop_bytes=nbytes * 0.0)
@@ -305,7 +296,7 @@ def _timed(level: Level, of: Loads, nbytes: Any, barrier: float) -> Exchange:
         latest = maximum(latest, maximum(nbytes * link * line, nbytes * port * injection) + hops * level.latency)
     busiest = int(np.argmax(of.links))
     ends = routes(level.rows, level.cols, level.topology, level.box).ends
-    end = where(nbytes > 0, barrier, 0.0)
+    end = where(nbytes > 0, level.barrier, 0.0)
     moved = where(nbytes > 0, latest + level.start, 0.0)
     return Exchange(
         moved + end,

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.evaluators.kernels.gemv.ktree import groups
 from dse.evaluators.machine.d2d import Level
-from dse.evaluators.readers.die_exchange import BARRIER, Exchange, ring, sent, together
+from dse.evaluators.readers.die_exchange import Exchange, ring, sent, together
 from dse.space.elementwise import Array, where
 from dse.space.errors import DesignError
 
@@ -63,7 +63,7 @@ class Phase(NamedTuple):
     share: Array
 
 
-def collective(pattern: str, level: Level, at: Array, nbytes: Any, by: Sums, *, barrier: float = BARRIER) -> Exchange:
+def collective(pattern: str, level: Level, at: Array, nbytes: Any, by: Sums) -> Exchange:
     """A vector of each member is added up, or slices come to all.
 
     Args:
@@ -72,24 +72,24 @@ def collective(pattern: str, level: Level, at: Array, nbytes: Any, by: Sums, *, 
         at: dies of the members, shape (groups, members).
         nbytes: the vector, of an allgather the whole one. [B], () or (designs,)
         by: whom.
-        barrier: at the end. [s]
 
     >>> on = Level(4, 4, "mesh", 4, 1e12, 250e-9)
     >>> for by in (Sums(), Sums("two_level", size=4), Sums("ktree", phases=2)):
-    ...     found = collective("allreduce", on, np.arange(16)[None], 4096.0, by, barrier=0.0)
+    ...     found = collective("allreduce", on, np.arange(16)[None], 4096.0, by)
     ...     print(by.algorithm, round(1e6 * found.seconds, 2), "us,", round(found.sent_bytes), "B")
     ring 14.51 us, 122880 B
     two_level 5.01 us, 122880 B
     ktree 2.03 us, 122880 B
     """
+    on = level._replace(barrier=0.0)
     if branches(at, by):
-        parts = [sent(level, at[:, of.source], at[:, of.target], _of_all(of, at), nbytes, 0.0) for of in tree(pattern, at, by)]
+        parts = [sent(on, at[:, of.source], at[:, of.target], _of_all(of, at), nbytes) for of in tree(pattern, at, by)]
     else:
-        parts = [ring(level, of.at, nbytes * of.share, of.steps, 0.0) for of in turns(pattern, at, by)]
+        parts = [ring(on, of.at, nbytes * of.share, of.steps) for of in turns(pattern, at, by)]
     found = parts[0]
     for part in parts[1:]:
         found = together(found, part)
-    end = where(found.seconds > 0, barrier, 0.0)
+    end = where(found.seconds > 0, level.barrier, 0.0)
     return found._replace(seconds=found.seconds + end, barrier=end)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.readers import crossings, cycles_dies, events_dies
 from dse.evaluators.readers.crossings import PARTS, Job
-from dse.evaluators.readers.die_exchange import BARRIER
 from dse.evaluators.readers.events_dies import CHUNK
 
 MESSAGE = 32
@@ -75,12 +74,12 @@ def _played(key: _Key, play: events_dies.Player) -> float:
     chunk = max(CHUNK, float(job.nbytes) / job.at.shape[-1] / MESSAGE)
     if job.pattern == "hand_over":
         return events_dies.hand_over(job.on, job.at, job.to, float(job.nbytes), chunk=chunk, play=play).seconds
-    how: dict[str, Any] = {"barrier": BARRIER if job.ended is None else 0.0, "chunk": chunk, "play": play}
-    ended = float(job.ended or 0.0)
+    how: dict[str, Any] = {"chunk": chunk, "play": play}
+    on, ended = (job.on, 0.0) if job.ended is None else (job.on._replace(barrier=0.0), float(job.ended))
     if job.boxed is not None:
         size, copies = job.boxed
-        some = (job.on, job.at, float(job.nbytes), size, copies, 1.0, job.shares)
+        some = (on, job.at, float(job.nbytes), size, copies, 1.0, job.shares)
         return events_dies.by_node(*some, back=job.back, **how).seconds + ended
     if job.pattern == "all_to_all":
-        return events_dies.all_to_all(job.on, job.at, float(job.nbytes), job.shares, **how).seconds + ended
+        return events_dies.all_to_all(on, job.at, float(job.nbytes), job.shares, **how).seconds + ended
     return events_dies.collective(job.pattern, job.on, job.at, float(job.nbytes), job.sums, chunk=chunk, play=play).seconds

@@ -11,7 +11,7 @@ import numpy as np
 
 from dse.evaluators.machine.chunks import Floor, Messages, flow
 from dse.evaluators.machine.d2d import Level, Routes, crossings, routes
-from dse.evaluators.readers.die_exchange import BARRIER, nodes
+from dse.evaluators.readers.die_exchange import nodes
 from dse.evaluators.readers.die_sums import Phase, Sums, Turn, branches, tree, turns
 from dse.space.chip import box_sides
 from dse.space.elementwise import Array
@@ -50,7 +50,6 @@ def all_to_all(
     nbytes: float,
     shares: Array | None = None,
     *,
-    barrier: float = BARRIER,
     ascending: bool = False,
     interleave: bool = True,
     held: bool = False,
@@ -77,7 +76,7 @@ def all_to_all(
     target, sizes = at[:, order], nbytes * weight
     ends = source.ravel(), target.ravel()
     play = play or messages
-    return play(level, *ends, sizes.ravel(), barrier=barrier, interleave=interleave, held=held, chunk=chunk)
+    return play(level, *ends, sizes.ravel(), interleave=interleave, held=held, chunk=chunk)
 
 
 def collective(
@@ -87,18 +86,17 @@ def collective(
     nbytes: float,
     by: Sums,
     *,
-    barrier: float = BARRIER,
     chunk: float = CHUNK,
     play: Player | None = None,
 ) -> Played:
     """As `die_sums.collective`; of a tree, a phase begins when all of the one before it has come."""
     play = play or messages
     if branches(at, by):
-        return _tree(level, at, [(of, nbytes * of.share) for of in tree(pattern, at, by)], barrier, chunk, play)
-    return _rings(level, nbytes, turns(pattern, at, by), barrier, chunk, play)
+        return _tree(level, at, [(of, nbytes * of.share) for of in tree(pattern, at, by)], chunk, play)
+    return _rings(level, nbytes, turns(pattern, at, by), chunk, play)
 
 
-def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float, play: Player) -> Played:
+def _rings(level: Level, nbytes: float, some: Sequence[Turn], chunk: float, play: Player) -> Played:
     """Slices go round the members of rings, one turn after the other; each waits for the one before it at its die."""
     dies, steps = some[0].at.size, sum(turn.steps for turn in some)
     place = np.zeros(level.dies, np.int64)
@@ -116,19 +114,19 @@ def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, ch
     then = np.full((steps, dies), -1)
     then[:-1] = np.take_along_axis(number[1:], place[target[:-1]], axis=1)
     flat = source.ravel(), target.ravel(), sizes.ravel()
-    found: Played = play(level, *flat, then=then.ravel(), barrier=barrier, interleave=False, chunk=chunk)  # slice after slice
+    found: Played = play(level, *flat, then=then.ravel(), interleave=False, chunk=chunk)  # slice after slice
     return found
 
 
-def _tree(level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float, play: Player) -> Played:
+def _tree(level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], chunk: float, play: Player) -> Played:
     """Phases one after the other, each by itself."""
-    seconds, links, done = 0.0, np.zeros(1), [np.zeros(0)]
+    seconds, links, done, on = 0.0, np.zeros(1), [np.zeros(0)], level._replace(barrier=0.0)
     for of, nbytes in phases:
         sizes = np.tile(nbytes, len(at))
-        found = play(level, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, barrier=0.0, chunk=chunk)
+        found = play(on, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, chunk=chunk)
         done.append(np.where(found.done > 0, seconds + found.done, 0.0))
         seconds, links = seconds + found.seconds, links + found.links
-    return Played(seconds + barrier if seconds else 0.0, np.concatenate(done), links)
+    return Played(seconds + level.barrier if seconds else 0.0, np.concatenate(done), links)
 
 
 def by_node(
@@ -141,15 +139,12 @@ def by_node(
     shares: Array | None = None,
     *,
     back: bool = False,
-    barrier: float = BARRIER,
     chunk: float = CHUNK,
     play: Player | None = None,
 ) -> Played:
     """As `die_exchange.by_node`, leg after leg, each ended by a barrier."""
     legs = nodes(at, nbytes, size, between, within, shares, back=back)
-    one, other = (
-        all_to_all(level, *leg, barrier=barrier, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs))
-    )
+    one, other = (all_to_all(level, *leg, chunk=chunk, play=play) for leg in (legs if not back else reversed(legs)))
     done = np.concatenate([one.done, np.where(other.done > 0, one.seconds + other.done, 0.0)])
     return Played(one.seconds + other.seconds, done, one.links + other.links)
 
@@ -160,13 +155,12 @@ def hand_over(
     end: Array,
     nbytes: float,
     *,
-    barrier: float = BARRIER,
     chunk: float = CHUNK,
     play: Player | None = None,
 ) -> Played:
     """As `die_exchange.hand_over`."""
     start, end = np.asarray(start).ravel(), np.asarray(end).ravel()
-    return (play or messages)(level, start, end, np.full(start.shape, float(nbytes)), barrier=barrier)
+    return (play or messages)(level, start, end, np.full(start.shape, float(nbytes)))
 
 
 def messages(
@@ -176,7 +170,6 @@ def messages(
     nbytes: Array,
     *,
     then: Array | None = None,
-    barrier: float = BARRIER,
     interleave: bool = True,
     held: bool = False,
     chunk: float = CHUNK,
@@ -191,7 +184,6 @@ def messages(
         nbytes: of each message. [B], shape (messages,)
         then: message that may go when this one has come, -1 for none, shape (messages,); all go at once where None. Where there
             are any, all messages leave their die.
-        barrier: at the end, if anything moves. [s]
         interleave, held, chunk: as of `all_to_all`.
 
     Raises:
@@ -211,7 +203,7 @@ def messages(
     if left:
         raise DesignError(f"fidelity: {left} chunks between dies wait for one another; give chip.d2d.credits more")
     done[moves] = sent.done
-    return Played(float(sent.done.max()) + barrier, done, links)
+    return Played(float(sent.done.max()) + level.barrier, done, links)
 
 
 class Net(NamedTuple):

@@ -34,7 +34,7 @@ def systems(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
         bandwidth, latency = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
         few = 2 * latency * bandwidth * rng.uniform(0.5, 4) * rng.integers(0, 2)
         ports = int(rng.integers(1, 5)) if topology == "switch" else ports_needed(rows, cols, topology)
-        on = Level(rows, cols, topology, ports, bandwidth, latency, few)
+        on = Level(rows, cols, topology, ports, bandwidth, latency, few, barrier=2e-6)
         shares = rng.dirichlet(np.full(members, 3.0))
         found.append((on, placed(placement, rows, cols, groups, members), 10 ** rng.uniform(4, 7.5), shares))
     return found
@@ -167,9 +167,9 @@ def test_messages_between_boxes_take_as_long_flit_by_flit() -> None:
 def test_room_of_routers_idles_links_as_buffers_do(trips: float) -> None:
     """Credits of few round trips: who waits for room holds others, on routers too; where memory takes it, both are near."""
     on = Level(4, 4, "mesh", 4, 1e12, 500e-9, trips * 1e-6 * 1e12)
-    at, how = placed("blocks", 4, 4, 1, 16), {"barrier": 0.0}
-    free, held = (events.all_to_all(on, at, 16e6, held=word, **how).seconds for word in (False, True))
-    routers = [events.all_to_all(on, at, 16e6, held=word, play=cycles_dies.messages, **how).seconds for word in (False, True)]
+    at = placed("blocks", 4, 4, 1, 16)
+    free, held = (events.all_to_all(on, at, 16e6, held=word).seconds for word in (False, True))
+    routers = [events.all_to_all(on, at, 16e6, held=word, play=cycles_dies.messages).seconds for word in (False, True)]
     assert free <= held * 1.001
     assert routers[0] == pytest.approx(free, rel=0.03)
     assert routers[0] <= routers[1] * 1.03 < 2 * free
@@ -183,10 +183,10 @@ def test_messages_take_as_long_as_the_busiest_link_and_never_wait_in_a_circle(
     on = Level(rows, cols, topology, max(ports_needed(rows, cols, topology), 1), 1e12, 100e-9)
     at = placed("linear", rows, cols, 1, rows * cols)
     few = on._replace(credits=trips * 2 * on.latency * on.bandwidth)
-    found = events.all_to_all(few, at, 1e6, held=held, barrier=0.0)
-    floor = closed.all_to_all(on, at, 1e6, barrier=0.0)
+    found = events.all_to_all(few, at, 1e6, held=held)
+    floor = closed.all_to_all(on, at, 1e6)
     assert found.seconds >= max(floor.links, floor.injection, floor.hops * on.latency) * (1 - 1e-9)
-    free = events.all_to_all(on, at, 1e6, barrier=0.0, chunk=min(events.CHUNK, few.credits / events.WINDOW))
+    free = events.all_to_all(on, at, 1e6, chunk=min(events.CHUNK, few.credits / events.WINDOW))
     assert found.seconds >= free.seconds * 0.97  # another order may be a little better
 
 
@@ -194,9 +194,9 @@ def test_messages_take_as_long_as_the_busiest_link_and_never_wait_in_a_circle(
 def test_few_credits_bound_links_by_the_round_trip(share: float) -> None:
     on, at = Level(4, 4, "mesh", 4, 1e12, 500e-9), placed("blocks", 4, 4, 1, 16)
     few = on._replace(credits=share * 1e-6 * 1e12)
-    slow, fast = (events.all_to_all(of, at, 64e6, barrier=0.0).seconds for of in (few, on))
+    slow, fast = (events.all_to_all(of, at, 64e6).seconds for of in (few, on))
     assert slow / fast == pytest.approx(1 / share, rel=0.1)
-    assert closed.all_to_all(few, at, 64e6, barrier=0.0).seconds == pytest.approx(slow, rel=0.05)
+    assert closed.all_to_all(few, at, 64e6).seconds == pytest.approx(slow, rel=0.05)
 
 
 def test_buffers_of_one_round_trip_idle_links_while_others_wait() -> None:
@@ -249,7 +249,7 @@ def on_routers(rows: int, cols: int, chunks: int, flits: int, pace: float) -> tu
     dies = Level(rows, cols, "mesh", 4, WORD / cycle, hop * cycle, inject=WORD / cycle / pace)
     nbytes = float(rows * cols * chunks * flits * WORD)
     at = placed("linear", rows, cols, 1, rows * cols)
-    played = events.all_to_all(dies, at, nbytes, barrier=0.0, chunk=flits * WORD)
+    played = events.all_to_all(dies, at, nbytes, chunk=flits * WORD)
     return cycles.play(packets(rows, cols, chunks, flits), on).seconds, played.seconds + 2 * on.ramp
 
 

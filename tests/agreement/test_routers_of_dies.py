@@ -19,9 +19,9 @@ def test_packets_never_wait_in_a_circle(rows: int, cols: int, topology: str, tri
     """Nor is anything quicker than the busiest link; of a few flits of room, as of as many as there are."""
     dies, links = rows * cols, (1e12, 100e-9)
     on = Level(rows, cols, topology, max(int(ports_needed(rows, cols, topology)), 1), *links)
-    at, floor = np.arange(dies)[None], closed.all_to_all(on, np.arange(dies)[None], 1e5 * dies, barrier=0.0)
+    at, floor = np.arange(dies)[None], closed.all_to_all(on, np.arange(dies)[None], 1e5 * dies)
     few = on if deep else on._replace(credits=trips * 2e-7 * 1e12)
-    found = events.all_to_all(few, at, 1e5 * dies, barrier=0.0, held=held, play=cycles_dies.messages).seconds
+    found = events.all_to_all(few, at, 1e5 * dies, held=held, play=cycles_dies.messages).seconds
     assert found >= max(floor.links, floor.hops * on.latency) * 0.97  # flits are whole
 
 
@@ -35,7 +35,7 @@ def test_links_with_few_credits_take_what_routers_with_as_many_take() -> None:
         ports = int(rng.integers(1, 5)) if topology == "switch" else int(ports_needed(rows, cols, topology))
         on = Level(rows, cols, topology, ports, 1e12, 1e-7, credits=trips * 2e-7 * 1e12)
         played, routed = (
-            events.all_to_all(on, np.arange(dies)[None], each * dies, barrier=0.0, play=play).seconds
+            events.all_to_all(on, np.arange(dies)[None], each * dies, play=play).seconds
             for play in (events.messages, cycles_dies.messages)
         )
         apart.append(abs(played / routed - 1))
@@ -49,8 +49,8 @@ def test_one_message_takes_its_links_one_after_the_other(topology: str) -> None:
     """Nothing else is there: bytes at the slowest of the links, and each hop's latency."""
     on = Level(3, 4, topology, max(int(ports_needed(3, 4, topology)), 1), 1e11, 3e-7)
     for target in range(1, 12):
-        found = events.messages(on, np.array([0]), np.array([target]), np.array([1e6]), barrier=0.0)
-        routed = cycles_dies.messages(on, np.array([0]), np.array([target]), np.array([1e6]), barrier=0.0)
+        found = events.messages(on, np.array([0]), np.array([target]), np.array([1e6]))
+        routed = cycles_dies.messages(on, np.array([0]), np.array([target]), np.array([1e6]))
         hops = np.count_nonzero(found.links)
         assert routed.links == pytest.approx(found.links)
         assert routed.seconds == pytest.approx(1e6 / on.line + hops * on.latency, rel=0.1)  # 32 flits, each whole at a hop

@@ -18,7 +18,7 @@ PLACEMENT = st.sampled_from(DIE_PLACEMENTS)
 
 
 def network(rows: int, cols: int, topology: str = "mesh", **other: float) -> Level:
-    return Level(rows, cols, topology, 4, 1e12, 256e-9)._replace(**other)
+    return Level(rows, cols, topology, 4, 1e12, 256e-9, barrier=2e-6)._replace(**other)
 
 
 @given(SIDES, SIDES, TOPOLOGY)

@@ -95,10 +95,8 @@ def test_a_message_that_does_not_wait_is_noticed() -> None:
     """A ring across rows that began before those along them were through would be done sooner: the sum of both is met."""
     on, at = network(4, 4), placed("linear", 4, 4, 1, 16)
     inside, across, again = turns("allreduce", at, Sums("two_level", 4))
-    whole = events_dies.collective("allreduce", on, at, 1e8, Sums("two_level", 4), barrier=0.0).seconds
-    alone = [
-        events_dies.collective("allreduce", on, of.at, 1e8 * of.share, Sums(), barrier=0.0).seconds for of in (inside, across)
-    ]
+    whole = events_dies.collective("allreduce", on, at, 1e8, Sums("two_level", 4)).seconds
+    alone = [events_dies.collective("allreduce", on, of.at, 1e8 * of.share, Sums()).seconds for of in (inside, across)]
     assert len(again.at) == 4
     assert whole == pytest.approx(sum(alone), rel=0.01)
 
@@ -183,7 +181,7 @@ def test_a_ring_over_links_of_two_kinds_is_its_slices_one_by_one(
     near, far = (np.array([inside, 2 * inside]), 3e-7), (np.array([outside, outside / 3]), 2e-6)
     outer = Level(boxes, size, "switch", 1, *far, start=1e-6)
     on = Level(boxes, size, "switch", 1, *near, box=size, outer=outer)
-    found = collective(pattern, on, np.array([order]), 4e6, Sums(), barrier=0.0).seconds
+    found = collective(pattern, on, np.array([order]), 4e6, Sums()).seconds
     for design in range(2):
         slices, dies = 4e6 / len(order), zip(order, [*order[1:], order[0]], strict=True)
         apart = np.array([a // size != b // size for a, b in dies])

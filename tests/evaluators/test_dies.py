@@ -13,7 +13,6 @@ from dse.evaluators.evaluation import infeasible
 from dse.evaluators.layouts.cuts import cut
 from dse.evaluators.layouts.dies import fullest
 from dse.evaluators.layouts.legal_splits import advice, bounds
-from dse.evaluators.readers.die_exchange import BARRIER
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from tests.samples import asked
@@ -122,10 +121,10 @@ def test_all_links_as_fast_as_can_be_leave_what_dies_do() -> None:
 
 def test_experts_on_several_dies_take_two_barriers_a_layer_more_where_links_cost_nothing() -> None:
     """With one request a die, and experts that all have as many rows, every die has as much to do however many share them."""
-    free = ("chip.d2d.bandwidth=1e9 GB/s", "chip.d2d.latency=0 s", "workload.routing=even")
+    free = ("chip.d2d.bandwidth=1e9 GB/s", "chip.d2d.latency=0 s", "chip.d2d.barrier=5 us", "workload.routing=even")
     taken = {ep: metrics(*SMALL, *MOE, "workload.batch=[8]", *split(ep=ep), *free)["tpot"] for ep in (1, 2, 4, 8)}
     layers = 26
-    assert [taken[ep] - taken[1] for ep in (2, 4, 8)] == pytest.approx([2 * layers * BARRIER] * 3, rel=1e-6)
+    assert [taken[ep] - taken[1] for ep in (2, 4, 8)] == pytest.approx([2 * layers * 5e-6] * 3, rel=1e-6)
 
 
 def test_halves_take_as_long_as_what_they_compute_or_exchange_whichever_is_more() -> None:
