@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import fields
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -238,7 +238,29 @@ def limits(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> lis
         port_limit(chip, mapping.prefill, mapping.decode),
         # one pool of devices serves both phases, so both have the same parallelism
         Limit("mapping.decode.tp", apart[0], apart[1], "1"),
+        *idle_dies(job.model, mapping),
     ]
+
+
+def idle_dies(model: Model, mapping: Mapping) -> list[Limit]:
+    """That each die has a whole head or a whole column of some layer; nothing where no design leaves one without any.
+
+    Dies beyond the heads wait while others attend, and still have columns of FFNs.
+    """
+    have = shares(model)
+    plans = {phase: getattr(mapping, phase).tp for phase in ("prefill", "decode")}
+    return [Limit(f"mapping.{phase}.tp", tp * 1.0, have * 1.0, "1") for phase, tp in plans.items() if np.any(tp > have)]
+
+
+@cache
+def shares(model: Model) -> int:
+    """Heads, of queries or of states, or columns of an FFN, whatever a layer has most of: so many dies have a part of it."""
+    found = layers(model)
+    heads = [of.heads if of.recurrence is None else of.recurrence.heads for of in (layer.of for layer in found.mixings)]
+    experts = [layer.of.experts for layer in found.ffns if layer.of.experts is not None]
+    columns = [layer.of.ffn_intermediate for layer in found.ffns if layer.of.experts is None]
+    columns += [width for of in experts for width in (of.intermediate, of.shared * (of.shared_intermediate or of.intermediate))]
+    return max(1, *heads, *columns)
 
 
 def port_limit(chip: Chip, *plans: Plan) -> Limit:
@@ -251,8 +273,12 @@ def port_limit(chip: Chip, *plans: Plan) -> Limit:
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
-    """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits."""
-    for tp in (1 << power for power in range(MOST.bit_length())):
+    """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits.
+
+    Where dies are left with nothing it is the largest.
+    """
+    powers = [1 << power for power in range(MOST.bit_length())]
+    for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
         trial = replaced(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
         found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
         if all(np.all(limit.need <= limit.have) for limit in found):

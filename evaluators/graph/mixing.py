@@ -59,11 +59,16 @@ def _attention(of: Model, at: Step, far: Step) -> list[Operator]:
 
 
 def _rope(of: Model, at: Step, q: Dim, needs: tuple[str, ...]) -> list[Operator]:
-    """Rotations of queries and keys; norms of heads run on the same elements just before, and are counted with them."""
-    turned = Dim(q.units, max(round(q.width * of.rope), 1), q.split)
-    if of.rope:
-        return [Elementwise("rope", needs, at.tokens, turned, ROPE[0] + (NORM[0] if of.qk_norm else 0), ROPE[1])]
-    return [Elementwise("heads_norm", needs, at.tokens, q, *NORM)] if of.qk_norm else []
+    """Rotations of queries and keys, of the first columns of each head alone where the model turns no more.
+
+    Norms of heads run just before and are counted with them: they are of whole heads, all of which is then read and written.
+    """
+    turned = max(round(q.width * of.rope), 1)
+    if not of.rope:
+        return [Elementwise("heads_norm", needs, at.tokens, q, *NORM)] if of.qk_norm else []
+    if not of.qk_norm:
+        return [Elementwise("rope", needs, at.tokens, replace(q, width=turned), *ROPE)]
+    return [Elementwise("rope", needs, at.tokens, q, NORM[0] + ROPE[0] * turned / q.width, ROPE[1], turned)]
 
 
 def _seen(of: Model, at: Step) -> dict[str, Any]:

@@ -165,14 +165,24 @@ class Recur:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """Norms, rotations, activations: `operations` vector operations on each element, `passes` reads and writes of it."""
+    """Norms, rotations, activations: `operations` vector operations on each element, `passes` reads and writes of it.
+
+    Attributes:
+        turned: columns of each head that a rotation turns, where it is of whole heads that are normed before; 0 for all.
+    """
 
     name: str
     needs: tuple[str, ...]
     rows: Any
     dim: Dim
-    operations: int
+    operations: float
     passes: int
+    turned: int = 0
+
+    @property
+    def rotated(self) -> int:
+        """Columns of each head that a rotation turns."""
+        return self.turned or self.dim.width
 
 
 Operator = MatMul | Attention | Index | Recur | Elementwise

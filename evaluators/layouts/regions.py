@@ -194,7 +194,7 @@ def _turned(of: Elementwise, on: On, columns: Any) -> Any:
     """Columns of queries and keys that are rotated: a share of each head, or of latent attention what is there for that."""
     if on.model.latent is not None:
         return (of.dim.units + 1) * of.dim.width
-    return columns * of.dim.width // on.model.head_dim
+    return columns * of.rotated // on.model.head_dim
 
 
 def _head_norm(part: Part, name: str, heads: Dim, rows: Any, on: On, operators: tuple[str, ...] = ()) -> Call:

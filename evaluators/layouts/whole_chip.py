@@ -7,6 +7,7 @@ in a format of their own; what a step adds to them is written with as many bytes
 
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -152,7 +153,7 @@ def covered(part: Part, attend: Attend, on: On) -> Block:
         elif isinstance(of, Recur):
             calls.append(_recur(part, of, on))
         else:
-            calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
+            calls += [_product(part, of, on)] if isinstance(of, MatMul) else _rows(part, of, on)
     same = tuple(calls)
     return Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times))
 
@@ -258,11 +259,21 @@ def _beside(on: On, nbytes: float) -> Chip:
     return replaced(on.chip, {"tile.sram": on.chip.tile.sram + each})
 
 
-def _rows(part: Part, of: Elementwise, on: On) -> Call:
-    recipe, rows, columns = _recipe(of, part.of or on.model, on.precision), of.rows, width(of.dim)
+def _rows(part: Part, of: Elementwise, on: On) -> list[Call]:
+    """An operator on elements; norms of whole heads of which only a part is turned are a kernel of their own before that."""
+    if of.rotated == of.dim.width:
+        return [_by_rows(part, of, on, _recipe(of, part.of or on.model, on.precision))]
+    normed = replace(of, name="heads_norm", turned=0)
+    turned = replace(of, needs=(normed.name,), dim=replace(of.dim, width=of.rotated), turned=0)
+    first = _by_rows(part, normed, on, streamed.norm())._replace(operators=())
+    return [first, _by_rows(part, turned, on, streamed.rotation(normed=False))]
+
+
+def _by_rows(part: Part, of: Elementwise, on: On, recipe: Recipe) -> Call:
+    rows, columns = of.rows, width(of.dim)
     if of.name == "rope":  # head by head, halves apart
         rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
-    if of.name == "state_norm":  # head by head
+    if of.name in ("state_norm", "heads_norm"):  # head by head
         rows, columns = of.rows * of.dim.units, of.dim.width
     rows = ceil_div(rows, 1)
     key = recipe, rows, columns, of.name in TABLES

@@ -300,7 +300,7 @@ def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
         x, *weights = inputs
         heads = x.reshape(len(x), -1, layer.turned)
         heads = rms(heads, weights[0]) if weights else heads
-        return (rotated(heads, layer.positions, of.dim.width) if of.name == "rope" else heads).reshape(len(x), -1)
+        return (rotated(heads, layer.positions, of.rotated) if of.name == "rope" else heads).reshape(len(x), -1)
     if of.name == "combination":
         rows, *copies = inputs
         return combined(rows, Routed(*copies), len(layer.x))

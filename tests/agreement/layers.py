@@ -33,7 +33,7 @@ class Drawn(NamedTuple):
 def drawn(
     phase: str, heads: int, shared: int, sequences: int, tokens: int, seed: int, *, experts: Experts | None = None,
     normed: bool = True, gated: bool = True, head_dim: int = 4, wide: int = 12, hidden: int = 10,
-    window: int = 0, cap: float = 0.0, sinks: bool = False,
+    window: int = 0, cap: float = 0.0, sinks: bool = False, rope: float = 1.0,
 ) -> Drawn:  # fmt: skip
     """A layer of random numbers.
 
@@ -47,11 +47,12 @@ def drawn(
         head_dim: width of a head, even.
         wide, hidden: of the FFN, and of the residual stream.
         window, cap, sinks: of scores: keys that a query sees, the height of a tanh, and a logit of each head in the softmax.
+        rope: share of a head that is rotated.
     """
     model = Model(
         name="random", layers=1, hidden=hidden, heads=heads * shared, kv_heads=heads, head_dim=head_dim,
         ffn_intermediate=wide, vocab=7, max_position=99, gated_ffn=gated, qk_norm=normed, experts=experts,
-        window=window, softcap=cap > 0, sinks=sinks,
+        window=window, softcap=cap > 0, sinks=sinks, rope=rope,
     )  # fmt: skip
     case = Case("", model, ((sequences, tokens, 1),))
     at = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
@@ -98,13 +99,15 @@ def decoder_layer(layer: Layer, model: Model) -> Array:
             q, k, v = (heads_of(normed @ w[f"{name}_proj"], model.head_dim) for name in "qkv")
             if model.qk_norm:
                 q, k = [unit(head) * w["q_norm"] for head in q], [unit(head) * w["k_norm"] for head in k]
-            keys.append(np.array([turned(head, place) for head in k]))
+            part = round(model.head_dim * model.rope)
+            q, k = ([np.append(turned(head[:part], place), head[part:]) for head in heads] for heads in (q, k))
+            keys.append(np.array(k))
             values.append(np.array(v))
             found = []
             for number, head in enumerate(q):
                 of = number * model.kv_heads // model.heads
                 seen = slice(-model.window if model.window else None, None)
-                scores = np.array([turned(head, place) @ key[of] for key in keys[seen]]) / model.head_dim**0.5
+                scores = np.array([head @ key[of] for key in keys[seen]]) / model.head_dim**0.5
                 found.append(weighed(scores, [value[of] for value in values[seen]], layer.scored, number))
             out[rows.start + token] += np.concatenate(found) @ w["o_proj"]
     return out + np.array([fed(x, w, model) for x in out])
@@ -181,6 +184,7 @@ SCORES = {"window": st.integers(0, 7), "cap": st.sampled_from([0.0, 0.5, 1.5]), 
 CAPPED = st.fixed_dictionaries(SIZES | SCORES).map(lambda sizes: drawn(**sizes))
 SUNK = st.fixed_dictionaries(SIZES | SCORES | {"sinks": st.booleans()}).map(lambda sizes: drawn(**sizes))
 DENSE = st.fixed_dictionaries(SIZES).map(lambda sizes: drawn(**sizes))
+PARTLY = st.fixed_dictionaries(SIZES).map(lambda sizes: drawn(**sizes, rope=0.5))
 
 
 def _sparse(sizes: dict[str, Any], count: int, top: int, shared: int) -> Drawn:

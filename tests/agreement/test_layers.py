@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.collective import ALLREDUCE
 from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.partition import PARTITION
@@ -18,7 +19,7 @@ from dse.space.mapping import AUTO, KV_HEADS, PARTITIONS, PLACEMENTS
 from dse.space.model import Experts, Indexer
 from tests.agreement.latents import INDEXERS, LATENTS, PICKED, latents
 from tests.agreement.latents import SIZES as LATENT_SIZES
-from tests.agreement.layers import CAPPED, DENSE, EVEN, SPARSE, SUNK, Drawn, balanced, decoder_layer, drawn
+from tests.agreement.layers import CAPPED, DENSE, EVEN, PARTLY, SPARSE, SUNK, Drawn, balanced, decoder_layer, drawn
 from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_mixed_cores, on_tiles, right
 
 EXAMPLES = settings(max_examples=int(os.environ.get("LAYERS", "4")), deadline=None)
@@ -38,6 +39,32 @@ def straddles(of: Drawn, tp: int) -> bool:
 def test_devices_compute_the_layer(of: Drawn, tp: int, algorithm: str) -> None:
     assume(not straddles(of, tp))
     assert right(on_devices(of, tp, algorithm), of)
+
+
+@given(PARTLY, st.integers(1, 5))
+@EXAMPLES
+def test_devices_norm_whole_heads_and_turn_a_part_of_them(of: Drawn, tp: int) -> None:
+    assume(not straddles(of, tp))
+    assert right(on_devices(of, tp), of)
+    assert right(on_cores(of, tp=tp), of)
+
+
+def test_norms_of_heads_are_of_whole_heads_of_which_a_quarter_is_turned() -> None:
+    """By hand, of three tokens with four heads of eight columns: four operations a column, and three of each that is turned."""
+    of = drawn("decode", 2, 2, 3, 5, 0, head_dim=8, rope=0.25)
+
+    def calls(walk: Any) -> list[Any]:
+        return [call for block in walk.steps for call in block.calls if call.name in ("heads_norm", "q_norm", "rope")]
+
+    (device,), (core,) = calls(on_devices(of, 1)), calls(on_cores(of, tp=1))
+    assert device.operations == core.operations == 3 * 4 * (8 * 4 + 2 * 3)
+    assert device.local == 3 * 4 * 8 * (2 + 2)  # read and written in bf16
+    normed, turned = calls(on_tiles(of))
+    assert (normed.job.rows, normed.job.block.width) == (3 * 4, 8)
+    assert (turned.job.rows, turned.job.block.width) == (3 * 4, 1)  # of each half
+    normed, turned = calls(in_region(of, 2, 2))
+    assert normed.kernel.shape == Shape(3 * 2, 8, 1)  # both rows of heads, on a column of cores each
+    assert turned.kernel.shape == Shape(3, (4 + 4) * 2, 1)  # of keys too, one for each of queries
 
 
 @given(DENSE | EVEN, st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ATTENTION)))

@@ -111,3 +111,25 @@ def test_dies_that_are_too_few_are_told_how_many_would_do(chip: str, model: str)
     tp = int(verdict.remedy.split("mapping.both.tp=")[1])
     with_tp = [asked(*words, f"mapping.both.tp={count}") for count in (tp, tp // 2)]
     assert [infeasible(one.base, one.workload) is None for one in with_tp] == [True, False]
+
+
+SHARED = (
+    (("model=llama3_8b",), 14336),  # columns of an FFN
+    (("model=llama3_8b", "workload=serving", "workload.requests=2"), 14336),
+    (("model=qwen3_30b_a3b",), 768),  # columns of an expert
+    (("workload=attention", "mapping=tensor_parallel", "workload.heads=24"), 24),
+    (("workload=gemm", "mapping=tensor_parallel", "workload.shapes=[8x640x512]"), 640),  # of the depth, which dies share
+)
+"""What is asked, and what dies share of a layer: heads of attention by itself, columns of what is wider."""
+
+
+@pytest.mark.parametrize(("asks", "parts"), SHARED, ids=[" ".join(asks) for asks, _ in SHARED])
+def test_each_die_has_a_head_or_a_column(asks: tuple[str, ...], parts: int) -> None:
+    found = asked("chip=a100", *asks)
+    each = [replaced(found.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp}) for tp in (parts, parts + 1)]
+    assert infeasible(each[0], found.workload) is None
+    left = infeasible(each[1], found.workload)
+    assert left is not None
+    assert left.limit in ("mapping.prefill.tp", "mapping.decode.tp")
+    assert (left.need, left.have) == (parts + 1, parts)
+    assert evaluate(stacked(each), found.workload).feasible.tolist() == [True, False]

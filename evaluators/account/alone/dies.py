@@ -8,6 +8,7 @@ allreduce is that of the plan, all else is the library's of the stack.
 
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,7 @@ class Laid(NamedTuple):
         done: counts.
         told: rows and bars, of numbers.
         by: the same by another reader, of (fidelity); None where no memory is read.
+        divided: heads or columns that dies share out, of which each has one or more, and whose plan says how many dies.
     """
 
     plan: Plan
@@ -78,6 +80,7 @@ class Laid(NamedTuple):
     done: Callable[[], Pooled]
     told: Callable[[], tuple[list[Row], Spans]]
     by: "Callable[[str], Laid] | None" = None
+    divided: tuple[float, str] = (inf, "decode")
 
 
 def asked(design: Design, cases: tuple[Asked, ...]) -> Laid:
@@ -109,9 +112,10 @@ def _by(asked: Laid, fidelity: str) -> Laid:
 
 
 def limits(design: Design, asked: Laid) -> list[Limit]:
-    """Memory, and ports where dies exchange something."""
-    need = sum(nbytes for _, nbytes in asked.held)
+    """Memory, something for each die to do, and ports where dies exchange something."""
+    need, (whole, phase) = sum(nbytes for _, nbytes in asked.held), asked.divided
     found = [Limit("chip.hbm.capacity", need, design.chip.hbm.capacity, "B", asked.held)]
+    found += [Limit(f"mapping.{phase}.tp", asked.plan.tp * 1.0, whole, "1")] if np.any(asked.plan.tp > whole) else []
     return [*found, port_limit(design.chip, asked.plan)] if asked.ports else found
 
 
@@ -173,7 +177,7 @@ def _product(design: Design, case: Product, reader: Reader) -> Laid:
 
     laid, (multiplying, _) = _laid(design, case.kind, blocks, plan, held, ideal, reader)
     laid.metrics["efficiency"] = multiplying.seconds / laid.metrics["latency"]
-    return laid._replace(ports=True)
+    return laid._replace(ports=True, divided=(case.k * 1.0, "decode"))
 
 
 def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
@@ -193,7 +197,8 @@ def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
         ("weights", sum((of.fetch * stored for of in calls), 0.0)),
         ("activations", sum((of.local for of in calls), 0.0)),
     )
-    return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]
+    whole = case.intermediate if isinstance(case, Mixture) else case.columns
+    return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]._replace(divided=(whole * 1.0, "decode"))
 
 
 def _experts(case: Mixture, rows: float, touched: float) -> Part:
@@ -210,8 +215,8 @@ def _experts(case: Mixture, rows: float, touched: float) -> Part:
 
 def _attention(design: Design, case: Attention, reader: Reader) -> Laid:
     """Heads of one die."""
-    plan = design.mapping.prefill if prompts(case) else design.mapping.decode
-    one = operator(case)
+    phase = "prefill" if prompts(case) else "decode"
+    plan, one = getattr(design.mapping, phase), operator(case)
     (of,) = calls = _calls(design, plan, Part("attention", one.tokens, (one,), 1))
     each = one.cached(heads_on(one.kv_heads, plan.tp, plan.kv_heads)) * float(BYTES[design.mapping.precision.kv])
     held = (("KV cache", (case.batch * case.keys + case.decodes * case.cached) * each), ("activations", of.local))
@@ -219,7 +224,7 @@ def _attention(design: Design, case: Attention, reader: Reader) -> Laid:
     moved = laid.done().memory_bytes
     laid.metrics["hbm_bytes"] = moved * plan.tp
     laid.metrics["hbm_utilisation"] = moved / (design.chip.hbm.bandwidth * laid.metrics["latency"])
-    return laid
+    return laid._replace(divided=(case.heads * 1.0, phase))
 
 
 def _collective(design: Design, case: Collective, reader: Reader) -> Laid:

@@ -14,7 +14,7 @@ import numpy as np
 from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.devices import area_parts as area_parts
-from dse.evaluators.account.devices import done_in, port_limit, refuse_heads, seconds, step
+from dse.evaluators.account.devices import done_in, idle_dies, port_limit, refuse_heads, seconds, step
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
@@ -67,6 +67,7 @@ def limits(design: Design, load: Load) -> list[Limit]:
         Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
         port_limit(chip, mapping.prefill, mapping.decode),
         Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
+        *idle_dies(load.model, mapping),
     ]
 
 
