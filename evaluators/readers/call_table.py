@@ -380,8 +380,9 @@ def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]
             fetched, there = 0.0, dict[int, float]()
             for place in stream:
                 fetched = there[place] = fetched + arrived[place]
+            later: Any = maximum if isinstance(now, np.ndarray) else max  # of designs that differ in their links alone
             for row, at in placed:
-                now = now + durations[row] if at is None else (now if now >= there[at] else there[at]) + ahead[at]
+                now = now + durations[row] if at is None else later(now, there[at]) + ahead[at]
         else:
             for row in calls:
                 now = now + durations[row]

@@ -40,8 +40,12 @@ def compulsory(model: Model, past: float, decodes: float, context: float, kv: st
 def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
     chip: str, name: str, counts: tuple[int, int, int, int], tp: int
 ) -> None:
-    """And reads no more of caches than both; on dies that share heads each has a latent, or a KV head, of its own."""
-    design, load = load_of(f"chip={chip}", f"model={name}", "workload=serving", "workload.speculation=none")
+    """And reads no more of caches than both; on dies that share heads each has a latent, or a KV head, of its own.
+
+    Nothing is prefetched, as what fits beside the weights of one may not fit beside those of both.
+    """
+    words = f"chip={chip}", f"model={name}", "workload=serving", "workload.speculation=none", "mapping.both.prefetch=none"
+    design, load = load_of(*words)
     new, past, decodes, context = counts
 
     def priced(phase: str, *made_of: float) -> tuple[float, float]:
