@@ -260,7 +260,7 @@ class _Block:
         """Evaluates some rows, and stores what is done every few seconds."""
         parts, study = self._parts(rows), self._study
         work = partial(_outcomes, study.question, study.screening, asked(study))
-        for place, outcomes in hands.mapped(work, in_parts(self._columns, parts), "parts of the screen"):
+        for place, outcomes in hands.mapped(work, in_parts(self._columns, parts), "parts"):
             self._note(parts[place], outcomes)
             self._pending.append(parts[place])
             progress(self._size - self.left)
