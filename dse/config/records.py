@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -21,19 +21,28 @@ NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "mapping_
 line reads that (`dse.config.compose`)."""
 
 
+ORIGIN, STACK = ("fitted_on", "meant_for"), "mapping.stack"
+"""What a stack, or a part of one, says of its constants beside them: chips by name, as `Source` has them."""
+
 USUAL = ("mapping", "stack")
 """Groups of which a chip names its usual choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a number came from: a key of the bibliography, "override", or "assumed"."""
+    """Where a number came from: a key of the bibliography, "override", or "assumed".
+
+    Attributes:
+        fitted_on, meant_for: of a constant of a stack, chips by name: those that it was fitted on, and others that it is for.
+    """
 
     address: str
     value: str
     source: str
     page: str = ""
     note: str = ""
+    fitted_on: tuple[str, ...] = ()
+    meant_for: tuple[str, ...] = ()
 
 
 @cache
@@ -48,7 +57,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
     hints = hints_of(cls)  # type: ignore[arg-type]
     names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
-    config = _gathered(config, names)
+    origin, begun = _origin(config, address), len(sources)
+    config = _gathered({key: value for key, value in config.items() if key not in origin}, names)
     for key in config:
         if key not in names:
             raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {nearest(str(key), names)}")
@@ -79,7 +89,20 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
             values[name] = None if absent else record(group, config[name], here, sources)
         else:
             values[name] = _leaf(config[name], spec, here, sources)
+    if origin:
+        sources[begun:] = [of if of.fitted_on or of.source == "override" else replace(of, **origin) for of in sources[begun:]]
     return cls(**values)
+
+
+def _origin(config: Dict[Any, Any], address: str) -> dict[str, tuple[str, ...]]:
+    """What a stack or a part of one says of chips that its constants are from and for; nothing of other groups."""
+    if not f"{address}.".startswith(f"{STACK}."):
+        return {}
+    said = {key: config[key] for key in ORIGIN if key in config}
+    for key, chips in said.items():
+        if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
+            raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
+    return {key: tuple(chips) for key, chips in said.items()}
 
 
 def _table(kind: type, config: Any, address: str, sources: list[Source]) -> tuple[tuple[str, Any], ...]:
