@@ -15,7 +15,7 @@ from dse.space.units import parse
 T = TypeVar("T")
 
 
-CONSTANT = {"value", "source", "page", "note"}
+CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for"}
 NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "mapping_attention", "mapping_collective", "stack"}
 """A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
 line reads that (`dse.config.compose`)."""
@@ -90,12 +90,12 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         else:
             values[name] = _leaf(config[name], spec, here, sources)
     if origin:
-        sources[begun:] = [of if of.fitted_on or of.source == "override" else replace(of, **origin) for of in sources[begun:]]
+        sources[begun:] = [_of(source, origin) for source in sources[begun:]]
     return cls(**values)
 
 
 def _origin(config: Dict[Any, Any], address: str) -> dict[str, tuple[str, ...]]:
-    """What a stack or a part of one says of chips that its constants are from and for; nothing of other groups."""
+    """What a stack or a part of one, or a constant in it, says of chips that it is from and for; nothing of other groups."""
     if not f"{address}.".startswith(f"{STACK}."):
         return {}
     said = {key: config[key] for key in ORIGIN if key in config}
@@ -103,6 +103,13 @@ def _origin(config: Dict[Any, Any], address: str) -> dict[str, tuple[str, ...]]:
         if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
             raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
     return {key: tuple(chips) for key, chips in said.items()}
+
+
+def _of(source: Source, origin: Dict[str, tuple[str, ...]]) -> Source:
+    """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
+    if source.fitted_on or source.source == "override":
+        return source
+    return replace(source, fitted_on=origin.get("fitted_on", ()), meant_for=origin.get("meant_for", ()))
 
 
 def _table(kind: type, config: Any, address: str, sources: list[Source]) -> tuple[tuple[str, Any], ...]:
@@ -161,15 +168,16 @@ def parsed(value: Any, unit: str, address: str) -> float:
 
 def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
     if isinstance(value, Dict):
-        unknown = set(value) - CONSTANT
+        chips = _origin(value, address)
+        unknown = set(value) - (CONSTANT - {*ORIGIN} | chips.keys())
         if unknown or "value" not in value:
             got = ", ".join(map(str, value))
             raise DesignError(
                 f"{address}: one value, not a group of fields ({got}); its constant may have value, source, page and note; "
                 f"{_meaning(spec)}"
             )
-        origin = {key: str(value.get(key, "")) for key in ("page", "note")}
-        sources.append(Source(address, str(value["value"]), str(value.get("source", "override")), **origin))
+        page, note = (str(value.get(key, "")) for key in ("page", "note"))
+        sources.append(_of(Source(address, str(value["value"]), str(value.get("source", "override")), page, note), chips))
         value = value["value"]
     elif address.startswith(("chip", "mapping.stack")):
         sources.append(Source(address, str(value), "override"))

@@ -78,6 +78,18 @@ def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
     assert "h200" in of["mapping.stack.context.achieved"].meant_for
 
 
+def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
+    own = tmp_path / "mine/own.yaml"
+    own.parent.mkdir()
+    own.write_text("mapping: {stack: {operator_overhead: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
+    words = ("--config-dir", str(tmp_path), "+mine@_global_=own", "stack=sglang_he2025", *FEW)
+    of = {one.address: one.fitted_on for one in dse.evaluate(*words, "chip=h100").sources}
+    assert (of["mapping.stack.operator_overhead"], of["mapping.stack.hbm_achieved"]) == (("h100",), ("a100",))
+    own.write_text("chip: {hbm: {gap: {value: 5 ns, source: fitted, fitted_on: [h100], note: mine}}}\n")
+    with pytest.raises(DesignError, match=r"chip\.hbm\.gap: one value, not a group of fields"):
+        dse.evaluate(*words, "chip=h100")
+
+
 def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     words = ("stack=flash3_h100", "mapping.both.tp=1")
     assert "(context on h100); on chip=a100 it is extrapolated" in notes(compared(["chip=[a100,h100]", *words, *FEW], "tpot"))
