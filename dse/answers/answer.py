@@ -23,6 +23,7 @@ from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
 from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
+from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
 from dse.space.beside import unread
@@ -96,6 +97,11 @@ class Evaluation:
         return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
 
     @cached_property
+    def extrapolated(self) -> str:
+        """Which constants of its software were fitted on other chips alone; "" where none were."""
+        return elsewhere(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
     def breakdown(self) -> Breakdown:
         """Time by operator, of the first case."""
         return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
@@ -133,6 +139,7 @@ class Evaluation:
         found += [
             *(plan for plan in plans if plan not in formats),
             *formats,
+            *([("not fitted", self.extrapolated)] if self.extrapolated else []),
             *self._guessed(),
             *self._reusable(),
             *self._skipped(),

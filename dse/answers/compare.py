@@ -148,6 +148,11 @@ def unlike_software(sides: Sequence[Side]) -> str:
     return f"software is unlike ({said}): stack={COMMON} makes it alike{where}"
 
 
+def notes(sides: Sequence[Side]) -> str:
+    """In a line, that libraries are unlike, and which of them were fitted on other chips; "" where there is nothing to say."""
+    return "; ".join(filter(None, (unlike_software(sides), *(side.found.extrapolated for side in sides if side.found))))
+
+
 def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
     """The chips, the other overrides, and the rule for formats."""
     chips = [word for word in words if word.startswith("chip=")]

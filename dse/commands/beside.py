@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.answer import shown
-from dse.answers.compare import Side, compared, unlike_software
+from dse.answers.compare import Side, compared, notes
 from dse.config import formats
 from dse.evaluators import METRICS
 from dse.schemas import stamped
@@ -37,7 +37,7 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
         more = len(found[0].cases) - 1
         console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {number_of(more, 'more case')}" if more else ""))
         console.print(_table(sides, objective))
-        if note := unlike_software(sides):
+        if note := notes(sides):
             console.print(f"[yellow]{escape(note)}[/]")
     for side in sides:
         if not side.found:
@@ -46,9 +46,7 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
 
 def document(sides: Sequence[Side], objective: str) -> dict[str, Any]:
     """Chips side by side, as plain values; metrics in SI with their units."""
-    return stamped(
-        "compare", {"objective": objective, "note": unlike_software(sides) or None, "chips": [record(side) for side in sides]}
-    )
+    return stamped("compare", {"objective": objective, "note": notes(sides) or None, "chips": [record(side) for side in sides]})
 
 
 def record(side: Side) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
+from dse.config.records import STACK
 from dse.evaluators.evaluation import PHYSICS
 from dse.measured.calibrate import Calibration
 from dse.measured.validate import ROLES
@@ -135,6 +136,7 @@ def constants_yaml(found: Calibration, out: Path) -> str:
     note += f"median {after['median']:.1%}, worst {after['worst']:.1%}; "
     note += f"held out: median {held['median']:.1%}, 90 % {held['p90']:.1%}; " if held else ""
     note += f"physics {PHYSICS}, seed {found.seed}"
+    chips = sorted({row.asked.names["chip"] for row in found.rows if row.role == "calibration"})
     tree: dict[str, Any] = {}
     for i, one in enumerate(found.constants):
         if i in found.fitted.unmoved:
@@ -148,7 +150,8 @@ def constants_yaml(found: Calibration, out: Path) -> str:
         low, high = found.fitted.interval[i]
         span = f"; 95 %: {show(low, one.unit)} to {show(high, one.unit)}" if np.isfinite(low) else ""
         why = json_text(note + span + (f"; {determined(found, i)}" if " " in determined(found, i) else ""), ensure_ascii=False)
-        group[last] = f'{{value: {text}, source: fitted, page: "", note: {why}}}'
+        origin = f", fitted_on: [{', '.join(chips)}], meant_for: []" if one.address.startswith(f"{STACK}.") else ""
+        group[last] = f'{{value: {text}, source: fitted, page: "", note: {why}{origin}}}'
     head = f"# Constants that were fitted by dse calibrate; use them with\n#   {usage(out)} and what they were fitted with:\n"
     return head + f"#   {' '.join(found.overrides) or 'the overrides of each row'}\n" + _written(tree)
 

@@ -125,7 +125,11 @@ def _over_time(found: Evaluation) -> str:
 
 def record(found: Evaluation) -> dict[str, Any]:
     """An answer as plain values."""
-    sources = [{"address": s.address, "value": s.value, "source": s.source, "note": s.note} for s in found.sources]
+    sources = [
+        {"address": s.address, "value": s.value, "source": s.source, "note": s.note}
+        | {"fitted_on": list(s.fitted_on), "meant_for": list(s.meant_for)}
+        for s in found.sources
+    ]
     cases = found.workload.cases
     data = {
         **found.names,
@@ -144,6 +148,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
         "not_tied": list(found.untied),
+        "extrapolated": found.extrapolated or None,
         "metrics": _with_units(found.metrics),
         "bands": [
             {

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -15,11 +15,14 @@ from dse.space.units import parse
 T = TypeVar("T")
 
 
-CONSTANT = {"value", "source", "page", "note"}
+CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for"}
 NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "mapping_attention", "mapping_collective", "stack"}
 """A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
 line reads that (`dse.config.compose`)."""
 
+
+ORIGIN, STACK = ("fitted_on", "meant_for"), "mapping.stack"
+"""What a stack, or a part of one, says of its constants beside them: chips by name, as `Source` has them."""
 
 USUAL = ("mapping", "stack")
 """Groups of which a chip names its usual choice."""
@@ -27,13 +30,19 @@ USUAL = ("mapping", "stack")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a number came from: a key of the bibliography, "override", or "assumed"."""
+    """Where a number came from: a key of the bibliography, "override", or "assumed".
+
+    Attributes:
+        fitted_on, meant_for: of a constant of a stack, chips by name: those that it was fitted on, and others that it is for.
+    """
 
     address: str
     value: str
     source: str
     page: str = ""
     note: str = ""
+    fitted_on: tuple[str, ...] = ()
+    meant_for: tuple[str, ...] = ()
 
 
 @cache
@@ -48,7 +57,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
     hints = hints_of(cls)  # type: ignore[arg-type]
     names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
-    config = _gathered(config, names)
+    origin, begun = _origin(config, address), len(sources)
+    config = _gathered({key: value for key, value in config.items() if key not in origin}, names)
     for key in config:
         if key not in names:
             raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {nearest(str(key), names)}")
@@ -79,7 +89,27 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
             values[name] = None if absent else record(group, config[name], here, sources)
         else:
             values[name] = _leaf(config[name], spec, here, sources)
+    if origin:
+        sources[begun:] = [_of(source, origin) for source in sources[begun:]]
     return cls(**values)
+
+
+def _origin(config: Dict[Any, Any], address: str) -> dict[str, tuple[str, ...]]:
+    """What a stack or a part of one, or a constant in it, says of chips that it is from and for; nothing of other groups."""
+    if not f"{address}.".startswith(f"{STACK}."):
+        return {}
+    said = {key: config[key] for key in ORIGIN if key in config}
+    for key, chips in said.items():
+        if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
+            raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
+    return {key: tuple(chips) for key, chips in said.items()}
+
+
+def _of(source: Source, origin: Dict[str, tuple[str, ...]]) -> Source:
+    """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
+    if source.fitted_on or source.source == "override":
+        return source
+    return replace(source, fitted_on=origin.get("fitted_on", ()), meant_for=origin.get("meant_for", ()))
 
 
 def _table(kind: type, config: Any, address: str, sources: list[Source]) -> tuple[tuple[str, Any], ...]:
@@ -138,15 +168,16 @@ def parsed(value: Any, unit: str, address: str) -> float:
 
 def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
     if isinstance(value, Dict):
-        unknown = set(value) - CONSTANT
+        chips = _origin(value, address)
+        unknown = set(value) - (CONSTANT - {*ORIGIN} | chips.keys())
         if unknown or "value" not in value:
             got = ", ".join(map(str, value))
             raise DesignError(
                 f"{address}: one value, not a group of fields ({got}); its constant may have value, source, page and note; "
                 f"{_meaning(spec)}"
             )
-        origin = {key: str(value.get(key, "")) for key in ("page", "note")}
-        sources.append(Source(address, str(value["value"]), str(value.get("source", "override")), **origin))
+        page, note = (str(value.get(key, "")) for key in ("page", "note"))
+        sources.append(_of(Source(address, str(value["value"]), str(value.get("source", "override")), page, note), chips))
         value = value["value"]
     elif address.startswith(("chip", "mapping.stack")):
         sources.append(Source(address, str(value), "override"))

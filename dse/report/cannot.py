@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 
 from dse.evaluators.account.metrics import METRICS
+from dse.measured.elsewhere import elsewhere
 from dse.report.bands import of_study
 from dse.running.frame import ordered, values_of
 from dse.running.screen import Screened, left_out
 from dse.running.study import Study
 from dse.search.pareto import minimised
+from dse.space.chips import CHIP
 from dse.space.elementwise import Array
 from dse.space.units import show
 from dse.why.advice import rejections, smallest_relaxation
@@ -41,8 +43,8 @@ class Remark:
     """Something that a study cannot say, or that is not what it seems.
 
     Attributes:
-        kind: knob, constraint, objective, feasible, front or screen.
-        what: the knob's address, the constraint as written, the objective; "" of the others.
+        kind: knob, constraint, objective, feasible, front, screen or stack.
+        what: the knob's address, the constraint as written, the objective, the chip; "" of the others.
         text: in words, with what was looked at.
     """
 
@@ -66,7 +68,22 @@ def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None,
         *flat_objectives(asked, frame),
         *nothing_feasible(asked, frame),
         *crowded_front(asked, frame),
+        *fitted_elsewhere(asked),
     ]
+
+
+def fitted_elsewhere(asked: Study) -> list[Remark]:
+    """Chips whose software has constants that were fitted on others alone."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        name = str(chosen.get(CHIP, ""))
+        choices = (asked.config["chips"][name] if chosen else asked.config)["choices"]
+        own = [of for of in asked.question.sources if not chosen or of.address.startswith(f"{name}: ")]
+        moved = {address for targets in space.targets.values() for address in targets}
+        names = {"chip": str(choices.get("chip", "")), "stack": str(choices.get("stack", ""))}
+        if text := elsewhere(own, names, space.base, asked.question.workload, moved):
+            found.append(Remark("stack", names["chip"], text))
+    return found
 
 
 def idle_knobs(asked: Study, frame: pd.DataFrame, *, seconds: float = SECONDS) -> list[Remark]:

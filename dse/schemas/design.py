@@ -107,7 +107,16 @@ OPERATOR = closed(
     }
 )
 
-SOURCE = closed({"address": text(), "value": text("as it was written"), "source": text("a key of the sources"), "note": text()})
+SOURCE = closed(
+    {
+        "address": text(),
+        "value": text("as it was written"),
+        "source": text("a key of the sources"),
+        "note": text(),
+        "fitted_on": each(text(), "of a constant of a stack: chips that it was fitted on, by name"),
+        "meant_for": each(text(), "likewise: other chips that it is for"),
+    }
+)
 
 EVALUATE: Schema = closed(
     {
@@ -126,6 +135,7 @@ EVALUATE: Schema = closed(
         "not_tied": each(
             text(), "leaves of a study's design that would follow a knob and were given a value of their own, in words"
         ),
+        "extrapolated": maybe(text("which constants of the stack were fitted on other chips alone, in words")),
         "metrics": METRICS,
         "bands": each(BAND),
         "operators": each(OPERATOR, "of the first case"),
@@ -162,7 +172,11 @@ SIDE = closed(
 COMPARE: Schema = closed(
     {
         "objective": text("the metric that each mapping is best in"),
-        "note": maybe(text("where software is unlike: of which chips, and the override that makes it alike")),
+        "note": maybe(
+            text(
+                "where software is unlike: of which chips, and the override that makes it alike; what was fitted on other chips"
+            )
+        ),
         "chips": each(SIDE),
     },
     "chips side by side, each with the best mapping that a short search finds",

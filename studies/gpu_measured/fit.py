@@ -32,6 +32,14 @@ from dse.terminal.json_text import json_text
 KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines", "dispatch")
 """Modules of this study, each with the parts of one kind."""
 
+HOPPER = ("h100", "h100_ep", "h200", "h200_ep", "gh200", "h800", "h800_ep")
+"""Chips of one die beside different memories and links: what one of them takes for a kernel by itself is said of it."""
+
+BETWEEN = {("h100", "dispatch"): ("h200",), ("h800_ep", "dispatch"): ("h100_ep", "h200_ep")} | {
+    ("h100", kind): ("h200",) for kind in ("rings", "exchanges", "short")
+}
+"""Chips with links alike, by the chip and kind of a part of what dies exchange."""
+
 FOLDS, SEED = 5, 0
 
 RESULTS = Path(__file__).with_name("results.csv")
@@ -128,6 +136,9 @@ def yaml(found: Found) -> str:
     note = note.format(*spread(found.errors[~checks])[:2])
     note += "held out: median {:.1%}, 90 % {:.1%}".format(*spread(found.held_out)[:2])
     text = f"# {part.kind.capitalize()} of {part.stack}: {len(part.names)} numbers fitted on rows of {part.sources}.\n"
+    text += f"fitted_on: [{part.chip}]\n"
+    if others := meant_for(part.chip, part.kind):
+        text += f"meant_for: [{', '.join(others)}]\n"
     open_: tuple[str, ...] = ()
     for name, (value, unit) in part.constants(settled(found)).items():
         *path, last = name.split(".")
@@ -148,6 +159,17 @@ def yaml(found: Found) -> str:
             shown = f'"{number!r} {unit}"' if unit != "1" else repr(number)
         text += f"{'  ' * len(path)}{last}: {{value: {shown}, source: {source}{where}, note: {why}}}\n"
     return text
+
+
+def meant_for(chip: str, kind: str) -> tuple[str, ...]:
+    """Chips beside the one that a part is fitted on which it is for.
+
+    >>> meant_for("h100", "rings"), meant_for("a100", "products")
+    (('h200',), ())
+    """
+    if (chip, kind) in BETWEEN:
+        return BETWEEN[chip, kind]
+    return tuple(other for other in HOPPER if other != chip) if chip in HOPPER else ()
 
 
 def settled(found: Found) -> Vector:

@@ -1,0 +1,103 @@
+"""Constants of stacks say on which chips they were fitted, and answers on other chips say that."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import dse
+from dse.answers.answer import Evaluation
+from dse.answers.compare import compared, notes
+from dse.commands.sheet import record
+from dse.config.compose import CONF, STUDIES
+from dse.report.cannot import fitted_elsewhere
+from dse.space.errors import DesignError
+from dse.studies.gpu_measured.fit import meant_for
+from tests.dse.toy import toy
+
+FEW = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=4")
+LIBRARY = "mapping.both.allreduce=library"
+
+
+def answer(*words: str) -> Evaluation:
+    return dse.evaluate(*words, *FEW)
+
+
+def test_parts_say_the_chip_that_they_were_fitted_on() -> None:
+    with (STUDIES / "gpu_measured/results.csv").open() as file:
+        chips = {(row["kind"], row["stack"]): row["chip"] for row in csv.DictReader(file)}
+    files: dict[Any, Path] = {(path.parent.name, path.stem): path for path in (CONF / "library").rglob("*.yaml")}
+    assert files.keys() == chips.keys()
+    for (kind, stack), path in files.items():
+        said, chip = yaml.safe_load(path.read_text()), chips[kind, stack]
+        assert (said["fitted_on"], tuple(said.get("meant_for", ()))) == ([chip], meant_for(chip, kind))
+        assert all((CONF / f"chip/{name}.yaml").exists() for name in (chip, *meant_for(chip, kind)))
+
+
+def test_flat_rates_that_were_fitted_say_where() -> None:
+    for path in (CONF / "stack").glob("*.yaml"):
+        said = yaml.safe_load(path.read_text())
+        fitted = any(isinstance(of, dict) and of.get("source") == "fitted" for of in said.values())
+        assert fitted == ("fitted_on" in said), path.stem
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("chip=h100 stack=trtllm_h100 mapping.both.allreduce=library", ""),
+        ("chip=h200 stack=trtllm_h100 mapping.both.allreduce=library", ""),
+        ("chip=a100", ""),
+        ("chip=h800 stack=vllm_h100 mapping.both.allreduce=library", "rings, short on h100"),
+        ("chip=mi300x stack=vllm_h100 mapping.both.allreduce=library", "rings, short on h100"),
+        ("chip=mi300x stack=vllm_h100 mapping.both.tp=1", ""),  # one die exchanges nothing
+        ("chip=npu_dse stack=flash3_h100", "context on h100"),
+        ("chip=h100 stack=sglang_he2025", "flat rates on a100"),
+        ("chip=h100 stack=sglang_he2025 +library/context@mapping.stack.context=flash3_h100", "flat rates on a100"),
+        (
+            "chip=mi300x stack=flash3_h100 +library/products@mapping.stack.products=vllm_a100",
+            "products on a100 and context on h100",
+        ),
+    ],
+)
+def test_an_answer_says_what_was_fitted_on_other_chips(words: str, said: str) -> None:
+    found = answer(*words.split())
+    chip, stack = found.names["chip"], found.names["stack"]
+    wanted = f"stack={stack} was fitted elsewhere ({said}); on chip={chip} it is extrapolated" if said else ""
+    assert found.extrapolated == wanted
+    assert [text for name, text in found.about() if name == "not fitted"] == ([wanted] if said else [])
+    assert record(found)["extrapolated"] == (wanted or None)
+
+
+def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
+    words = ("chip=h100", "stack=flash3_h100")
+    of = {one.address: one for one in answer(*words, "mapping.stack.context.start=9us").sources}
+    assert of["mapping.stack.context.start"].fitted_on == ()
+    assert of["mapping.stack.context.achieved"].fitted_on == ("h100",)
+    assert "h200" in of["mapping.stack.context.achieved"].meant_for
+
+
+def test_a_constant_says_its_chip_before_its_group(tmp_path: Path) -> None:
+    own = tmp_path / "mine/own.yaml"
+    own.parent.mkdir()
+    own.write_text("mapping: {stack: {operator_overhead: {value: 5 us, source: fitted, fitted_on: [h100], note: mine}}}\n")
+    words = ("--config-dir", str(tmp_path), "+mine@_global_=own", "stack=sglang_he2025", *FEW)
+    of = {one.address: one.fitted_on for one in dse.evaluate(*words, "chip=h100").sources}
+    assert (of["mapping.stack.operator_overhead"], of["mapping.stack.hbm_achieved"]) == (("h100",), ("a100",))
+    own.write_text("chip: {hbm: {gap: {value: 5 ns, source: fitted, fitted_on: [h100], note: mine}}}\n")
+    with pytest.raises(DesignError, match=r"chip\.hbm\.gap: one value, not a group of fields"):
+        dse.evaluate(*words, "chip=h100")
+
+
+def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
+    words = ("stack=flash3_h100", "mapping.both.tp=1")
+    assert "(context on h100); on chip=a100 it is extrapolated" in notes(compared(["chip=[a100,h100]", *words, *FEW], "tpot"))
+    one = fitted_elsewhere(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
+    several = fitted_elsewhere(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
+    assert [(of.kind, of.what) for of in one] == [(of.kind, of.what) for of in several] == [("stack", "a100")]
+
+
+def test_chips_that_are_no_list_of_names_are_refused() -> None:
+    with pytest.raises(DesignError, match=r"mapping\.stack\.context\.fitted_on: 'a100' is not a list of chips by name"):
+        answer("chip=h100", "stack=flash3_h100", "mapping.stack.context.fitted_on=a100")
