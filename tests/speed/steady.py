@@ -74,7 +74,11 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     config = compose(list(DIES))
     asked = question(config, folder_of(config))
     rng, lines = np.random.default_rng(seed), []
-    wanted = {"steady, all metrics": None, "steady, throughput, TPOT and TTFT": ("throughput", "tpot", "ttft_p90")}
+    wanted = {
+        "steady, all metrics": None,
+        "steady, throughput, TPOT and TTFT": ("throughput", "tpot", "ttft_p90"),
+        "steady, throughput and TPOT": ("throughput", "tpot"),
+    }
     for place, (what, metrics) in enumerate(wanted.items()):
         for _ in range(2 - (place > 0)):
             designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
