@@ -126,7 +126,7 @@ def _cited(config: Any) -> Any:
     if not isinstance(config, DictConfig):
         return config
     said = OmegaConf.to_container(config, resolve=False)
-    return OmegaConf.create(said) if _cite(said) else config  # type: ignore[arg-type]
+    return OmegaConf.create(said) if _cite(said) else config
 
 
 def _cite(said: Any) -> bool:
