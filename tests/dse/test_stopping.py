@@ -133,6 +133,19 @@ def test_a_run_is_done_once_its_report_is_written_and_a_full_disk_names_the_file
     assert states(tmp_path) == ["failed", "done"]
 
 
+def test_a_timeline_that_a_full_disk_cuts_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any) -> None:
+    def full(path: Path, *text: Any, **how: Any) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    file = tmp_path / "step.json"
+    code, _, err = typed("evaluate", "workload.batch=[1]", "--trace", str(file))
+    assert code == 2
+    assert f"dse: --trace {file}: No space left on device; name a file" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_locale_of_plain_ascii_in_a_folder_that_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "zürich-東京"
     folder.mkdir()
