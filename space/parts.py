@@ -50,9 +50,12 @@ class Wholes:
         def left(whole: Parts) -> int:
             return sum(name not in whole.needs and name not in whole.may for name in have)
 
+        begin = "start from one that ships: defaults: [NAME, _self_] in its file"
         if not have:
-            raise DesignError(f"{self.address}: has no parts; start from one that ships: defaults: [NAME, _self_] in its file")
+            raise DesignError(f"{self.address}: has no parts; {begin}")
         name, near = min(self.wholes.items(), key=lambda entry: (lacking(entry[1]) + left(entry[1]), lacking(entry[1])))
+        if not any(part in near.needs for part in have):
+            raise DesignError(f"{self.address}: has {', '.join(have)} and nothing else; {begin}")
         for part, kind in near.needs.items():
             if part not in have:
                 raise DesignError(f"{self.address}.{part}: missing; {near.name} needs it: {self._said(part)}")

@@ -47,7 +47,8 @@ def parse(text: str, unit: str) -> float:
     if quantity.dimensionless and unit != "1":
         raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")
     if not quantity.is_compatible_with(_spelling(unit)):
-        raise DesignError(f"{text!r} is a quantity of {quantity.units:~}, expected one of {unit}")
+        wanted = "a plain number" if unit == "1" else f"one of {unit}"
+        raise DesignError(f"{text!r} is a quantity of {quantity.units:~}, expected {wanted}")
     return float(quantity.to(_spelling(unit)).magnitude)
 
 

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 import dse
+from tests.dse.test_report_page import browser
+
+__all__ = ["browser"]
 
 ROOT = Path(__file__).resolve().parent.parent
 FETCHED = {"stylesheet", "preload", "prefetch", "modulepreload", "preconnect", "dns-prefetch", "icon", "manifest"}
@@ -84,6 +87,22 @@ def test_no_page_fetches_anything_of_others(site: Path) -> None:
 def test_what_is_fetched_of_others_is_found(page: str) -> None:
     assert outside(page)
     assert not outside(re.sub(r"(https?:)?//a\.example/?", "", page))
+
+
+def test_a_browser_asks_nobody_else(browser: Any, site: Path) -> None:
+    """Scripts of the site included: with a repo_url, those of the theme ask GitHub for its stars."""
+    page, asked = browser.new_page(), []
+    page.on("request", lambda request: asked.append(request.url) if OUTSIDE.match(request.url) else None)
+    page.goto((site / "index.html").as_uri())
+    page.wait_for_selector('link[href^="assets/stylesheets"]', state="attached")
+    page.wait_for_timeout(1000)
+    page.close()
+    assert asked == []
+
+
+def test_no_script_of_the_theme_has_a_repository_to_ask_for() -> None:
+    """What the browser would see where slow tests run."""
+    assert not re.findall(r"^repo_url:", (ROOT / "docs/mkdocs.yml").read_text(), re.MULTILINE)
 
 
 def test_every_document_and_study_is_a_page(site: Path) -> None:

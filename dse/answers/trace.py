@@ -10,7 +10,9 @@ from typing import Any
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.profile import Profile
 from dse.space.errors import DesignError
+from dse.terminal.drafts import draft
 from dse.terminal.json_text import json_text
+from dse.terminal.signals import held_back
 
 STREAMS = ("compute", "communication", "prefetch")
 
@@ -27,9 +29,12 @@ def write(parts: Breakdown, profile: Profile | None, path: Path) -> None:
     """
     found = events(parts) + ([] if profile is None else counters(profile, len(parts.segments)))
     try:
-        path.write_text(json_text({"traceEvents": found, "displayTimeUnit": "ms"}))
+        with held_back(), draft(path) as place:
+            place.write_text(json_text({"traceEvents": found, "displayTimeUnit": "ms"}))
     except OSError as error:
-        raise DesignError(f"--trace {path}: {error.strerror}") from None
+        raise DesignError(
+            f"--trace {path}: {error.strerror}; name a file that can be written, as in --trace step.json"
+        ) from None
 
 
 def counters(profile: Profile, process: int) -> list[dict[str, Any]]:

@@ -247,7 +247,7 @@ def _deployments(side: Side) -> Table:
         f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate"
     )
     table = Table(title=title, title_justify="left")
-    table.add_column("deployment", min_width=30)
+    table.add_column("deployment")
     for name in (
         "devices",
         _unit(side),

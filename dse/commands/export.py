@@ -13,7 +13,7 @@ from dse.evaluators import METRICS
 from dse.running.frame import followed
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, spec_at
-from dse.space.shown import printable
+from dse.space.shown import number_of, printable
 from dse.terminal.drafts import draft, is_device
 from dse.terminal.progress import say
 
@@ -36,7 +36,7 @@ def export(name: str, to: str, out: str, *overrides: str, trust: bool = False) -
     if to in ("csv", "json") and not is_device(path):
         with draft(path.with_name(f"{path.name}.units.json")) as place:
             place.write_bytes(orjson.dumps(columns(loaded, frame), option=orjson.OPT_INDENT_2))
-    say(f"{len(frame):,} designs written to {escape(str(path))}")
+    say(f"{number_of(len(frame), 'design')} written to {escape(str(path))}")
     return 0
 
 

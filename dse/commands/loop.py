@@ -151,9 +151,10 @@ def _screen(asked: Study, told: Told) -> Screened:
     reused = found.rows - found.evaluated - pruned
     note = f", {reused:,} of them stored before" if reused else ""
     known = "known to be " if pruned else ""
-    say(f"  screen: {found.rows:,} designs{note}, {found.feasible:,} {known}feasible; front of {len(found.front):,}, {kind}")
+    front = f"front of {len(found.front):,}, {kind}"
+    say(f"  screen: {number_of(found.rows, 'design')}{note}, {found.feasible:,} {known}feasible; {front}")
     if pruned:
-        say(f"  screen: {found.rows - pruned:,} designs evaluated; {left_out(found)}")
+        say(f"  screen: {number_of(found.rows - pruned, 'design')} evaluated; {left_out(found)}")
     return found
 
 
@@ -167,7 +168,7 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
     say(f"  search: {name} ({why})")
     if others:
         count = store.asked(asked.name, PHYSICS) - len(before)
-        say(f"  {count:,} designs were asked by other searches of this study: their results are used, and shown too")
+        say(f"  {number_of(count, 'design')} asked by other searches of this study: results are used, and shown too")
     if name == "none":
         return search_frame(asked, searched(asked, store))
     space, stop = asked.question.space, asked.search["stop"]
@@ -184,7 +185,7 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
     budget = asked.search["budget"] + (begun or about).get("warm", 0)
     budget = budget if source.designs is None else _all_of(source.designs, budget)
     if before:
-        say(f"  going on from {len(before):,} asked designs")
+        say(f"  going on from {number_of(len(before), 'asked design')}")
     base = asked.question.base
     workers = hired(
         asked.crew,
@@ -211,7 +212,7 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
         )
     failed = sum(1 for _, result in found.values() if result.error)
     say(
-        f"  search: {len(found):,} designs asked, {len({r.key for _, r in found.values()}):,} different"
+        f"  search: {number_of(len(found), 'design')} asked, {len({r.key for _, r in found.values()}):,} different"
         + (f", {failed} failed" if failed else "")
     )
     out = counted({result.key: result for _, result in found.values()}.values())
@@ -245,7 +246,7 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock, tol
         )
     failed = int(found.after["error"].notna().sum() + found.off.after["error"].notna().sum())
     aside = f" and {len(found.off.after):,} off the front" if len(found.off.after) else ""
-    say(f"  verify: {len(found.after):,} designs{aside} at {found.high}" + (f", {failed} failed" if failed else ""))
+    say(f"  verify: {number_of(len(found.after), 'design')}{aside} at {found.high}" + (f", {failed} failed" if failed else ""))
     return found
 
 

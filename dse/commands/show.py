@@ -92,7 +92,7 @@ def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
 def verified_table(asked: Study, found: Verified) -> None:
     """Prints how far the metrics that a study wants or bounds move at a higher fidelity, and which designs that moves."""
     console = Terminal(160)
-    table = Table(title=f"{found.high} against {found.low}: {len(found.after):,} designs", title_justify="left")
+    table = Table(title=f"{found.high} against {found.low}: {number_of(len(found.after), 'design')}", title_justify="left")
     for column in ("metric", "rank correlation", "median shift", "worst shift"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     wanted = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))

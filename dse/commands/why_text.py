@@ -14,6 +14,7 @@ from dse.space.chips import CHIP, AnySpace
 from dse.space.design import Design
 from dse.space.fields import addresses, at, spec_at
 from dse.space.knobs import Tied
+from dse.space.shown import number_of
 from dse.space.units import show
 from dse.terminal.progress import Terminal
 from dse.why.elastic import Change
@@ -179,7 +180,7 @@ def front_text(
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
     by = f"; the step of a knob that gains most, by {quick(goal_of(asked), space.base).fidelity}" if members else ""
-    table = Table(title=f"front of {asked.name}: {len(members):,} designs{more}{by}", title_justify="left")
+    table = Table(title=f"front of {asked.name}: {number_of(len(members), 'design')}{more}{by}", title_justify="left")
     table.add_column("")
     table.add_column("time goes to", overflow="fold")
     for name in asked.objectives:

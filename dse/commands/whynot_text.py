@@ -37,7 +37,7 @@ def why_not_text(found: WhyNot) -> None:
     console.print(f"distance  {escape(_distance_text(found))}")
     if found.beats:
         some = ", ".join(found.beats[:SHOWN]) + (" ..." if len(found.beats) > SHOWN else "")
-        console.print(f"beats     {len(found.beats):,} designs of the front: {some}")
+        console.print(f"beats     {number_of(len(found.beats), 'design')} of the front: {some}")
     if found.rivals:
         console.print(_rivals_table(found))
     if found.path:

@@ -8,7 +8,7 @@ import io
 import os
 import pickle
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,8 @@ class Ours(ImportlibResourcesConfigSource):
         return copy
 
     def _parsed(self, res: Path) -> ConfigResult:
-        return super()._read_config(res)
+        found = super()._read_config(res)
+        return replace(found, config=_cited(found.config))
 
 
 @dataclass
@@ -94,6 +95,7 @@ class Sketched(Ours):
         said = yaml.load(text, Loader=_loader()) or {}
         if not isinstance(said, dict):
             return super()._parsed(res)
+        _cite(said)
         listed = {key: said[key] for key in ("defaults", "hydra") if key in said}
         more = {"values": True} if said.keys() - listed.keys() else {}
         said.pop("defaults", None)
@@ -117,6 +119,26 @@ def _loader() -> Any:
             yaml.resolver.Resolver.__init__(self)
 
     return Loader
+
+
+def _cited(config: Any) -> Any:
+    """A file whose constants say where they are from, and nothing of where those are from that they stand for."""
+    if not isinstance(config, DictConfig):
+        return config
+    said = OmegaConf.to_container(config, resolve=False)
+    return OmegaConf.create(said) if _cite(said) else config
+
+
+def _cite(said: Any) -> bool:
+    """Gives each constant that names a source a page and a note, empty ones where it has none; whether there was one."""
+    if not isinstance(said, dict):
+        return False
+    if "value" in said and "source" in said:
+        lacking = {"page", "note"} - said.keys()
+        said.update(dict.fromkeys(sorted(lacking), ""))
+        return bool(lacking)
+    lacked = [_cite(one) for one in said.values()]
+    return any(lacked)
 
 
 def state(path: Path) -> tuple[int, int]:
@@ -158,7 +180,7 @@ class Theirs(FileConfigSource):
         if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
             config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
         check_file(OmegaConf.to_container(config), config_path, path)
-        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header=header)
+        return ConfigResult(config=_cited(config), path=self.full_path(), provider=self.provider, header=header)
 
 
 class Trusted(Theirs):

@@ -1,5 +1,6 @@
 """Sweeps: what a space says of its knobs, in Hydra's grammar, as plain knob dictionaries."""
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -122,6 +123,7 @@ def text(value: Any) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """What an error says first, without the name of what a parser raised within."""
+    text = re.sub(r"^\w+Error while evaluating '.*': (?=\S)", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "; ".join(lines[:2]) if lines else type(error).__name__

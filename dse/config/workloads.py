@@ -233,7 +233,8 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
         raise DesignError(f"workload: bounds of {ttft:g} s and {tpot:g} s; each must be above 0")
     some = classes(spec, ttft, tpot)
     if spec.get("trace") is not None:
-        from dse.evaluators.serving.traces import Sorts, read
+        from dse.evaluators.serving.trace_rows import Sorts
+        from dse.evaluators.serving.traces import read
 
         if spec.get("sessions") is not None:
             raise DesignError("workload.sessions: a trace has its own requests; leave one of trace and sessions out")

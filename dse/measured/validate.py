@@ -28,7 +28,7 @@ from dse.config.compose import compose, folder_of
 from dse.config.strangers import as_data
 from dse.evaluators import METRICS, Outcomes, evaluate
 from dse.evaluators.account.metrics import metric
-from dse.evaluators.serving.traces import broken, undecodable
+from dse.evaluators.serving.trace_lines import broken, undecodable
 from dse.measured.kind import Kind, kernel_of, kind_of
 from dse.schemas import stamped
 from dse.space.design import stacked

@@ -15,6 +15,7 @@ from dse.space.chips import CHIP
 from dse.space.design import key
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
+from dse.space.shown import number_of
 from dse.store.store import BY_CHIP, Result, Store
 from dse.terminal.progress import say
 
@@ -74,7 +75,7 @@ def search(
             break
     run.record()  # of asks whose results were all known, the last are not recorded yet
     if run.enough:
-        say(f"  search: stopped after {run.told:,} designs, as {run.enough}")
+        say(f"  search: stopped after {number_of(run.told, 'design')}, as {run.enough}")
     return {ask.number: (ask, run.known[design]) for ask, design in run.asks if design in run.known}
 
 

@@ -8,9 +8,11 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from dse.space.shown import masked, printable
+from dse.terminal.tables import fitted
 
 
 class Terminal(Console):
@@ -25,6 +27,10 @@ class Terminal(Console):
         super().__init__(highlight=False, **how)
         if width is not None and not self.is_terminal:
             self.width = width
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Prints, tables in the width that there is."""
+        super().print(*(fitted(one, self) if isinstance(one, Table) else one for one in objects), **how)
 
     def on_broken_pipe(self) -> None:
         """Whoever reads has gone: the command ends as others do, with status 141."""

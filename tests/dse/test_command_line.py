@@ -91,6 +91,8 @@ MISTAKES = [
     ("run study=quickstart objectives.ttft=min", "objectives: this study has no 'ttft'; +objectives.ttft=... adds it"),
     ("run study=quickstart constraints.tpot='<= 1 s'", "constraints.tpot=... adds it; it has ttft"),
     ("run study=quickstart metrics.mine=ttft", "metrics: this study has no 'mine'; +metrics.mine=... adds it"),
+    ("evaluate chip.cores='5 GB'", "chip.cores: '5 GB' is a quantity of GB, expected a plain number"),
+    ("run study=quickstart space.chip.cores=choice()", "'choice()' is not a sweep: empty choice is not legal"),
     ("evaluate chip.cores=many", "chip.cores: 'many' is not a number; write one, as in '8'"),
     ("run study=quickstart search.sampler=foo", "no sampler 'foo'"),
     ("run study=quickstart search.budget=-1", "search.budget: -1"),
@@ -331,14 +333,18 @@ def test_a_chip_whose_fields_are_tied_wrong_is_refused_by_address(wrong: str, tm
         compose([f"--config-dir={tmp_path}", "chip=mine"])
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("# nothing yet", "chip: has no parts; start from"), ("cores: 512", "chip: has cores and nothing else; start from")],
+)
 def test_a_chip_without_parts_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "chip").mkdir()
-    (tmp_path / "chip/mine.yaml").write_text("# nothing yet\n")
+    (tmp_path / "chip/mine.yaml").write_text(f"{text}\n")
     code, _, err = typed(monkeypatch, capsys, "evaluate", f"--config-dir={tmp_path}", "chip=mine")
     assert code
-    assert "chip: has no parts; start from one that ships" in err
+    assert f"{says} one that ships" in err
 
 
 def test_a_chip_that_starts_from_itself_is_refused(tmp_path: Path) -> None:
@@ -381,6 +387,17 @@ def test_ctrl_c_stores_what_is_finished(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert "the same command goes on from here" in err
     assert asked(tmp_path) > 64
+
+
+def test_one_design_is_not_said_to_be_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("screen.limit=1", "search=qmc", "search.budget=1", "workers=serial")
+    code, _, err = typed(monkeypatch, capsys, "run", "study=quickstart", *words)
+    assert not code
+    assert "screen: 1 design, " in err
+    assert "search: 1 design asked, 1 different" in err
 
 
 def asked(folder: Path) -> int:

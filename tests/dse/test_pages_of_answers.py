@@ -39,4 +39,12 @@ def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
         ticks = sorted(page.evaluate(BOXES, f"#plots > div:nth-child({plot}) .ytick text"), key=lambda tick: tick["top"])
         assert all(above["bottom"] <= below["top"] for above, below in pairwise(ticks))
     assert "e+" not in page.inner_text("body")
+    if sides:  # as the terminal has it: the share that a latency is of, and what is not to be believed
+        assert page.evaluate("[...document.querySelectorAll('.ytitle')].map(e => e.textContent).slice(1)") == [
+            "time to first token, 90 %",
+            "time per output token, 90 %",
+        ]
+        note = record(sides)["chips"][0]["note"]
+        assert note
+        assert note in page.inner_text("body")
     page.close()

@@ -497,6 +497,9 @@ def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: Part
     page.click('.chip.study:has-text("other")')
     page.wait_for_function(f"view.passed === {len(feasible)}")
     assert opened(part, three).locator(".studies thead th").count() == 3
+    phone = opened(part, three, width=390, height=844, is_mobile=True)
+    sides = phone.evaluate("(of => [of.left, of.right])(document.querySelector('#head .scroll').getBoundingClientRect())")
+    assert 0 <= sides[0] < sides[1] <= 390
 
 
 def test_an_open_page_takes_what_arrives_and_keeps_the_view(opened: Callable[..., Any], part: Part, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dse.commands.show import summary
 from dse.config import composed
+from dse.config.build import question
 from dse.config.compose import CONF, STUDIES, compose
 from dse.config.overrides import line
 from dse.config.sources import Ours, Sketch, Sketched
@@ -56,6 +57,22 @@ def test_a_sketch_of_a_file_has_its_list_and_all_it_says() -> None:
         assert pickle.loads(sketch.values) == {key: value for key, value in said.items() if key != "defaults"}
         assert listed.get("defaults") == said.get("defaults")  # type: ignore[union-attr]
         assert sketch.header == Ours("main", "ours://dse.conf")._read_config(path).header
+
+
+def cited(*words: str) -> dict[str, tuple[str, str, str]]:
+    """Source, page and note of each constant of a chip, by its address."""
+    return {of.address: (of.source, of.page, of.note) for of in question(compose(list(words)), Path()).sources}
+
+
+def test_a_constant_with_a_source_of_its_own_has_no_page_of_another(tmp_path: Path) -> None:
+    own = "{value: 2.4 TB/s, source: assumed}"
+    (tmp_path / "chip").mkdir()
+    (tmp_path / "chip/mine.yaml").write_text(f"defaults: [npu_dse, _self_]\nhbm: {{bandwidth: {own}}}\n")
+    assert cited("chip=npu_dse")["chip.hbm.bandwidth"][1]
+    found = cited(f"--config-dir={tmp_path}", "chip=mine")
+    assert found["chip.hbm.bandwidth"] == ("assumed", "", "")
+    assert found["chip.hbm.capacity"] == cited("chip=npu_dse")["chip.hbm.capacity"]
+    assert cited("chip=ascend910c")["chip.cores"] == ("ohlennart2025", "", "two dies of 24")
 
 
 def test_groups_of_the_same_fields_have_their_own_values() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,41 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line(tmp_path: Path, delay: 
     assert "Traceback" not in err
 
 
+INTERRUPTED = """
+import builtins, os, signal, sys
+imported = builtins.__import__
+
+def interrupting(name, *how):
+    if name == sys.argv[1]:
+        os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    return imported(name, *how)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dse.__main__ import main
+builtins.__import__ = interrupting
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["dse.main", "dse.commands.options", "dse.terminal.signals", "difflib"])
+def test_a_signal_before_the_command_has_begun_is_one_line(name: str, number: signal.Signals) -> None:
+    line = [sys.executable, "-c", INTERRUPTED, name, number.name]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 128 + number
+    assert done.stderr.split("\n") == ["", "dse: stopped; what was stored stays", ""]
+
+
+def test_the_command_starts_where_signals_are_caught_first() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"dse": "dse.__main__:main"}
+    said = subprocess.run([sys.executable, "-m", "dse", "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout.startswith("mesh-dse ")
+    asked_for = "import sys; before = set(sys.modules); import dse.__main__; print(*set(sys.modules) - before)"
+    first = subprocess.run([sys.executable, "-c", asked_for], capture_output=True, text=True, timeout=60, check=True)
+    assert {name for name in first.stdout.split() if name.startswith("dse")} == {"dse", "dse.__main__"}
+
+
 def test_a_run_is_done_once_its_report_is_written_and_a_full_disk_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
@@ -95,6 +131,19 @@ def test_a_run_is_done_once_its_report_is_written_and_a_full_disk_names_the_file
     assert states(tmp_path) == ["failed"]
     assert typed(*line)[0] == 0
     assert states(tmp_path) == ["failed", "done"]
+
+
+def test_a_timeline_that_a_full_disk_cuts_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any) -> None:
+    def full(path: Path, *text: Any, **how: Any) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    file = tmp_path / "step.json"
+    code, _, err = typed("evaluate", "workload.batch=[1]", "--trace", str(file))
+    assert code == 2
+    assert f"dse: --trace {file}: No space left on device; name a file" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_locale_of_plain_ascii_in_a_folder_that_is_not(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Fits of library parts: what is fitted is what is evaluated, constants come back, and files that ship say what they do."""
 
-import csv
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -13,116 +12,10 @@ from dse.measured.validate import asked_of, measured
 from dse.space.errors import DesignError
 from dse.space.numbers import BYTES
 from dse.studies.gpu_measured import fit
-from dse.studies.gpu_measured.elementwise import LAYERS_8B
 from dse.studies.gpu_measured.measured import Part, die_of, spread
-from dse.studies.gpu_measured.products import LLAMA_8B
+from tests.published.drawn_tables import tables
 
 TABLES = Path(__file__).resolve().parents[3] / "shared" / "validation" / "silicon"
-random = np.random.default_rng(22)
-
-
-def whole(low: int, high: int) -> int:
-    return int(np.exp(random.uniform(np.log(low), np.log(high))))
-
-
-def tables(folder: Path) -> Path:
-    """Tables of random rows, in the form of the published ones."""
-    seconds = {"seconds": 1e-5, "device": "A100", "source": "drawn"}
-    gemms = [
-        {"m": whole(1, 9000), "n": whole(64, 9000), "k": whole(64, 9000), "dtype": dtype, "device": device} | {"seconds": 1e-5}
-        for device, dtypes in (("A100", ("bfloat16",)), ("H100", ("bfloat16", "fp8", "fp8_block")))
-        for dtype in dtypes * 2
-    ]
-    mixtures = [
-        {
-            "dtype": dtype, "tokens": whole(1, 5000), "hidden": 64 * whole(1, 60), "inter": 64 * whole(1, 60), "topk": 2,
-            "experts": 16, "tp": tp, "ep": ep, "distribution": said, "seconds": 1e-5,
-        }
-        for dtype, tp, ep, said in (
-            ("bfloat16", 2, 1, "balanced"), ("fp8", 1, 4, "power_law_1.2"), ("fp8_block", 1, 16, "power_law_1.05"),
-        )
-    ]  # fmt: skip
-    layers = [{"layer": name, "tokens": whole(1, 4000), "sequences": ""} | seconds for name in (*LAYERS_8B, *LLAMA_8B)]
-    operators = [
-        {"op": op, "tp": 2, "tokens": whole(1, 4000)} | seconds
-        for op in ("emb", "add", "attn_rope", "mlp_act", "input_layernorm", "mlp_up_proj", "attn_post_proj")
-    ]
-    eager = [
-        {"kind": kind, "m": 1024 * whole(1, 9), "n": n, "k": k} | seconds
-        for kind, n, k in (("matmul", 300, 500), ("softmax", 700, ""), ("layernorm", 90, ""), ("gelu", "", ""))
-    ]
-    eager += [{"kind": "all_reduce", "m": whole(8, 10**9), "n": 4, "k": ""} | seconds]
-    attention = [
-        {
-            "device": device, "batch": whole(1, 64), "heads": 8 * group, "kv_heads": 8, "head_dim": 64, "query": new,
-            "past": past, "seconds": 1e-5, "source": source,
-        }
-        for device, source in (
-            ("H100", "h100_sxm/attention/trtllm"), ("A100", "a100_sxm/attention/trtllm"), ("A100", "a100_sxm/attention/vllm"),
-        )
-        for group in (1, 4)
-        for new, past in ((whole(2, 3000), 0), (1, whole(2, 9000)))
-    ]  # fmt: skip
-    latent = [
-        {"kind": kind, "kv_dtype": bits, "batch": whole(1, 64), "local_heads": 16, "query": new, "past": past, "seconds": 1e-5}
-        for kind, new, past in (("mla_context", whole(2, 3000), 0), ("mla_generation", 1, whole(2, 9000)))
-        for bits in ("bfloat16", "fp8")
-    ]
-    launches = [
-        {"prefill_chunk": new, "kv_prefill": past * (new > 0), "n_decode": count, "kv_decode": whole(1, 9000) * (count > 0)}
-        | seconds
-        for new, past, count in ((0, 0, 7), (whole(1, 3000), 0, 0), (16, whole(1, 5000), 40), (whole(1, 3000), 0, 3))
-    ]
-    flash = [
-        {
-            "implementation": f"flashattention{version}", "device": "H100-SXM5-80GB", "pass": "forward", "head_dim": 128,
-            "heads": 16, "causal": causal, "sequence": 2**version * 256, "batch": 4, "tflops": 300,
-        }
-        for version in (2, 3)
-        for causal in (0, 1)
-    ]  # fmt: skip
-    collectives = [
-        {"kind": kind, "library": library, "device": f"{chip}-SXM{(chip == 'H100' and 5) or 4}-80GB", "gpus": 2}
-        | {"bytes": whole(70000, 10**8), "seconds": 1e-5}
-        for chip in ("H100", "A100")
-        for kind, library in (
-            ("all_reduce", "nccl"), ("all_gather", "nccl"), ("reduce_scatter", "nccl"), ("alltoall", "nccl"),
-            ("all_reduce", "TRTLLM"), ("all_reduce", "vLLM_custom_graph"), ("all_reduce", "vLLM_custom_eager"),
-        )
-    ]  # fmt: skip
-    collectives = [of | {"gpus": random.choice([2, 4, 8])} for of in collectives]
-    experts = [
-        {"kind": kind, "gpus": 8, "tokens": whole(1, 900), "hidden": 4096, "topk": 8, "experts": 64, "sms": sms}
-        | {"dispatch_s": 1e-5, "combine_s": 1e-5}
-        for kind, sms in (("deepep_low_latency", ""), ("deepep_normal", 16), ("deepep_normal", 80))
-    ]
-    vidur = [{"kind": "all_reduce", "gpus": 4, "gpus_per_node": size, "bytes": 3 * 10**6} | seconds for size in (4, 2)]
-    deepgemm = [
-        {"kind": kind, "groups": groups, "m_per_group": whole(1, 5000), "n": 512, "k": 640, "dtype": "fp8_block"} | seconds
-        for kind, groups in (("dense", 1), ("grouped_contiguous", 6))
-    ]
-    for name, rows in {
-        "aic_gemm": gemms,
-        "aic_gemm_m_sweep": gemms[:1],
-        "aic_moe": mixtures,
-        "rtx4090_llama31_8b_layers": layers,
-        "vidur_a100_llama2_70b_ops": operators,
-        "llmcompass_a100_ops": eager,
-        "deepgemm_h800": deepgemm,
-        "aic_context_attention": [of for of in attention if of["query"] > 1],
-        "aic_generation_attention": [of for of in attention if of["query"] == 1],
-        "aic_mla": latent,
-        "aic_deepep": experts,
-        "rtx4090_llama31_8b_attention": launches,
-        "flashattention_tflops": flash,
-        "aic_collectives": collectives,
-        "vidur_a100_collectives": vidur,
-    }.items():
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            table = csv.DictWriter(file, list(rows[0]))  # type: ignore[call-overload]
-            table.writeheader()
-            table.writerows(rows)  # type: ignore[arg-type]
-    return folder
 
 
 def parts(kind: str, folder: Path) -> list[Part]:
@@ -184,7 +77,7 @@ def test_what_follows_another_part_has_its_number(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match="latent_context, which is not fitted yet"):
         steps.after({})
     values = np.array(prompts.start)
-    values[prompts.names.index("convert")] = rate = random.uniform(0.5, 2.0)
+    values[prompts.names.index("convert")] = rate = np.random.default_rng(22).uniform(0.5, 2.0)
     after = steps.after({(prompts.kind, prompts.stack): prompts.record(values)})
     assert after.record(np.array(steps.start)).convert == rate
     assert np.isfinite(fit.fitted(after).errors).all()

@@ -15,7 +15,8 @@ from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.measures import Slo, by_class, measures
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant
-from dse.evaluators.serving.traces import Sorts, read
+from dse.evaluators.serving.trace_rows import Sorts
+from dse.evaluators.serving.traces import read
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
 from dse.space.workload import Class

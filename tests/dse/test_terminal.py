@@ -1,0 +1,62 @@
+"""Tables lose no letter of what they say, whatever the width; where there is room they are as they were."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.table import Table
+
+from dse.terminal.progress import Terminal
+
+NAMES = ("deployment", "devices", "tokens/s a device", "a Mtoken", "TTFT", "breaks next")
+ROWS = (
+    ("2 alike of TP 1, policy chunked", "2", "1.312e+04", "$0.01907", "963.1 ms", "ttft"),
+    ("decode_throughput_per_system_mm2", "16", "90.42", "$123,456,789", "897 ms", "tpot"),
+)
+
+
+def table(names: tuple[str, ...] = NAMES, rows: tuple[tuple[str, ...], ...] = ROWS, header: bool = True) -> Table:
+    found = Table(title="deployments", show_header=header)
+    for place, name in enumerate(names):
+        found.add_column(name if header else "", justify="right" if header and place else "left")
+    for row in rows:
+        found.add_row(*row)
+    return found
+
+
+def printed(what: Table, width: int) -> str:
+    console = Terminal(file=io.StringIO(), width=width)
+    console.print(what)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= width
+    return text
+
+
+@pytest.mark.parametrize("width", [160, 100, 95, 80, 60])
+def test_every_word_of_a_table_is_there_whole(width: int) -> None:
+    words = " ".join([*NAMES, *(cell for row in ROWS for cell in row)]).split()
+    text = printed(table(), width)
+    assert [word for word in words if word not in text] == []
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("width", [100, 95, 90, 60])
+def test_a_number_and_its_unit_stay_together(width: int) -> None:
+    assert "963.1 ms" in printed(table(), width)
+
+
+@given(st.lists(st.text("ab ", max_size=30), min_size=3, max_size=3), st.integers(24, 90))
+def test_no_letter_is_lost_where_columns_have_no_names(cells: list[str], width: int) -> None:
+    text = printed(table(("", "", ""), (tuple(cells),), header=False), width)
+    assert [text.count(letter) for letter in "ab"] == [("deployments" + "".join(cells)).count(letter) for letter in "ab"]
+
+
+def test_where_there_is_room_nothing_is_wrapped() -> None:
+    assert len(printed(table(), 160).splitlines()) == len(ROWS) + 5
+
+
+def test_the_longest_words_of_the_one_column_leave_room_to_the_other() -> None:
+    text = printed(table(("name", "what"), (("decode_throughput_per_die_mm2", "area of one die " * 8),)), 60)
+    assert "decode_throughput_per_die_mm2" in text
+    assert text.count("die") == 9
