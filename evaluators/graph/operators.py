@@ -43,6 +43,7 @@ class MatMul:
         copies: weight matrices that are read (experts that are touched).
         stored: weight matrices that exist (all experts); 0 for a table that another operator stores.
         apart: matrices side by side along n that have rows of activations of their own, as those of heads.
+        alone: whether rows are of prompts alone, or of decodes alone, which have another form.
     """
 
     name: str
@@ -53,6 +54,7 @@ class MatMul:
     copies: Any = 1.0
     stored: float = 1.0
     apart: int = 1
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Attention:
         sequences: that tokens are of.
         prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences beside that have `queries` tokens
             each, which read `decoded` positions and have `scored` pairs in all.
+        alone: whether tokens are of prompts alone, or of decodes alone, which have another form.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Attention:
     queries: float = 1.0
     decoded: Any = 0.0
     scored: Any = 0.0
+    alone: bool = False
 
     @property
     def latent(self) -> bool:
@@ -131,6 +135,11 @@ class Index:
     pairs: Any
     positions: Any
 
+    @property
+    def alone(self) -> bool:
+        """Whether tokens are of prompts alone, or of decodes alone: both are scored alike."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Recur:
@@ -158,6 +167,11 @@ class Recur:
     chunk: int
 
     @property
+    def alone(self) -> bool:
+        """Whether tokens are of prompts alone, or of decodes alone: these go chunk by chunk, those by themselves."""
+        return True
+
+    @property
     def state(self) -> int:
         """Values of a head's state."""
         return self.key_dim * self.value_dim
@@ -169,6 +183,7 @@ class Elementwise:
 
     Attributes:
         turned: columns of each head that a rotation turns, where it is of whole heads that are normed before; 0 for all.
+        alone: whether rows are of prompts alone, or of decodes alone, which have another form.
     """
 
     name: str
@@ -178,6 +193,7 @@ class Elementwise:
     operations: float
     passes: int
     turned: int = 0
+    alone: bool = False
 
     @property
     def rotated(self) -> int:

@@ -90,26 +90,21 @@ def largest(load: Load, of: Pool) -> list[Composition]:
 
 def passes(design: Design, load: Load, of: Pool, made_of: Composition, *, attends: bool = True) -> list[Asked]:
     """What the copy of attention that has most is asked, and how the model is divided then."""
-    found = []
-    for counts in counts_of(load, made_of):
-        phase = "prefill" if counts[0] else "decode"
-        plan = phase if of.both else of.phase
-        split = split_on(design, of, plan)
-        found.append((iteration(load, split, phase, plan, *counts, attends=attends), split))
-    return found
+    counts = counts_of(made_of)
+    phase = "prefill" if counts[0] else "decode"
+    plan = phase if of.both else of.phase
+    split = split_on(design, of, plan)
+    return [(iteration(load, split, phase, plan, *counts, attends=attends), split)]
 
 
-def counts_of(load: Load, made_of: Composition) -> list[tuple[int, int, int, int, float]]:
-    """Of each pass: prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
+def counts_of(made_of: Composition) -> tuple[int, int, int, int, float]:
+    """Prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
     tokens, context, requests, positions = (float(np.squeeze(value)) for value in made_of[:4])
     decodes, prompts, own, past = int(np.rint(requests)), 0, 0, 0
     if np.rint(tokens) > 0:
         some, each, before = alike(np.array([np.rint(tokens)]), np.array([context]))
         prompts, own, past = int(some[0]), int(np.ceil(each[0])), int(np.rint(before[0]))
-    found = (prompts, own, past, decodes, max(positions, 1.0))
-    if not (prompts and decodes and two_forms(load.model)):
-        return [found]
-    return [(*found[:3], 0, 1.0), (0, 0, 0, *found[3:])]
+    return prompts, own, past, decodes, max(positions, 1.0)
 
 
 def iteration(
