@@ -3,7 +3,7 @@
 A dimension says itself whether it may be divided between devices; the rest follows in layouts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dse.space.elementwise import ceil_div
@@ -228,6 +228,11 @@ class Part:
     reach: int = 0
     indexed: int = 0
     joined: bool = False
+
+
+def common(part: Part) -> Part:
+    """A part without what prompts and decodes have by themselves."""
+    return replace(part, operators=tuple(one for one in part.operators if not one.alone))
 
 
 def useful(of: Operator) -> Any:

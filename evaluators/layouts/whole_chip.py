@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.mixing import DECODES
-from dse.evaluators.graph.operators import MIXING, Attention, Elementwise, Index, MatMul, Operator, Part, Recur, useful
+from dse.evaluators.graph.operators import MIXING, Attention, Elementwise, Index, MatMul, Operator, Part, Recur, common, useful
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
@@ -165,9 +165,7 @@ def covered(part: Part, attend: Attend, on: On) -> Block:
     decodes alone.
     """
     calls: list[Call] = []
-    for of in part.operators:
-        if of.alone and attend is nobody:
-            continue
+    for of in (common(part) if attend is nobody else part).operators:
         if isinstance(of, Attention | Index):
             calls += _in_turn(_of_requests(part, of, attend, on))
         elif isinstance(of, Recur):
