@@ -146,7 +146,10 @@ def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Op
         up = Dim(of.heads, latent.nope_dim + latent.v_dim, split=True)
         heads = Dim(of.heads, split=True)
         operators += [
-            MatMul("kv_up", ("kv_down",), prompts.tokens + prompts.positions, Dim(rank), up, alone=True),
+            MatMul(
+                "kv_up", ("kv_down",), prompts.tokens + prompts.positions, Dim(rank), up,
+                alone=True, again=prompts.positions,
+            ),
             Attention(
                 "attention", (*needs, "kv_up"), heads, heads, qk, latent.v_dim, rank + rope, rank + rope,
                 **_seen(of, prompts), alone=True,

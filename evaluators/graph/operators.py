@@ -44,6 +44,7 @@ class MatMul:
         stored: weight matrices that exist (all experts); 0 for a table that another operator stores.
         apart: matrices side by side along n that have rows of activations of their own, as those of heads.
         alone: whether rows are of prompts alone, or of decodes alone, which have another form.
+        again: of the rows, those that an earlier step has done already, as of a prompt's latents before a chunk.
     """
 
     name: str
@@ -55,6 +56,7 @@ class MatMul:
     stored: float = 1.0
     apart: int = 1
     alone: bool = False
+    again: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,7 @@ def common(part: Part) -> Part:
 def useful(of: Operator) -> Any:
     """Multiply-adds of an operator, twice: what a model asks for, nothing padded or repeated. [op]"""
     if isinstance(of, MatMul):
-        return 2.0 * of.m * (of.k.units * of.k.width) * (of.n.units * of.n.width)
+        return 2.0 * (of.m - of.again) * (of.k.units * of.k.width) * (of.n.units * of.n.width)
     if isinstance(of, Attention):
         return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
     if isinstance(of, Index):
@@ -246,6 +248,11 @@ def useful(of: Operator) -> Any:
     if isinstance(of, Recur):
         return of.tokens * of.heads.units * (2.0 * products(of) / of.chunk)
     return 0.0
+
+
+def repeated(of: Operator) -> Any:
+    """Likewise of what an earlier step has done already. [op]"""
+    return 2.0 * of.again * (of.k.units * of.k.width) * (of.n.units * of.n.width) if isinstance(of, MatMul) else 0.0
 
 
 def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:

@@ -13,7 +13,19 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.mixing import DECODES
-from dse.evaluators.graph.operators import MIXING, Attention, Elementwise, Index, MatMul, Operator, Part, Recur, common, useful
+from dse.evaluators.graph.operators import (
+    MIXING,
+    Attention,
+    Elementwise,
+    Index,
+    MatMul,
+    Operator,
+    Part,
+    Recur,
+    common,
+    repeated,
+    useful,
+)
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
@@ -220,7 +232,7 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
         on.known[key] = (
             proposed(on.chip) if on.kept is None else through_cache.product(proposed, on.chip, on.kept, cached=key[3])
         )
-    return _call(part, of, (of.m, k, n), on.known[key], 2.0 * of.m * k * n)
+    return _call(part, of, (of.m, k, n), on.known[key], useful(of))._replace(repeated=repeated(of))
 
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:

@@ -58,12 +58,14 @@ def test_latents_and_states_have_one_pass_for_prompts_and_decodes(model: str) ->
 
 @pytest.mark.parametrize("past", [0, 700, 3000])
 def test_latents_before_a_chunk_are_expanded_again(past: int) -> None:
-    """Which takes what the product takes whose rows they are."""
+    """Which is repetition: useful is what is new."""
     model = "model=deepseek_v2_lite"
     design, load = load_of(*SERVING, model, *(f"mapping.prefill.attention.{name}=8" for name in ("rows", "cols")))
     rows = service.operators(design, load, 0, 1.0, (200.0, past + 100.5, 4.0, 220.0, 0.0), "closed")
     (up,) = (row for row in rows if row.operator == "kv_up")
-    assert up.flop + (up.excess or {}).get("repetition", 0.0) >= 2 * (200 + past) * 512 * 16 * 256 * 27
+    row = 2 * 512 * 16 * 256 * 27
+    assert up.flop == pytest.approx(200 * row)
+    assert (up.excess or {}).get("repetition", 0.0) == pytest.approx(past * row)
 
 
 def test_a_chunk_takes_longer_the_more_is_before_it() -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dse.evaluators.account.services import many_dies, whole_chip
+from dse.evaluators.account.services import devices, many_dies, regions, whole_chip
 from dse.evaluators.account.services.devices import _seconds
 from dse.evaluators.account.services.fleet import fleet_of
 from dse.evaluators.account.services.pipeline_pools import priced
-from dse.evaluators.graph.operators import MatMul, Part, useful
+from dse.evaluators.graph.operators import MatMul, Part, repeated, useful
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.turns import Iteration
 from dse.evaluators.readers import READERS
@@ -38,6 +38,11 @@ def parts_of(name: str, *counts: int) -> tuple[Part, ...]:
     return transformer(model_of(name), one.step())
 
 
+def size(of: MatMul) -> int:
+    """Values of a matrix."""
+    return of.k.units * of.k.width * of.n.units * of.n.width
+
+
 def total(parts: tuple[Part, ...], of: Any) -> float:
     return sum(part.times * float(of(one)) for part in parts for one in part.operators)
 
@@ -51,8 +56,8 @@ def test_an_iteration_is_asked_for_what_its_prompts_and_its_decodes_are(name: st
         parts_of(name, *some) for some in (counts, (prompts, own, past, 0, 1, guesses), (0, 0, 0, decodes, context, guesses))
     )
     assert total(both, useful) == pytest.approx(total(first, useful) + total(then, useful), rel=1e-9)
-    kept = total(both, lambda of: of.stored * of.k.width * of.n.units * of.n.width if isinstance(of, MatMul) else 0)
-    assert kept == total(first, lambda of: of.stored * of.k.width * of.n.units * of.n.width if isinstance(of, MatMul) else 0)
+    kept = [total(some, lambda of: of.stored * size(of) if isinstance(of, MatMul) else 0) for some in (both, first)]
+    assert kept[0] == kept[1]
     for part, one, other in zip(both, first, then, strict=True):
         names = [of.name for of in part.operators]
         assert len(set(names)) == len(names)
@@ -67,6 +72,20 @@ def test_an_iteration_is_asked_for_what_its_prompts_and_its_decodes_are(name: st
                 assert max(apart) <= of.copies <= sum(apart) + 1e-9
                 assert each.pop(of.name)
         assert not each
+
+
+@given(st.sampled_from(MODELS), st.lists(st.integers(1, 700), min_size=1, max_size=5))
+@settings(max_examples=60)
+def test_chunks_of_a_prompt_are_asked_together_for_what_the_prompt_is(name: str, chunks: list[int]) -> None:
+    """But for their last tokens' head: what is before a chunk is expanded again, which is no useful work."""
+    ends = np.cumsum(chunks).tolist()
+    each = [parts_of(name, 1, of, end - of, 0, 1, 0)[:-1] for end, of in zip(ends, chunks, strict=True)]
+    whole = parts_of(name, 1, ends[-1], 0, 0, 1, 0)[:-1]
+    assert sum(total(one, useful) for one in each) == pytest.approx(total(whole, useful), rel=1e-9)
+    before = sum(end - of for end, of in zip(ends, chunks, strict=True))
+    row = total(whole, lambda of: size(of) if of.name == "kv_up" else 0)
+    assert sum(total(one, repeated) for one in each) == pytest.approx(2.0 * before * row)
+    assert not total(whole, repeated)
 
 
 SMALL = ("deepseek_v2_lite", "qwen3_next_80b_a3b", "nemotron3_nano", "qwen3_8b")
@@ -126,3 +145,21 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
     prompt, tokens, both = (float(of(*one)[0]) for one in made_of)
     assert max(prompt, tokens) * (1 - 1e-9) <= both <= (prompt + tokens) * (1 + 1e-9)
     assert of(*np.array(made_of).T).tolist() == pytest.approx([prompt, tokens, both], rel=1e-12)
+
+
+SERVICES = {"devices": devices, "tiles": whole_chip, "dies": many_dies, "dies of tiles": many_dies, "wafers": regions}
+
+
+@pytest.mark.parametrize("layout", SERVICES)
+@given(st.integers(1, 600), st.integers(0, 3000), st.integers(0, 9))
+@settings(max_examples=5, deadline=None)
+def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int, decodes: int) -> None:
+    words = ("chip=wse2",) if layout == "wafers" else (*CHIPS[layout], *SPLITS[layout])
+    design, load = load_of(*words, "model=deepseek_v2_lite", *SERVED)
+    decodes *= not layout.startswith("dies")  # rows of these are shares of all that the fullest copy of attention does
+    made_of = (float(own), past + (own + 1) / 2, float(decodes), 300.0, 0.0)
+    rows = SERVICES[layout].operators(design, load, 0, 1.0, made_of, "closed")
+    ups = [row for row in rows if row.operator == "kv_up"]
+    each = 2 * 512 * 16 * (128 + 128) * 27
+    assert sum(row.flop for row in ups) == pytest.approx(own * each)
+    assert sum((row.excess or {}).get("repetition", 0.0) for row in ups) == pytest.approx(past * each)
