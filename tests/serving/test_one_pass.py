@@ -163,3 +163,14 @@ def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int
     each = 2 * 512 * 16 * (128 + 128) * 27
     assert sum(row.flop for row in ups) == pytest.approx(own * each)
     assert sum((row.excess or {}).get("repetition", 0.0) for row in ups) == pytest.approx(past * each)
+
+
+@pytest.mark.parametrize(("layout", "near"), [("dies", 1e-9), ("dies of tiles", 0.01)])
+@pytest.mark.parametrize("model", ["deepseek_v2_lite", "nemotron3_nano"])
+def test_an_iteration_that_is_played_takes_what_the_closed_form_says(layout: str, near: float, model: str) -> None:
+    words = "chip.dies.rows=1", *(("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4") if "tiles" in layout else ())
+    design, load = load_of(*CHIPS[layout], *words, "mapping.both.ep=4", f"model={model}", *SERVED)
+    (pool,) = many_dies.pools_of(design, load)
+    made_of = (1024.0, 512.5, 8.0, 600.0, 0.0)
+    closed, played = (many_dies._run(design, load, pool, made_of, word).seconds for word in ("closed", "events"))
+    assert played == pytest.approx(closed, rel=near)
