@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.graph.operators import MatMul, Part
+from dse.evaluators.graph.operators import Elementwise, MatMul, Part
 from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
 from dse.evaluators.kernels.gemv import gemv
@@ -205,6 +205,7 @@ class _Region(Worker):
     def _rotated(self, call: Call, side: str) -> None:
         """Queries and keys side by side, of each head what is turned, each value with the other one of its pair."""
         of = self.operators[call.operators[0]]
+        assert isinstance(of, Elementwise)
         parts = [self.taken(name, side) for name in of.needs]
         x, wide = np.concatenate(parts, axis=1), of.rotated
         heads = x.reshape(len(x), -1, self.layer.attention.qk_dim)

@@ -283,7 +283,7 @@ class Worker:
                     x = self._by_head(x, x.shape[1] if need == "kv_down" else x.shape[1] // self.heads)
                     part, x = x, x[..., -layer.rope :].reshape(len(self.x), -1)
                 weights = _of_heads(layer, norm)
-                if self.kernels.norms_before and weights and of.turned:
+                if self.kernels.norms_before and weights and of.rotated < of.dim.width:
                     x, weights = self._normed(of, x, weights), []
                 found = self.kernels.rows(call, of, [x, *weights], layer)
                 if part is not None:
