@@ -159,7 +159,8 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
             flop = phase.dies * phase.asked * of.block.times * call.flop
-            excess = None if side else _excess(job, priced, flop, phase.dies * times)
+            again = phase.dies * phase.asked * of.block.times * call.repeated
+            excess = None if side else _excess(job, priced, flop, again, phase.dies * times)
             done = sum(parts.values())
             row = Row(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, done, parts, sent, excess)
             key = row.segment, row.operator
@@ -167,14 +168,14 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     return list(found.values())
 
 
-def _excess(job: Any, done: Activity, flop: float, times: float) -> dict[str, float]:
+def _excess(job: Any, done: Activity, flop: float, repeated: float, times: float) -> dict[str, float]:
     """What engines execute beside useful operations; of attention with a mask what is padded is masked as well.
 
     Vector engines that do useful work have an instruction or more for two operations.
     """
     executed = 2.0 * times * float(done.macs if done.macs or not flop else done.elements)
     masked = any(isinstance(one, closed_attention.Job) and one.shape.causal for one in one_by_one(asked(job)))
-    return beyond(executed, flop, masked=(executed - flop) * masked)
+    return beyond(executed, flop, masked=(executed - flop) * masked, repeated=repeated)
 
 
 def _nbytes(job: Any) -> Any:

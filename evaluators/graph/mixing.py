@@ -12,8 +12,8 @@ from dse.space.elementwise import where
 from dse.space.model import Compressed, Latent, Model, Recurrence
 from dse.space.parameters import query_rank, v_dim
 
-DECODES = "decode_attention"
-"""Attention of decodes beside prompts, where they attend otherwise."""
+DECODES, DECODED, NEWEST = "decode_attention", "decode_state", "decode_conv"
+"""What decodes beside prompts have of their own: attention where they attend otherwise, states, and their convolution."""
 
 
 def mixing(of: Model, near: Step, far: Step) -> tuple[Operator, ...]:
@@ -146,15 +146,19 @@ def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Op
         up = Dim(of.heads, latent.nope_dim + latent.v_dim, split=True)
         heads = Dim(of.heads, split=True)
         operators += [
-            MatMul("kv_up", ("kv_down",), prompts.tokens + prompts.positions, Dim(rank), up),
+            MatMul(
+                "kv_up", ("kv_down",), prompts.tokens + prompts.positions, Dim(rank), up,
+                alone=True, again=prompts.positions,
+            ),
             Attention(
-                "attention", (*needs, "kv_up"), heads, heads, qk, latent.v_dim, rank + rope, rank + rope, **_seen(of, prompts),
+                "attention", (*needs, "kv_up"), heads, heads, qk, latent.v_dim, rank + rope, rank + rope,
+                **_seen(of, prompts), alone=True,
             ),
         ]  # fmt: skip
         operators += [] if beside is None else _absorbed(of, latent, beside, needs, DECODES, stored=0.0)
         last = ("attention",) if beside is None else ("attention", "v_absorb")
     else:
-        operators += _absorbed(of, latent, at, needs, "attention")
+        operators += _absorbed(of, latent, at, needs, "attention", alone=of.indexer is None)
     return operators + _gated(of, at, Dim(of.heads, latent.v_dim, split=True), last)
 
 
@@ -162,14 +166,14 @@ def _apart(at: Step) -> tuple[Step, Step | None]:
     """The prompts of a step, and its decodes; None where it has none."""
     if not np.any(at.decodes):
         return at, None
-    rows, some = at.decodes * (1.0 + at.guesses), {"guesses": at.guesses}
-    beside = Step("decode", rows, rows, at.scored, at.decoded, **some)
-    tokens, requests = at.tokens - rows, at.requests - rows
-    return Step("prefill", tokens, requests, at.pairs - at.scored, at.positions - at.decoded, **some), beside
+    rows = at.decodes * (1.0 + at.guesses)
+    beside = Step("decode", rows, rows, at.scored, at.decoded, at.guesses)
+    tokens, requests, pairs, positions = at.tokens - rows, at.requests - rows, at.pairs - at.scored, at.positions - at.decoded
+    return Step("prefill", tokens, requests, pairs, positions, at.guesses, at.resumed - at.decodes), beside
 
 
 def _absorbed(
-    of: Model, latent: Latent, at: Step, needs: tuple[str, ...], name: str, *, stored: float = 1.0
+    of: Model, latent: Latent, at: Step, needs: tuple[str, ...], name: str, *, stored: float = 1.0, alone: bool = True
 ) -> list[Operator]:  # fmt: skip
     """Attention to latents between two small products of each head, [m, nope] x [nope, rank] and [m, rank] x [rank, v], whose
     weights are those of kv_up.
@@ -177,10 +181,12 @@ def _absorbed(
     m, rank, rope, apart = at.tokens, latent.kv_rank, latent.rope_dim, of.heads
     ranks, one, read = Dim(of.heads, rank, split=True), (Dim(of.heads, split=True), Dim(1)), where(m > 0, 1.0, 0.0)
     return [
-        MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), ranks, read, stored, apart),
-        Attention(name, (*needs, "q_absorb"), *one, rank + rope, rank, rank + rope, rank + rope, **_seen(of, at)),
-        MatMul("v_absorb", (name,), m, Dim(rank), Dim(of.heads, latent.v_dim, split=True), read, stored, apart),
-    ]
+        MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), ranks, read, stored, apart, alone),
+        Attention(
+            name, (*needs, "q_absorb"), *one, rank + rope, rank, rank + rope, rank + rope, **_seen(of, at), alone=alone,
+        ),
+        MatMul("v_absorb", (name,), m, Dim(rank), Dim(of.heads, latent.v_dim, split=True), read, stored, apart, alone),
+    ]  # fmt: skip
 
 
 def _compressed_attention(of: Model, said: Compressed, at: Step, far: Step) -> list[Operator]:
@@ -209,7 +215,7 @@ def _compressed_attention(of: Model, said: Compressed, at: Step, far: Step) -> l
 
 
 def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
-    """Projections, a short convolution, the state, and a gated norm."""
+    """Projections, a short convolution, the state, and a gated norm; prompts chunk by chunk, decodes token by token."""
     m, h = at.tokens, Dim(of.hidden)
     keys, values = Dim(state.key_heads, state.key_dim, split=True), Dim(state.heads, state.value_dim, split=True)
     pairs, first = Dim(state.key_heads, 2 * state.key_dim, split=True), ("attention_norm",)
@@ -229,20 +235,27 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
         found += [MatMul("gate_down", first, m, h, rank), MatMul("gate_up", ("gate_down",), m, rank, values)]
     else:
         found.append(MatMul("gate_up", first, m, h, values))
-    needs: tuple[str, ...] = ("state_qk", "state_v")
-    if state.conv:
-        channels = replace(pairs, beside=values)  # as their projections are divided
-        found.append(Elementwise("state_conv", needs, m, channels, *convolution(state.conv, alone=at.phase == "decode")))
-        needs = ("state_conv",)
-    chunk = 1 if at.phase == "decode" else state.chunk
-    needs += tuple(one.name for one in found if one.name in ("state_decay", "decay_up"))
-    found += [
-        Recur(
-            "state", needs, state.rule, Dim(state.heads, split=True), state.heads // state.key_heads, state.key_dim,
-            state.value_dim, m, at.sequences, at.states, chunk,
-        ),
-        norm("state_norm", ("state",), m, values),
+    steps = [one for one in ((at, None) if at.phase == "decode" else _apart(at)) if one is not None]
+    channels = replace(pairs, beside=values)  # as their projections are divided
+    rates = tuple(one.name for one in found if one.name in ("state_decay", "decay_up"))
+    left = []
+    for one, (conv, name) in zip(steps, (("state_conv", "state"), (NEWEST, DECODED)), strict=False):
+        needs: tuple[str, ...] = ("state_qk", "state_v")
+        if state.conv:
+            passes = convolution(state.conv, alone=one.phase == "decode")
+            found.append(Elementwise(conv, needs, one.tokens, channels, *passes, alone=True))
+            needs = (conv,)
+        chunk = 1 if one.phase == "decode" else state.chunk
+        found.append(
+            Recur(
+                name, needs + rates, state.rule, Dim(state.heads, split=True), state.heads // state.key_heads, state.key_dim,
+                state.value_dim, one.tokens, one.sequences, one.states, chunk,
+            )
+        )  # fmt: skip
+        left.append(name)
+    return [
+        *found,
+        norm("state_norm", tuple(left), m, values),
         Elementwise("output_activation", ("state_norm", "gate_up"), m, values, *GATE),
         MatMul("o_proj", ("output_activation",), m, values, h),
-    ]  # fmt: skip
-    return found
+    ]

@@ -3,7 +3,7 @@
 A dimension says itself whether it may be divided between devices; the rest follows in layouts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dse.space.elementwise import ceil_div
@@ -43,6 +43,8 @@ class MatMul:
         copies: weight matrices that are read (experts that are touched).
         stored: weight matrices that exist (all experts); 0 for a table that another operator stores.
         apart: matrices side by side along n that have rows of activations of their own, as those of heads.
+        alone: whether rows are of prompts alone, or of decodes alone, which have another form.
+        again: of the rows, those that an earlier step has done already, as of a prompt's latents before a chunk.
     """
 
     name: str
@@ -53,6 +55,8 @@ class MatMul:
     copies: Any = 1.0
     stored: float = 1.0
     apart: int = 1
+    alone: bool = False
+    again: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class Attention:
         sequences: that tokens are of.
         prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences beside that have `queries` tokens
             each, which read `decoded` positions and have `scored` pairs in all.
+        alone: whether tokens are of prompts alone, or of decodes alone, which have another form.
     """
 
     name: str
@@ -94,6 +99,7 @@ class Attention:
     queries: float = 1.0
     decoded: Any = 0.0
     scored: Any = 0.0
+    alone: bool = False
 
     @property
     def latent(self) -> bool:
@@ -131,6 +137,11 @@ class Index:
     pairs: Any
     positions: Any
 
+    @property
+    def alone(self) -> bool:
+        """Whether tokens are of prompts alone, or of decodes alone: both are scored alike."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Recur:
@@ -158,6 +169,11 @@ class Recur:
     chunk: int
 
     @property
+    def alone(self) -> bool:
+        """Whether tokens are of prompts alone, or of decodes alone: these go chunk by chunk, those by themselves."""
+        return True
+
+    @property
     def state(self) -> int:
         """Values of a head's state."""
         return self.key_dim * self.value_dim
@@ -169,6 +185,7 @@ class Elementwise:
 
     Attributes:
         turned: columns of each head that a rotation turns, where it is of whole heads that are normed before; 0 for all.
+        alone: whether rows are of prompts alone, or of decodes alone, which have another form.
     """
 
     name: str
@@ -178,6 +195,7 @@ class Elementwise:
     operations: float
     passes: int
     turned: int = 0
+    alone: bool = False
 
     @property
     def rotated(self) -> int:
@@ -214,10 +232,15 @@ class Part:
     joined: bool = False
 
 
+def common(part: Part) -> Part:
+    """A part without what prompts and decodes have by themselves."""
+    return replace(part, operators=tuple(one for one in part.operators if not one.alone))
+
+
 def useful(of: Operator) -> Any:
     """Multiply-adds of an operator, twice: what a model asks for, nothing padded or repeated. [op]"""
     if isinstance(of, MatMul):
-        return 2.0 * of.m * (of.k.units * of.k.width) * (of.n.units * of.n.width)
+        return 2.0 * (of.m - of.again) * (of.k.units * of.k.width) * (of.n.units * of.n.width)
     if isinstance(of, Attention):
         return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
     if isinstance(of, Index):
@@ -225,6 +248,11 @@ def useful(of: Operator) -> Any:
     if isinstance(of, Recur):
         return of.tokens * of.heads.units * (2.0 * products(of) / of.chunk)
     return 0.0
+
+
+def repeated(of: Operator) -> Any:
+    """Likewise of what an earlier step has done already. [op]"""
+    return 2.0 * of.again * (of.k.units * of.k.width) * (of.n.units * of.n.width) if isinstance(of, MatMul) else 0.0
 
 
 def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:

@@ -33,7 +33,7 @@ Attend = Callable[[int], Sequence[Attending]]
 
 
 def nobody(reach: int) -> Sequence[Attending]:
-    """No request attends."""
+    """No request attends; what prompts and decodes have of their own is said by itself."""
     return ()
 
 

@@ -23,6 +23,7 @@ from dse.evaluators.graph.operators import (
     Recur,
     local,
     products,
+    repeated,
     useful,
 )
 from dse.evaluators.layouts.asked import attending, multiplication, passing
@@ -247,7 +248,12 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
 
 
 def _repeated(of: MatMul, tp: Any, flop: Any) -> Any:
-    """Operations of a product that several devices do: of columns not divided, and of heads of keys that each holds."""
+    """Operations of a product that several devices do: of columns not divided, and of heads of keys that each holds.
+
+    What is of prompts alone is of heads, all of which are divided; some of it an earlier step has done.
+    """
+    if of.alone:
+        return repeated(of)
     if not (of.k.split or of.n.split):
         return flop * (tp - 1.0)
     if of.name not in ("k_proj", "v_proj", "state_qk", "decay_up"):

@@ -21,6 +21,7 @@ from dse.evaluators.graph.operators import (
     MatMul,
     Operator,
     Part,
+    common,
     useful,
 )
 from dse.evaluators.graph.routing import routing
@@ -234,7 +235,7 @@ def passes(asked: Turns, of: Split, on: On) -> list[Pass]:
 def _pass(turn: Turn, of: Split, on: On) -> Pass:
     at, attend = turn.at, turn.attend
     model, nbytes = on.model, on.itemsize * on.model.hidden
-    graph = transformer(model, at)
+    graph = tuple(common(part) if attend is nobody else part for part in transformer(model, at))
     asked = {(part.name, one.name): useful(one) / of.tp for part in graph for one in part.operators}
     for key, flop in list(asked.items()) if of.shared and of.ep > 1 else ():
         if key[1] in SHARED:  # done where experts are

@@ -9,7 +9,18 @@ import numpy as np
 
 from dse.evaluators.graph.experts import busiest
 from dse.evaluators.graph.mixing import DECODES
-from dse.evaluators.graph.operators import Attention, Elementwise, Index, MatMul, Operator, Part, Recur, shapes, useful
+from dse.evaluators.graph.operators import (
+    Attention,
+    Elementwise,
+    Index,
+    MatMul,
+    Operator,
+    Part,
+    Recur,
+    repeated,
+    shapes,
+    useful,
+)
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.partition import partition
@@ -142,12 +153,12 @@ def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Ca
     nbytes, made = weights * weight_bytes(part, of, precision), expanding(weights_of(part, of, precision))
     way = partition(plan.partition)
     moved = way.moved(product, *grid(plan.placement, plan.tp, divided=way.DIVIDED)) * plan.tp * copies * act
-    flop = 2.0 * of.m * k * n
+    macs = of.m * k * n
     return Call(
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (product,),
         group=_group(plan), width=act, operations=expanded(made, weights / plan.tp), elements=made * weights,
         reads="weights", fetch=nbytes / plan.tp, piece=nbytes / plan.tp / maximum(copies, 1e-9),
-        flop=flop, nbytes=nbytes, macs=flop / 2, sent=moved, operators=(of.name,),
+        flop=useful(of), nbytes=nbytes, macs=macs, sent=moved, repeated=repeated(of), operators=(of.name,),
     )  # fmt: skip
 
 

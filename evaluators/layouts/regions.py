@@ -10,7 +10,7 @@ on all cores of a region. Attention is in `region_attention.py`, states in `regi
 from dataclasses import dataclass
 from typing import Any
 
-from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur
+from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -146,7 +146,7 @@ def _product(part: Part, name: str, together: tuple[Any, ...], on: On, each: Any
     how: tuple[Any, ...] = ("gemm", gemm_of(on.plan, _half(part)), shape, on.mesh, {})
     if on.vectors:
         how = ("gemv", on.plan.gemv, shape, on.over(k), on.tree)
-    flop = of.m * (2.0 * width(k) * sum(width(one.n) for one in together))
+    flop = sum(useful(one) for one in together)
     repeated = of.m * (2.0 * width(k) * sum(width(on.columns(one)) for one in together)) - flop
     stored = sum(width(columns(one, on.model, on.mapping.kv_heads)) for one in together)
     word = weights_of(part, of, on.precision)

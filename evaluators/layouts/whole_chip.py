@@ -12,7 +12,20 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import MIXING, Attention, Elementwise, Index, MatMul, Operator, Part, Recur, useful
+from dse.evaluators.graph.mixing import DECODES
+from dse.evaluators.graph.operators import (
+    MIXING,
+    Attention,
+    Elementwise,
+    Index,
+    MatMul,
+    Operator,
+    Part,
+    Recur,
+    common,
+    repeated,
+    useful,
+)
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
@@ -144,10 +157,27 @@ def attending_calls(parts: Sequence[Part], attending: Attend, on: On) -> list[tu
     return found
 
 
+def alone_blocks(at: Step, on: On) -> tuple[Block, ...]:
+    """What prompts or decodes of a step have by themselves beside attention: products and states of another form."""
+    found = []
+    for part in transformer(on.model, at):
+        some = tuple(of for of in part.operators if of.alone and not isinstance(of, Attention))
+        if some:
+            found.append(covered(replace(part, operators=some), _somebody, on))
+    return tuple(found)
+
+
+def _somebody(reach: int) -> Sequence[Attending]:
+    """Requests whose attention is not asked for."""
+    return ()
+
+
 def covered(part: Part, attend: Attend, on: On) -> Block:
-    """A part of a model as calls of a chip, one after the other."""
+    """A part of a model as calls of a chip, one after the other; where nobody attends, without what is of prompts alone or of
+    decodes alone.
+    """
     calls: list[Call] = []
-    for of in part.operators:
+    for of in (common(part) if attend is nobody else part).operators:
         if isinstance(of, Attention | Index):
             calls += _in_turn(_of_requests(part, of, attend, on))
         elif isinstance(of, Recur):
@@ -160,7 +190,10 @@ def covered(part: Part, attend: Attend, on: On) -> Block:
 
 def _of_requests(part: Part, of: Operator, attend: Attend, on: On) -> list[Call]:
     if isinstance(of, Attention):
-        return [_attention(part, of, some, on) for some in attend(part.reach)]
+        some = attend(part.reach)
+        if any(one.name == DECODES for one in part.operators):  # prompts and decodes are operators of their own
+            some = [one for one in some if one.prompts == (of.name != DECODES)]
+        return [_attention(part, of, one, on) for one in some]
     return [_index(part, of, some, on) for some in attend(part.indexed)] if isinstance(of, Index) else []
 
 
@@ -199,7 +232,7 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
         on.known[key] = (
             proposed(on.chip) if on.kept is None else through_cache.product(proposed, on.chip, on.kept, cached=key[3])
         )
-    return _call(part, of, (of.m, k, n), on.known[key], 2.0 * of.m * k * n)
+    return _call(part, of, (of.m, k, n), on.known[key], useful(of))._replace(repeated=repeated(of))
 
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.graph.operators import MatMul, Part
+from dse.evaluators.graph.operators import Elementwise, MatMul, Part
 from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
 from dse.evaluators.kernels.gemv import gemv
@@ -203,14 +203,18 @@ class _Region(Worker):
         self.put(name, heads.reshape(len(x), -1), COLS)
 
     def _rotated(self, call: Call, side: str) -> None:
-        """Queries and keys side by side, each value with the other one of its pair."""
+        """Queries and keys side by side, of each head what is turned, each value with the other one of its pair."""
         of = self.operators[call.operators[0]]
+        assert isinstance(of, Elementwise)
         parts = [self.taken(name, side) for name in of.needs]
-        x, wide = np.concatenate(parts, axis=1), self.layer.attention.qk_dim
-        halves = x.reshape(len(x), -1, 2, wide // 2)
-        pair = np.stack([-halves[:, :, 1], halves[:, :, 0]], axis=2).reshape(x.shape)
-        cos, sin = (np.tile(some, x.shape[1] // (wide // 2)) for some in turns(self.layer.positions, wide // 2))
-        found = self._elements(call, x, pair, cos, sin)
+        x, wide = np.concatenate(parts, axis=1), of.rotated
+        heads = x.reshape(len(x), -1, self.layer.attention.qk_dim)
+        flat = heads[..., :wide].reshape(len(x), -1)
+        halves = flat.reshape(len(x), -1, 2, wide // 2)
+        pair = np.stack([-halves[:, :, 1], halves[:, :, 0]], axis=2).reshape(flat.shape)
+        cos, sin = (np.tile(some, flat.shape[1] // (wide // 2)) for some in turns(self.layer.positions, wide // 2))
+        turned = self._elements(call, flat, pair, cos, sin).reshape(*heads.shape[:2], wide)
+        found = np.concatenate([turned, heads[..., wide:]], axis=-1).reshape(x.shape)
         for name, value in zip(of.needs, np.split(found, [parts[0].shape[1]], axis=1), strict=True):
             self.put(name, value, side)
         self.done[of.name] = found

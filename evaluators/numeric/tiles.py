@@ -21,7 +21,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.vector import streamed, walked
 from dse.evaluators.numeric.layer import Layer, gated, summed_up, turns, whole
 from dse.evaluators.numeric.states import Fed, State, fed
-from dse.evaluators.numeric.walk import Attends, Kernels, Worker, by_numpy
+from dse.evaluators.numeric.walk import HEADS_NORM, Attends, Kernels, Worker, by_numpy
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.readers.closed_attention import Job
 from dse.evaluators.readers.in_turn import InTurn
@@ -122,14 +122,14 @@ def rows(call: Call, of: Elementwise, inputs: list[Array], layer: Layer) -> Arra
         by_token = _by_token(inputs[1]).T
         return _played(call, {"x": values[by_token], "score": weight[by_token][..., None]}, {}, "out")
     if of.name == "rope":
-        return _turned(call, inputs, layer)
+        return _turned(call, of, inputs, layer)
     if of.name == "state_conv":
         return _convolved(call, *inputs)
     x = inputs[0]
     if of.name == "output_activation":  # what a sigmoid leaves is that of a SiLU without its factor
         x, *inputs = by_numpy(of, [np.ones_like(x), inputs[1]], layer) / gated(inputs[1]) * x, inputs[1]
         return _played(call, {"x": inputs[0][None], "y": x[None]}, {}, "out")
-    if of.name == "state_norm":  # head by head
+    if of.name in ("state_norm", HEADS_NORM):  # head by head
         heads = x.reshape(-1, len(inputs[1]))
         return _played(call, {"x": heads[None]}, {"weight": inputs[1] * heads.shape[1] ** 0.5}, "out").reshape(x.shape)
     if of.name == "choice":
@@ -167,7 +167,7 @@ def index(call: Call, of: Index, q: Array, weights: Array, k: Array) -> Array:
     return found.reshape(scores.shape)
 
 
-BY_JOBS = Kernels(product, experts, attention, rows, products, states, index)
+BY_JOBS = Kernels(product, experts, attention, rows, products, states, index, norms_before=True)
 
 
 def _scored(call: Call, job: Any, q: Array, weights: Array, k: Array) -> Array:
@@ -303,11 +303,12 @@ def _convolved(call: Call, rows: Array, taps: Array) -> Array:
     return np.concatenate(found)
 
 
-def _turned(call: Call, inputs: list[Array], layer: Layer) -> Array:
-    """Heads, one a row, whose halves are turned by angles of the row, which tiles have beforehand."""
+def _turned(call: Call, of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
+    """Heads, one a row, halves of whose first columns are turned by angles of the row, which tiles have beforehand."""
     x, *weight = inputs
-    job, mesh, wide = call.job, _mesh(call.job), layer.turned
-    halves = np.moveaxis(x.reshape(-1, 2, wide // 2), 1, 0)
+    job, mesh, wide = call.job, _mesh(call.job), of.rotated
+    heads = x.reshape(-1, layer.turned)
+    halves = np.moveaxis(heads[:, :wide].reshape(-1, 2, wide // 2), 1, 0)
     each = mesh.rows * mesh.cols * whole(job.block.rows)
     angles = np.repeat(np.stack(turns(layer.positions, wide // 2)), len(halves[0]) // len(x), axis=1)
     known = {"weight": weight[0][: wide // 2] * wide**0.5} if weight else {}
@@ -318,7 +319,8 @@ def _turned(call: Call, inputs: list[Array], layer: Layer) -> Array:
         given = {"x": halves[:1, some], "y": halves[1:, some]}
         fixed = {"cos": cos, "sin": sin, "minus": -sin}
         found.append([_played(call, given, known | fixed, slot) for slot in ("left", "right")])
-    return np.concatenate([np.concatenate(pair, axis=1) for pair in found]).reshape(x.shape)
+    turned = np.concatenate([np.concatenate(pair, axis=1) for pair in found])
+    return np.concatenate([turned, heads[:, wide:]], axis=1).reshape(x.shape)
 
 
 def _played(call: Call, values: dict[str, Array], known: dict[str, Array], slot: str) -> Array:

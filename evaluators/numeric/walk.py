@@ -5,6 +5,7 @@ which part it is. Nothing else says how a layer is divided.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,9 @@ from dse.evaluators.numeric.layer import Layer, Routed, Scored, combined, gated,
 from dse.evaluators.numeric.states import State, convolved, cut, windows
 from dse.evaluators.passes.call import Call
 from dse.space.elementwise import Array
+
+HEADS_NORM = "heads_norm"
+"""Norms of heads, by themselves or before a rotation of a part of each."""
 
 
 class Attends(NamedTuple):
@@ -62,6 +66,7 @@ class Kernels(NamedTuple):
             walk follows them.
         picks: of a call, an indexer, its queries, shape (sequences, tokens, heads, of a head), weights of their heads, and
             keys, shape (sequences, keys, of a key): keys that each query takes, shape (sequences, tokens, keys); None likewise.
+        norms_before: whether norms of heads of which a part is turned have a call of their own.
     """
 
     product: Callable[[Call, Array, Array], Array]
@@ -71,6 +76,7 @@ class Kernels(NamedTuple):
     apart: Callable[[Call, Array, Array], Array]
     states: Callable[[Call, Recur, list[Array], State, range], Array] | None = None
     picks: Callable[[Call, Index, Array, Array, Array], Array] | None = None
+    norms_before: bool = False
 
 
 class Worker:
@@ -78,6 +84,7 @@ class Worker:
 
     Attributes:
         done: results, by operator.
+        before: the call of norms of heads, where a rotation of a part of each has one before its own.
         routed: copies of tokens and their experts, once these are chosen.
         here: copies of tokens at experts that are here, once they are.
     """
@@ -86,6 +93,7 @@ class Worker:
         self.layer, self.part, self.place, self.kernels, self.x = layer, part, place, kernels, x
         self.operators = {of.name: of for of in part.operators}
         self.done: dict[str, Array] = {}
+        self.before: Call | None = None
         self.routed: Routed | None = None
         self.here: Here | None = None
         self.heads = _query_heads(layer, calls)
@@ -96,6 +104,8 @@ class Worker:
         Raises:
             ValueError: what they need is not there, or has another shape than the call.
         """
+        if call.name == HEADS_NORM and not call.operators:
+            self.before = call
         for name in call.operators:
             of = self.operators[name]
             if isinstance(of, MatMul):
@@ -257,16 +267,25 @@ class Worker:
     def _by_head(self, x: Array, wide: int) -> Array:
         return x.reshape(self.layer.sequences, len(x) // self.layer.sequences, -1, wide)
 
+    def _normed(self, of: Elementwise, x: Array, weights: list[Array]) -> Array:
+        """Norms of whole heads, by a call of their own before a rotation of a part of each."""
+        if self.before is None:
+            raise ValueError(f"part {self.part.name!r}: heads are turned before they are normed")
+        return self.kernels.rows(self.before, replace(of, name=HEADS_NORM, turned=0), [x, *weights], self.layer)
+
     def _rows(self, of: Elementwise, call: Call) -> None:
         layer = self.layer
-        if of.name in ("rope", "heads_norm"):
+        if of.name in ("rope", HEADS_NORM):
             for need in of.needs:
                 norm = need.replace("proj", "norm")
                 x, part = self.get(need), None
                 if layer.rope:  # the last values of each head, or of the row that all share
                     x = self._by_head(x, x.shape[1] if need == "kv_down" else x.shape[1] // self.heads)
                     part, x = x, x[..., -layer.rope :].reshape(len(self.x), -1)
-                found = self.kernels.rows(call, of, [x, *_of_heads(layer, norm)], layer)
+                weights = _of_heads(layer, norm)
+                if self.kernels.norms_before and weights and of.rotated < of.dim.width:
+                    x, weights = self._normed(of, x, weights), []
+                found = self.kernels.rows(call, of, [x, *weights], layer)
                 if part is not None:
                     found = np.concatenate([part[..., : -layer.rope], found.reshape(*part.shape[:3], -1)], axis=-1)
                 self.done[need] = found.reshape(len(self.x), -1)
@@ -296,7 +315,7 @@ def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
         return gated(gate, read) if smooth else np.asarray(read / (1 + np.exp(-gate)))
     if of.name.endswith("activation"):
         return gated(*inputs)
-    if of.name in ("rope", "heads_norm"):
+    if of.name in ("rope", HEADS_NORM):
         x, *weights = inputs
         heads = x.reshape(len(x), -1, layer.turned)
         heads = rms(heads, weights[0]) if weights else heads

@@ -41,12 +41,58 @@ def test_devices_compute_the_layer(of: Drawn, tp: int, algorithm: str) -> None:
     assert right(on_devices(of, tp, algorithm), of)
 
 
+@st.composite
+def regions(draw: Any, rope: float = 1.0) -> tuple[Drawn, Any]:
+    """A layer whose heads lie evenly on the columns of a region, and the region."""
+    phase, cols = draw(st.sampled_from(["prefill", "decode"])), draw(st.sampled_from([3, 4]))
+    heads = draw(st.sampled_from([cols, 2 * cols] + [2] * (cols == 4)))
+    shared = draw(st.sampled_from([some for some in (1, 2, 3) if heads % some == 0]))
+    vectors = phase == "decode"
+    experts = Experts(count=4, top_k=2, intermediate=7, shared=1, load="even") if draw(st.booleans()) else None
+    sequences, tokens, seed = draw(st.integers(1, 2)) if vectors else 1, draw(st.integers(1, 7)), draw(st.integers(0, 99))
+    projection = draw(st.sampled_from(KV_HEADS))
+    # norms of keys whose heads lie across columns are padded, which the walk on numbers does not follow
+    normed = draw(st.booleans()) and not (projection == "own" and heads // shared % cols)
+    said = {"experts": experts, "normed": normed, "gated": draw(st.booleans()), "rope": rope}
+    of = drawn(phase, heads // shared, shared, sequences, tokens, seed, **said)
+    words = {
+        "prefill__gemm": draw(st.sampled_from(sorted({AUTO, *GEMM} - {"meshgemm_t", "meshgemm_v"}))),
+        "prefill__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
+        "decode__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
+        "kv": draw(st.sampled_from(sorted(KV))), "kv_heads": draw(st.sampled_from(KV_HEADS)),
+        "kv_projection": projection,
+        "precision__weights": draw(st.sampled_from(["fp16", "int8", "mxfp4"])),
+        "precision__kv": draw(st.sampled_from(["fp16", "mxfp8", "int4_head"])),
+    }  # fmt: skip
+    return balanced(of) if experts else of, {"rows": draw(st.integers(2, 4)) if vectors else cols, "cols": cols, **words}
+
+
 @given(PARTLY, st.integers(1, 5))
 @EXAMPLES
 def test_devices_norm_whole_heads_and_turn_a_part_of_them(of: Drawn, tp: int) -> None:
     assume(not straddles(of, tp))
     assert right(on_devices(of, tp), of)
     assert right(on_cores(of, tp=tp), of)
+
+
+@given(PARTLY, st.integers(1, 3), st.integers(1, 3))
+@EXAMPLES
+def test_tiles_norm_whole_heads_and_turn_a_part_of_them(of: Drawn, rows: int, cols: int) -> None:
+    assert right(on_tiles(of, rows, cols), of)
+
+
+def test_a_norm_of_heads_that_is_left_out_before_a_rotation_is_noticed() -> None:
+    of = drawn("decode", 2, 2, 2, 1, 0, head_dim=8, rope=0.25)
+    walk = on_tiles(of)
+    assert right(walk, of)
+    assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]
+
+
+@given(regions(rope=0.5))
+@EXAMPLES
+def test_a_region_norms_whole_heads_and_turns_a_part_of_them(drawn_: tuple[Drawn, Any]) -> None:
+    of, place = drawn_
+    assert right(in_region(of, **place), of)
 
 
 def test_norms_of_heads_are_of_whole_heads_of_which_a_quarter_is_turned() -> None:
@@ -105,32 +151,6 @@ def test_dies_compute_the_layer(phase: str, split: tuple[int, int], tiled: bool,
     experts = Experts(count=8, top_k=2, intermediate=8, shared=seed % 2, load="even")
     of = balanced(drawn(phase, 4, 2, 16, 1, seed, experts=experts, hidden=16))
     assert right(on_dies(of, *split, tiled=tiled), of)
-
-
-@st.composite
-def regions(draw: Any) -> tuple[Drawn, Any]:
-    """A layer whose heads lie evenly on the columns of a region, and the region."""
-    phase, cols = draw(st.sampled_from(["prefill", "decode"])), draw(st.sampled_from([3, 4]))
-    heads = draw(st.sampled_from([cols, 2 * cols] + [2] * (cols == 4)))
-    shared = draw(st.sampled_from([some for some in (1, 2, 3) if heads % some == 0]))
-    vectors = phase == "decode"
-    experts = Experts(count=4, top_k=2, intermediate=7, shared=1, load="even") if draw(st.booleans()) else None
-    sequences, tokens, seed = draw(st.integers(1, 2)) if vectors else 1, draw(st.integers(1, 7)), draw(st.integers(0, 99))
-    projection = draw(st.sampled_from(KV_HEADS))
-    # norms of keys whose heads lie across columns are padded, which the walk on numbers does not follow
-    normed = draw(st.booleans()) and not (projection == "own" and heads // shared % cols)
-    said = {"experts": experts, "normed": normed, "gated": draw(st.booleans())}
-    of = drawn(phase, heads // shared, shared, sequences, tokens, seed, **said)
-    words = {
-        "prefill__gemm": draw(st.sampled_from(sorted({AUTO, *GEMM} - {"meshgemm_t", "meshgemm_v"}))),
-        "prefill__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
-        "decode__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
-        "kv": draw(st.sampled_from(sorted(KV))), "kv_heads": draw(st.sampled_from(KV_HEADS)),
-        "kv_projection": projection,
-        "precision__weights": draw(st.sampled_from(["fp16", "int8", "mxfp4"])),
-        "precision__kv": draw(st.sampled_from(["fp16", "mxfp8", "int4_head"])),
-    }  # fmt: skip
-    return balanced(of) if experts else of, {"rows": draw(st.integers(2, 4)) if vectors else cols, "cols": cols, **words}
 
 
 @given(regions())

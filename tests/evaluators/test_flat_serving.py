@@ -49,9 +49,23 @@ def test_decodes_beside_a_prompt_read_no_weights_again() -> None:
     assert max(prompt, tokens) < both < 0.9 * (prompt + tokens)
 
 
-def test_latent_attention_has_a_pass_for_prompts_and_one_for_decodes() -> None:
-    of = service.instances(*load_of(*SERVING, "model=deepseek_v2_lite"), "closed")[0]
-    assert seconds(of, 200, 0, 8, 220) == pytest.approx(seconds(of, 200, 0, 0, 0) + seconds(of, 0, 0, 8, 220))
+@pytest.mark.parametrize("model", ["deepseek_v2_lite", "deepseek_v32", "qwen3_next_80b_a3b", "nemotron3_nano"])
+def test_latents_and_states_have_one_pass_for_prompts_and_decodes(model: str) -> None:
+    of = service.instances(*load_of(*SERVING, f"model={model}", "chip.hbm.capacity=2 TB"), "closed")[0]
+    prompt, tokens, both = seconds(of, 200, 0, 0, 0), seconds(of, 0, 0, 8, 220), seconds(of, 200, 0, 8, 220)
+    assert max(prompt, tokens) < both < 0.95 * (prompt + tokens)
+
+
+@pytest.mark.parametrize("past", [0, 700, 3000])
+def test_latents_before_a_chunk_are_expanded_again(past: int) -> None:
+    """Which is repetition: useful is what is new."""
+    model = "model=deepseek_v2_lite"
+    design, load = load_of(*SERVING, model, *(f"mapping.prefill.attention.{name}=8" for name in ("rows", "cols")))
+    rows = service.operators(design, load, 0, 1.0, (200.0, past + 100.5, 4.0, 220.0, 0.0), "closed")
+    (up,) = (row for row in rows if row.operator == "kv_up")
+    row = 2 * 512 * 16 * 256 * 27
+    assert up.flop == pytest.approx(200 * row)
+    assert (up.excess or {}).get("repetition", 0.0) == pytest.approx(past * row)
 
 
 def test_a_chunk_takes_longer_the_more_is_before_it() -> None:

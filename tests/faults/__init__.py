@@ -159,6 +159,14 @@ FAULTS = (
         ("tests/evaluators/test_transformer.py::test_a_large_batch_reads_every_expert_once_and_one_token_its_own",),
     ),
     Fault(
+        "states of decodes beside prompts are worked out as parts of chunks",
+        "evaluators/graph/mixing.py",
+        '((at, None) if at.phase == "decode" else _apart(at))',
+        "(at, None)",
+        "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
+        ("tests/serving/test_one_pass.py::test_an_iteration_is_asked_for_what_its_prompts_and_its_decodes_are",),
+    ),
+    Fault(
         "decode on a wafer does one of the products that it folds into one",
         "evaluators/layouts/regions.py",
         "shape = Shape(m, width(k), sum(width(on.columns(one)) for one in together))",

@@ -59,15 +59,16 @@ def test_what_the_model_asks_is_done_once(
     assert pool.slots == attention // tp * parts
     made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
     run = many_dies._run(design, load, pool, made_of, "closed")
-    done = sum(unit.flop * unit.times * split.group * split.halves for _, one, split in run.passes for unit in one.units)
-    assert done == pytest.approx(sum(many_dies._asked(one) for one in many_dies._whole(load, made_of)), rel=1e-9)
+    done = sum(unit.flop * unit.times for unit in run.played.units) * run.split.group * run.split.halves
+    assert done == pytest.approx(many_dies._asked(many_dies._whole(load, made_of)), rel=1e-9)
     rows = many_dies.operators(design, load, 0, 1.0, made_of, "closed")
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
     fed = {row.operator for row in rows if row.operator.startswith(("experts_", "shared_", "gate", "up", "down"))}
-    ((_, one, _),) = run.passes
-    here = {name for unit in one.units for block in unit.timed for call in block.block.calls for name in call.operators}
-    there = {name for unit in one.units for block in unit.beyond for call in block.block.calls for name in call.operators}
+    here = {name for unit in run.played.units for block in unit.timed for call in block.block.calls for name in call.operators}
+    there = {
+        name for unit in run.played.units for block in unit.beyond for call in block.block.calls for name in call.operators
+    }
     assert fed
     assert not here & there
     assert {name for name in there if name.startswith(("router", "attention", "o_proj", "head"))} == set()

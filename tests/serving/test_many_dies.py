@@ -86,8 +86,8 @@ def test_a_table_by_arrays_is_that_of_iterations_one_by_one(model: str, of: tupl
     np.testing.assert_allclose(found, alone, rtol=1e-12)  # powers of arrays and of numbers may differ in their last bit
 
 
-def _one_by_one(design: Design, pool: Pool, many: Sequence[Sequence[Asked]]) -> list[float]:
-    return [many_dies._through_passes(design, pool, "closed", some).seconds for some in many]
+def _one_by_one(design: Design, pool: Pool, many: Sequence[Asked | None]) -> list[float]:
+    return [0.0 if one is None else many_dies._ran(design, pool, "closed", one).seconds for one in many]
 
 
 @pytest.mark.parametrize("chip", [TILES, BOXES])
@@ -116,10 +116,10 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert found.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
     rows = many_dies.operators(design, load, 0, 3.0, made_of, "closed")
-    whole = many_dies._whole(load, made_of)
-    assert sum(row.flop for row in rows) == pytest.approx(3 * sum(many_dies._asked(one) for one in whole), rel=1e-9)
+    whole = many_dies._asked(many_dies._whole(load, made_of))
+    assert sum(row.flop for row in rows) == pytest.approx(3 * whole, rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
-    assert sum(row.seconds for row in rows) == pytest.approx(3 * priced, rel=1e-9)  # latent: one after the other
+    assert sum(row.seconds for row in rows) == pytest.approx(3 * priced, rel=1e-3)  # tables have what decodes add for itself
     assert {"dispatch", "combine", "to the next stage"} <= {row.operator for row in rows}
 
 

@@ -14,12 +14,11 @@ from dse.evaluators.layouts.turns import Iteration
 from dse.evaluators.serving.policy import Policy, most_prompts, policies
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div
-from dse.space.layers import two_forms
 from dse.space.remember import same
 from dse.space.workload import Load
 
 Asked = tuple[Iteration, Split]
-"""A pass: what the copy of attention that has most is asked, and how the model is divided."""
+"""An iteration: what the copy of attention that has most is asked, and how the model is divided."""
 
 
 class Pool(NamedTuple):
@@ -88,28 +87,23 @@ def largest(load: Load, of: Pool) -> list[Composition]:
     return [prompts, (0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), float(longest), 0.0)]
 
 
-def passes(design: Design, load: Load, of: Pool, made_of: Composition, *, attends: bool = True) -> list[Asked]:
+def asked_of(design: Design, load: Load, of: Pool, made_of: Composition, *, attends: bool = True) -> Asked:
     """What the copy of attention that has most is asked, and how the model is divided then."""
-    found = []
-    for counts in counts_of(load, made_of):
-        phase = "prefill" if counts[0] else "decode"
-        plan = phase if of.both else of.phase
-        split = split_on(design, of, plan)
-        found.append((iteration(load, split, phase, plan, *counts, attends=attends), split))
-    return found
+    counts = counts_of(made_of)
+    phase = "prefill" if counts[0] else "decode"
+    plan = phase if of.both else of.phase
+    split = split_on(design, of, plan)
+    return iteration(load, split, phase, plan, *counts, attends=attends), split
 
 
-def counts_of(load: Load, made_of: Composition) -> list[tuple[int, int, int, int, float]]:
-    """Of each pass: prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
+def counts_of(made_of: Composition) -> tuple[int, int, int, int, float]:
+    """Prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
     tokens, context, requests, positions = (float(np.squeeze(value)) for value in made_of[:4])
     decodes, prompts, own, past = int(np.rint(requests)), 0, 0, 0
     if np.rint(tokens) > 0:
         some, each, before = alike(np.array([np.rint(tokens)]), np.array([context]))
         prompts, own, past = int(some[0]), int(np.ceil(each[0])), int(np.rint(before[0]))
-    found = (prompts, own, past, decodes, max(positions, 1.0))
-    if not (prompts and decodes and two_forms(load.model)):
-        return [found]
-    return [(*found[:3], 0, 1.0), (0, 0, 0, *found[3:])]
+    return prompts, own, past, decodes, max(positions, 1.0)
 
 
 def iteration(
@@ -135,31 +129,31 @@ def iteration(
 
 
 def tables(
-    design: Design, load: Load, of: Pool, seconds: Callable[[Sequence[Sequence[Asked]]], Sequence[float]]
+    design: Design, load: Load, of: Pool, seconds: Callable[[Sequence[Asked | None]], Sequence[float]]
 ) -> Callable[..., Array]:
     """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens.
 
     Args:
         design, load, of: as they are.
-        seconds: of the passes of each of some iterations.
+        seconds: of each of some iterations; None is one of nothing.
     """
-    rows, apart = 1 + load.guesses, two_forms(load.model)
+    rows = 1 + load.guesses
 
-    def prompts(tokens: float, context: float) -> list[Asked]:
-        return passes(design, load, of, (tokens, context, 0.0, 0.0, 0.0)) if tokens else []
+    def prompts(tokens: float, context: float) -> Asked | None:
+        return asked_of(design, load, of, (tokens, context, 0.0, 0.0, 0.0)) if tokens else None
 
-    def decodes(requests: float, context: float, attends: bool = True) -> list[Asked]:
-        return passes(design, load, of, (0.0, 0.0, requests, context, 0.0), attends=attends) if requests else []
+    def decodes(requests: float, context: float, attends: bool = True) -> Asked | None:
+        return asked_of(design, load, of, (0.0, 0.0, requests, context, 0.0), attends=attends) if requests else None
 
-    def unattended(requests: float) -> list[Asked]:
+    def unattended(requests: float) -> Asked | None:
         return decodes(requests, 1.0, False)
 
-    def more(tokens: float) -> list[Asked]:
-        """Of so many tokens whose attention is said by itself, by the plan of prefill."""
+    def more(tokens: float) -> Asked:
+        """Of so many tokens whose attention, and what else has a form of its own, is said by itself, by the plan of prefill."""
         plan = "prefill" if of.both else of.phase
         split = split_on(design, of, plan)
         each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
-        return [(Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split)]
+        return Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False), split
 
     each = {asked: partial(_each, seconds, asked, {}) for asked in (prompts, decodes, unattended, more)}
 
@@ -167,7 +161,7 @@ def tables(
         new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
         chunks, tokens = each[prompts](new, prompt_context), each[decodes](own, read)
         found = chunks + tokens
-        if not apart and np.any(new) and np.any(own):
+        if np.any(new) and np.any(own):
             attention = tokens - each[unattended](own)
             beside = each[more](new + rows * own) - each[more](new) + attention
             found = np.where((new > 0) & (own > 0), chunks + beside, found)
@@ -177,8 +171,8 @@ def tables(
 
 
 def _each(
-    seconds: Callable[[Sequence[Sequence[Asked]]], Sequence[float]],
-    asked: Callable[..., Sequence[Asked]],
+    seconds: Callable[[Sequence[Asked | None]], Sequence[float]],
+    asked: Callable[..., Asked | None],
     known: dict[tuple[float, ...], float],
     *counts: Array,
 ) -> Array:

@@ -4,9 +4,9 @@ An iteration is a micro-batch's pass through all stages, of which there are as m
 are dealt to copies of attention in turn (data parallelism of attention). Each die takes as long as those of the copy that has
 most: the others wait for it where they meet, as engines do that have idle ranks run along. Experts have all copies' tokens.
 
-Prompts and decodes share a pass, by the plan of prefill, where both are computed alike; latent attention and states are not,
-and there prompts go first and decodes after them. A table has each kind by itself; what decodes add beside prompts is what as
-many more tokens take, evenly over copies, and their attention.
+Prompts and decodes share a pass, by the plan of prefill; latent attention and states have a form for each, done apart in it. A
+table has each kind by itself; what decodes add beside prompts is what as many more tokens take, evenly over copies, and what
+is theirs alone, as their attention.
 
 Instances that prefill are on the first rows of dies, those that decode on the rows after them, and caches go over the links
 between them: all that can be on their way are, beside nothing else.
@@ -41,10 +41,10 @@ from dse.evaluators.account.services import Composition, Done, Instance, priced_
 from dse.evaluators.account.services.die_iterations import (
     Asked,
     Pool,
+    asked_of,
     counts_of,
     iteration,
     largest,
-    passes,
     pools_of,
     split_on,
     tables,
@@ -93,9 +93,11 @@ BESIDE = "attention, FFNs and their exchanges, of other micro-batches"
 
 
 class Run(NamedTuple):
-    """An iteration: its passes, each how it is divided and by whose plan, and seconds through all stages."""
+    """An iteration: what is asked, what dies do of it, how it is divided, and seconds through all stages."""
 
-    passes: tuple[tuple[Iteration, Played, Split], ...]
+    asked: Iteration
+    played: Played
+    split: Split
     seconds: float
 
 
@@ -120,16 +122,16 @@ def early(design: Design, load: Load) -> None:
     if not any(limit.need > limit.have for limit in _layouts(design, load)):
         for of in pools_of(design, load):
             for made_of in (typical(load, of), *largest(load, of)):
-                _wanted(design, passes(design, load, of, made_of))
+                _wanted(design, asked_of(design, load, of, made_of))
 
 
 def asks(design: Design, load: Load, fidelity: str) -> None:
     """Says what a table of prices asks of dies for the steady state, likewise."""
     longest, axes = load.longest, steady.coarse(AXES[software_of(design.mapping)], load)
 
-    def noted(many: Sequence[Sequence[Asked]]) -> Sequence[float]:
-        for some in many:
-            _wanted(design, some)
+    def noted(many: Sequence[Asked | None]) -> Sequence[float]:
+        for one in many:
+            _wanted(design, one)
         return [1.0] * len(many)
 
     for of in pools_of(design, load):
@@ -137,10 +139,9 @@ def asks(design: Design, load: Load, fidelity: str) -> None:
         tables(design, load, of, noted)(*points)
 
 
-def _wanted(design: Design, some: Sequence[Asked]) -> None:
-    if hasattr(_kind(design), "wanted"):
-        for asked, split in some:
-            _kind(design).wanted(design, asked, split, "closed")
+def _wanted(design: Design, one: Asked | None) -> None:
+    if one is not None and hasattr(_kind(design), "wanted"):
+        _kind(design).wanted(design, *one, "closed")
 
 
 def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
@@ -183,7 +184,7 @@ def decoded(design: Design, load: Load, context: float) -> float:
 
 def decoding(design: Design, load: Load, context: float) -> None:
     """Says what `decoded` asks of dies, so that designs are worked out together."""
-    _wanted(design, passes(design, load, pools_of(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
+    _wanted(design, asked_of(design, load, pools_of(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
 
 
 def _stage_dies(plan: SplitPlan) -> Any:
@@ -228,7 +229,7 @@ def used(
         for times, made_of in some:
             run = _run(design, load, pool, made_of, fidelity)
             activity = activity + _done(run) * times
-            flop += times * sum(_asked(one) for one in _whole(load, made_of))
+            flop += times * _asked(_whole(load, made_of))
     whole = devices(design) * seconds
     slices = [nbytes for of in pools_of(design, load) for _, nbytes in _slices(design, load, of)]
     return {
@@ -254,29 +255,29 @@ def watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity:
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
     """Operators and exchanges of an iteration, on all dies of an instance."""
-    of, kind, found = pools_of(design, load)[pool], _kind(design), list[Row]()
+    of, kind = pools_of(design, load)[pool], _kind(design)
     run = _run(design, load, of, made_of, fidelity)
-    for (it, one, split), asked in zip(run.passes, _whole(load, made_of), strict=True):
-        once = split._replace(batches=1)
-        blocks = tuple(_through(block, split) for block in in_detail([one], once))
-        flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
-        phase = Phase(it.phase, kind.KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
-        # blocks are those of all stages: each is on the dies of one
-        phase = phase._replace(dies=split.attention or split.group, asked=_asked(asked) / flop if flop else 1.0)
-        rows = kind.rows(phase, fidelity)
-        beyond = [
-            block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
-            for unit in one.units
-            for block in unit.beyond
-        ]
-        if beyond:
-            rows += kind.rows(phase._replace(timed=tuple(beyond), dies=split.ep), fidelity)
-        gap = _seconds(one, split) - sum(row.seconds for row in rows)
-        if abs(gap) > 1e-9 * run.seconds:
-            name = BESIDE if split.attention else HIDDEN
-            rows.append(Row(it.phase, many_dies.WAITS, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
-        found += rows
-    return [repeated(row, times) for row in found]
+    it, one, split = run.asked, run.played, run.split
+    once = split._replace(batches=1)
+    blocks = tuple(_through(block, split) for block in in_detail([one], once))
+    flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
+    phase = Phase(it.phase, kind.KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
+    # blocks are those of all stages: each is on the dies of one
+    share = _asked(_whole(load, made_of)) / flop if flop else 1.0
+    phase = phase._replace(dies=split.attention or split.group, asked=share)
+    rows = kind.rows(phase, fidelity)
+    beyond = [
+        block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
+        for unit in one.units
+        for block in unit.beyond
+    ]
+    if beyond:
+        rows += kind.rows(phase._replace(timed=tuple(beyond), dies=split.ep), fidelity)
+    gap = run.seconds - sum(row.seconds for row in rows)
+    if abs(gap) > 1e-9 * run.seconds:
+        name = BESIDE if split.attention else HIDDEN
+        rows.append(Row(it.phase, many_dies.WAITS, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+    return [repeated(row, times) for row in rows]
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
@@ -337,7 +338,7 @@ class Stage(NamedTuple):
 @same
 def _stage(design: Design, load: Load, of: Pool) -> Stage:
     model, sizes, units = load.model, _kind(design).KIND.sizes(design.mapping), units_of(load.model)
-    ((_, usual, split),) = _run(design, load, of, typical(load, of), "closed").passes[-1:]
+    _, usual, split, _ = _run(design, load, of, typical(load, of), "closed")
     cut = stages_of([usual], split.pp)[:, :, 0]
     names = [unit.name for unit in usual.units]
     each = np.array([weights(name, units.get(name, ("", "")), model, split, sizes) for name in names])
@@ -350,7 +351,7 @@ def _stage(design: Design, load: Load, of: Pool) -> Stage:
     paces = cut @ seconds
     if usual.onward:
         paces[:-1] += float(usual.onward[0].seconds) * split.halves
-    fullest_of = [one for made_of in largest(load, of) for _, one, _ in _run(design, load, of, made_of, "closed").passes]
+    fullest_of = [_run(design, load, of, made_of, "closed").played for made_of in largest(load, of)]
     beside: tuple[tuple[str, float], ...] = (
         ("activations", split.halves * max(float(one.of.held) for one in fullest_of)),
         ("dispatched tokens", split.halves * max(float(one.of.received) for one in fullest_of)),
@@ -374,21 +375,18 @@ def _slices(design: Design, load: Load, of: Pool) -> Any:
     """Local memory of a tile in use in the largest iterations, by kind of operator; nothing where dies have a cache."""
     found: list[tuple[str, Any]] = []
     for made_of in largest(load, of):
-        for asked, split in passes(design, load, of, made_of):
-            found += played(_kind(design).KIND, design, asked, split, "closed", of.rows)[1]
+        found += played(_kind(design).KIND, design, *asked_of(design, load, of, made_of), "closed", of.rows)[1]
     return found
 
 
-def _run(design: Design, load: Load, of: Pool, made_of: Composition, fidelity: str, *, attends: bool = True) -> Run:
-    return _through_passes(design, of, fidelity, passes(design, load, of, made_of, attends=attends))
+def _run(design: Design, load: Load, of: Pool, made_of: Composition, fidelity: str) -> Run:
+    return _ran(design, of, fidelity, asked_of(design, load, of, made_of))
 
 
-def _through_passes(design: Design, of: Pool, fidelity: str, some: Sequence[Asked]) -> Run:
-    kind, found = _kind(design).KIND, []
-    for asked, split in some:
-        ((one,), _) = played(kind, design, asked, split, fidelity, of.rows)
-        found.append((asked, one, split))
-    return Run(tuple(found), sum(float(_seconds(one, split)) for _, one, split in found))
+def _ran(design: Design, of: Pool, fidelity: str, one: Asked) -> Run:
+    asked, split = one
+    ((done,), _) = played(_kind(design).KIND, design, asked, split, fidelity, of.rows)
+    return Run(asked, done, split, float(_seconds(done, split)))
 
 
 def _seconds(one: Played, split: Split) -> Any:
@@ -397,32 +395,32 @@ def _seconds(one: Played, split: Split) -> Any:
     return onward + sum(unit.times * unit.seconds for unit in one.units)
 
 
-def _priced(design: Design, of: Pool, fidelity: str, many: Sequence[Sequence[Asked]]) -> Sequence[float]:
-    """Seconds of the passes of each of some iterations: those of one structure together, where a formula has them."""
+def _priced(design: Design, of: Pool, fidelity: str, many: Sequence[Asked | None]) -> Sequence[float]:
+    """Seconds of each of some iterations: those of one structure together, where a formula has them."""
     kind, groups = _kind(design).KIND, dict[Any, list[tuple[int, Iteration]]]()
     if not kind.together or fidelity != "closed":
-        return [_through_passes(design, of, fidelity, some).seconds for some in many]
-    for place, some in enumerate(many):
-        for asked, split in some:
+        return [0.0 if one is None else _ran(design, of, fidelity, one).seconds for one in many]
+    for place, one in enumerate(many):
+        if one is not None:
+            asked, split = one
             drawn = asked.model.experts is not None and asked.model.experts.load == "sampled"
             groups.setdefault((asked.structure, place if drawn else -1, split), []).append((place, asked))
     found = np.zeros(len(many))
     for (*_, split), members in groups.items():
         places, each = zip(*members, strict=True)
-        ((one,), _) = played(kind, design, each[0] if len(each) == 1 else together(each), split, fidelity, of.rows)
-        found[list(places)] += np.ravel(np.broadcast_to(_seconds(one, split), (len(each), 1)))
+        ((done,), _) = played(kind, design, each[0] if len(each) == 1 else together(each), split, fidelity, of.rows)
+        found[list(places)] = np.ravel(np.broadcast_to(_seconds(done, split), (len(each), 1)))
     return found.tolist()
 
 
 def _done(run: Run) -> Activity:
     """By all dies of an instance."""
-    found = Activity()
-    for _, one, split in run.passes:
-        every = float(split.halves * split.group)
-        for unit in one.units:
-            found = found + unit.activity * (every * unit.times)
-        if one.onward:
-            found = found + handed(one.onward) * (every * (split.pp - 1))
+    found, one, split = Activity(), run.played, run.split
+    every = float(split.halves * split.group)
+    for unit in one.units:
+        found = found + unit.activity * (every * unit.times)
+    if one.onward:
+        found = found + handed(one.onward) * (every * (split.pp - 1))
     return found
 
 
@@ -431,10 +429,10 @@ def _through(block: Any, split: Split) -> Any:
     return block._replace(block=block.block._replace(times=block.block.times * split.pp))
 
 
-def _whole(load: Load, made_of: Composition) -> list[Iteration]:
-    """What an iteration asks of the model, whoever does it, pass by pass."""
-    one = Split(1, 1, 1, 1, 1, 0, 1)
-    return [iteration(load, one, "prefill" if counts[0] else "decode", "", *counts) for counts in counts_of(load, made_of)]
+def _whole(load: Load, made_of: Composition) -> Iteration:
+    """What an iteration asks of the model, whoever does it."""
+    one, counts = Split(1, 1, 1, 1, 1, 0, 1), counts_of(made_of)
+    return iteration(load, one, "prefill" if counts[0] else "decode", "", *counts)
 
 
 def _asked(of: Iteration) -> float:

@@ -2,9 +2,10 @@
 
 The kernels of a phase have no place for the other's work, so that an iteration with prompts and decodes is one after the other:
 prompts follow one another through the regions of prefill, each after what is cached of it, then one token of every decoding
-request goes through those of decode, both as in a batch (`account/regions.py`). Prompts are known by their tokens and the
-positions that each attends to: they are taken to be whole and alike as far as these allow, T / (2 c - 1) prompts of 2 c - 1
-tokens, else one chunk of T with the past that is left.
+request goes through those of decode, both as in a batch (`account/regions.py`). Weights lie in the cores for both: nothing
+would be read less in a pass of both together. Prompts are known by their tokens and the positions that each attends to: they
+are taken to be whole and alike as far as these allow, T / (2 c - 1) prompts of 2 c - 1 tokens, else one chunk of T with the
+past that is left.
 
 Where the regions of the two phases differ, the wafer changes from one to the other: for every iteration with prompts, weights
 and what is cached of these go to the layout of prefill, and come back with the new keys and values. Caches of others stay where

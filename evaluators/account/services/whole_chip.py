@@ -2,9 +2,9 @@
 
 An iteration is one pass through all operators, prompts and decodes together: products and rows over the tokens of both, which
 read weights once, and attention of each kind by itself. It goes by the plan of prefill where it has prompts, else by that of
-decode. Latent attention is computed otherwise where nothing is prefilled: there prompts go first and decodes after them, each
-in a pass, and what is cached before a chunk is read as keys and values, as if they had been kept. Prompts are taken to be
-whole and alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
+decode. Latent attention and states are computed otherwise where nothing is prefilled: what of these is of prompts alone, or of
+decodes alone, is done apart, in the same pass. Latents before a chunk are expanded again. Prompts are taken to be whole and
+alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
 
 Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length, and
 decodes have those that suit a few more or a few less at a time, with as many keys. Chips have no links to others: caches go by
@@ -33,7 +33,8 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.layouts.attended import Attend, chunks, newest, nobody
 from dse.evaluators.layouts.formats import itemsize_of
-from dse.evaluators.layouts.whole_chip import On, attending_calls, blocks
+from dse.evaluators.layouts.turns import Iteration
+from dse.evaluators.layouts.whole_chip import On, alone_blocks, attending_calls, blocks
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.activity import Activity
@@ -50,7 +51,7 @@ from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import Array, maximum, where
 from dse.space.fields import equal, replaced, told
-from dse.space.layers import by_reach, two_forms
+from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
 from dse.space.remember import same
@@ -142,20 +143,20 @@ def decoded(design: Design, load: Load, context: float) -> Any:
     if design.chip.l2 is not None:  # what a cache has depends on how many requests there are
         return 0.0
     of = _shared(design, load, "decode", "closed")
-    found = of.layers(1, 1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
+    found = of.layers(1) + of.head(1) + of.tokens(1, int(np.ceil(context)))
     return found[0]
 
 
 def prompted(design: Design, load: Load) -> Any:
     """What a token of a prompt takes at least, by prices that a table of the steady state has of products and rows. [s]"""
     mapping = _of(design)[1]
-    if _of(design)[0].l2 is not None or two_forms(load.model) or mapping.serving.prefill_instances:
+    if _of(design)[0].l2 is not None or mapping.serving.prefill_instances:
         return 0.0
     ((rule, batch),), of = policies(mapping.serving), _shared(design, load, "prefill", "closed")
     most = most_prompts(rule, batch, load.longest)
     tokens, _, decodes, *_ = steady.coarse(lambda *_: [np.zeros(1)], load)(most, load.longest, batch, load.longest)
     known = counted.known(whole_points(load, most, batch))
-    return counted.least(known, lambda many: of.layers(many, 1), tokens[-1] + decodes[-1])
+    return counted.least(known, of.layers, tokens[-1] + decodes[-1])
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
@@ -234,14 +235,15 @@ class _Prices(NamedTuple):
     """What parts of an iteration spend, each shape priced once; shapes (SPENT, designs).
 
     Attributes:
-        layers: all but attention and the head, of so many tokens of some sequences.
+        layers: all but the head and what prompts and decodes have by themselves, of so many tokens.
         head: of so many requests that get a token.
-        prompts: attention in all layers, of (requests, queries, keys, the length of prompts whose slices are taken).
+        prompts: attention in all layers, and what else is of prompts alone, of (requests, queries, keys, the length of prompts
+            whose slices are taken).
         tokens: likewise of one token of each, of (requests, keys).
         filled: of an iteration, local memory of a tile in use, shape (KINDS, designs). [B]
     """
 
-    layers: Callable[[int, int], Array]
+    layers: Callable[[int], Array]
     head: Callable[[int], Array]
     prompts: Callable[[int, int, int, int], Array]
     tokens: Callable[[int, int], Array]
@@ -259,10 +261,9 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
 
     Counts broadcast together; what is found has axes of `SPENT` and of designs more.
     """
-    mapping, latent = _of(design)[1], two_forms(load.model)
+    mapping = _of(design)[1]
     lengths, first = 2 * axes[1][1:] - 1, _shared(design, load, "prefill", fidelity)
-    alike_plans = equal(mapping.prefill, mapping.decode) and not latent
-    then = first if alike_plans else _shared(design, load, "decode", fidelity)
+    then = first if equal(mapping.prefill, mapping.decode) else _shared(design, load, "decode", fidelity)
     between = partial(counted.between, counted.known(axes))
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
@@ -274,14 +275,11 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         prompts = each(first.prompts, count, np.rint(own), keys, near)
         decoding, some = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
         tokens = np.where(decoding, each(then.tokens, at_once, cached), 0.0)
-        alone = np.where(decoding, each(then.layers, at_once, at_once) + each(then.head, at_once) + tokens, 0.0)
-        if latent:
-            mixed = each(first.layers, new, count) + each(first.head, count) + prompts + alone
-        else:
-            beside = tokens if first is then else np.where(decoding, each(first.tokens, at_once, cached), 0.0)
-            # compositions that a table is compared with are priced as they are
-            of = each if prompt.ndim == 1 else between
-            mixed = of(lambda many: first.layers(many, 1), new + at_once) + of(first.head, count + at_once) + prompts + beside
+        alone = np.where(decoding, each(then.layers, at_once) + each(then.head, at_once) + tokens, 0.0)
+        beside = tokens if first is then else np.where(decoding, each(first.tokens, at_once, cached), 0.0)
+        # compositions that a table is compared with are priced as they are
+        of = each if prompt.ndim == 1 else between
+        mixed = of(first.layers, new + at_once) + of(first.head, count + at_once) + prompts + beside
         return np.where(some, mixed, np.where(decoding, alone, np.nan))
 
     return pricing
@@ -323,11 +321,12 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     def spent(of: Sequence[Block]) -> Array:
         return _spent(design, designs, timed(of, machine, reader))
 
-    parts, designs = transformer(model, _step(phase, 1, 1)), max(several(design), 1)
+    forms, designs = {of: transformer(model, _step(of, 1, 1)) for of in ("prefill", "decode")}, max(several(design), 1)
+    two = any(of.alone for part in forms["decode"] for of in part.operators)
 
-    def attending(some: Attend, cuts: Sequence[On]) -> Array:
+    def attending(form: str, some: Attend, cuts: Sequence[On]) -> Array:
         """Each call as it is quickest."""
-        every = list(zip(*(attending_calls(parts, some, of) for of in cuts), strict=True))
+        every = list(zip(*(attending_calls(forms[form], some, of) for of in cuts), strict=True))
         each = [counted.quickest([spent_on(times, call) for times, call in calls]) for calls in every]
         return np.asarray(np.sum(each, axis=0))
 
@@ -336,24 +335,28 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
         assert cost.activity is not None
         return _together_spent(design, designs, times * cost.seconds, cost.activity * times, times * call.flop)
 
-    def cut(some: Attend) -> list[On]:
+    def alone(of: Iteration) -> Array | float:
+        return spent(alone_blocks(of.step(), on)) if two else 0.0
+
+    def cut(form: str, some: Attend) -> list[On]:
         """As the slices are that suit some requests."""
-        found = [of.tiling for of in (asked(of.job) for _, of in attending_calls(parts, some, on)) if isinstance(of, Job)]
+        calls = attending_calls(forms[form], some, on)
+        found = [of.tiling for of in (asked(of.job) for _, of in calls) if isinstance(of, Job)]
         names = (*SLICES, *(("splits",) if attention(plan.attention.dataflow).split else ()))
         changes = [{f"attention.{name}": getattr(of, name) for name in names} for of in found]
         return [on._replace(plan=replaced(plan, some)) for some in changes]
 
     @cache
     def sliced(length: int) -> list[On]:
-        return [of for requests in (1, SEVERAL) for of in cut(chunks(model, requests, length, length))]
+        return [of for requests in (1, SEVERAL) for of in cut("prefill", chunks(model, requests, length, length))]
 
     @cache
     def decoded(requests: int, keys: int) -> list[On]:
-        return cut(newest(model, requests, float(keys)))
+        return cut("decode", newest(model, requests, float(keys)))
 
     @cache
-    def others(tokens: int, sequences: int) -> Array:
-        return spent([of for of in blocks(_step(phase, tokens, sequences), nobody, on) if of.name != "head"])
+    def others(tokens: int) -> Array:
+        return spent([of for of in blocks(_step(phase, tokens, 1), nobody, on) if of.name != "head"])
 
     @cache
     def head(requests: int) -> Array:
@@ -361,13 +364,18 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
 
     @cache
     def prompts(requests: int, queries: int, keys: int, length: int) -> Array:
-        return attending(chunks(model, requests, queries, keys), sliced(length))
+        found = attending("prefill", chunks(model, requests, queries, keys), sliced(length))
+        return found + alone(Iteration(model, "prefill", phase, requests, queries, keys - queries, 0, 0))
+
+    @cache
+    def newest_alone(requests: int) -> Array | float:
+        return alone(Iteration(model, "decode", phase, 0, 0, 0, requests, 1.0))
 
     @cache
     def tokens(requests: int, keys: int) -> Array:
         fewer = FEWER ** int(np.log(requests) / np.log(FEWER) + 1e-9)
         cuts = [of for many in sorted({fewer, requests if requests == fewer else FEWER * fewer}) for of in decoded(many, keys)]
-        return attending(newest(model, requests, float(keys)), cuts)
+        return attending("decode", newest(model, requests, float(keys)), cuts) + newest_alone(requests)
 
     def full(made_of: Composition) -> Array:
         kinds = filled(_blocks(design, load, made_of))
@@ -401,30 +409,17 @@ def _blocks(design: Design, load: Load, made_of: Composition) -> list[Block]:
     plain = {
         phase: On(model, chip, getattr(mapping, phase), mapping.precision, {}, of) for phase, of in _kept(design, load).items()
     }
-    low = int(decodes)
+    count, own, past, low = 0, 0, 0, int(decodes)
+    if prompt > 0:
+        some = alike(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
+        count, own, past = (int(np.rint(value[0])) for value in some)
     for at_once, share in ((low, 1 - (decodes - low)), (low + 1, decodes - low)):
-        here: list[Attend] = []
-        counts: list[tuple[str, float, float]] = []
-        if prompt > 0:
-            count, own, past = (
-                float(np.rint(value[0])) for value in alike(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
-            )
-            here.append(chunks(model, int(count), int(own), int(own + past)))
-            counts.append(("prefill", count * own, count))
-        if at_once:
-            here.append(newest(model, at_once, float(context)))
-            counts.append(("decode", float(at_once), float(at_once)))
-        passes = [(some,) for some in range(len(here))] if two_forms(model) else [tuple(range(len(here)))]
-        for some in passes if share > 0 and here else []:
-            phase = counts[some[0]][0]
-            tokens, requests = sum(counts[one][1] for one in some), sum(counts[one][2] for one in some)
-            of = blocks(_step(phase, tokens, requests), _together([here[one] for one in some]), plain[phase])
-            found += [block._replace(times=block.times * share) for block in of]
+        if share == 0 or not (count or at_once):
+            continue
+        phase = "prefill" if count else "decode"
+        (turn,) = Iteration(model, phase, phase, count, own, past, at_once, float(context)).turns()
+        found += [of._replace(times=of.times * share) for of in blocks(turn.at, turn.attend, plain[phase])]
     return found
-
-
-def _together(several: Sequence[Attend]) -> Attend:
-    return lambda reach: [one for some in several for one in some(reach)]
 
 
 def _step(phase: str, tokens: float, requests: float) -> Step:

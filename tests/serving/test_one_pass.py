@@ -1,0 +1,176 @@
+"""Prompts and decodes in one iteration: products of both once, and what has a form for each by itself."""
+
+from functools import cache
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from dse.evaluators.account.services import devices, many_dies, regions, whole_chip
+from dse.evaluators.account.services.devices import _seconds
+from dse.evaluators.account.services.fleet import fleet_of
+from dse.evaluators.account.services.pipeline_pools import priced
+from dse.evaluators.graph.operators import MatMul, Part, repeated, useful
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.turns import Iteration
+from dse.evaluators.readers import READERS
+from dse.space.model import Model
+from tests.samples import asked, load_of
+
+MODELS = ("deepseek_v2_lite", "deepseek_v3", "deepseek_v32", "kimi_k2", "qwen3_next_80b_a3b", "nemotron3_nano", "qwen3_8b")
+COUNTS = st.tuples(
+    st.integers(1, 4), st.integers(1, 900), st.integers(0, 4000), st.integers(1, 64), st.integers(1, 6000), st.integers(0, 2)
+)
+"""Prompts, new tokens of each, positions before these, requests that decode, positions that each reads, tokens guessed."""
+
+
+@cache
+def model_of(name: str) -> Model:
+    return asked(f"model={name}").workload.cases[0].model
+
+
+def parts_of(name: str, *counts: int) -> tuple[Part, ...]:
+    prompts, own, past, decodes, context, guesses = counts
+    phase = "prefill" if prompts else "decode"
+    one = Iteration(model_of(name), phase, phase, prompts, own, past, decodes, float(context), guesses)
+    return transformer(model_of(name), one.step())
+
+
+def size(of: MatMul) -> int:
+    """Values of a matrix."""
+    return of.k.units * of.k.width * of.n.units * of.n.width
+
+
+def total(parts: tuple[Part, ...], of: Any) -> float:
+    return sum(part.times * float(of(one)) for part in parts for one in part.operators)
+
+
+@given(st.sampled_from(MODELS), COUNTS)
+@settings(max_examples=150)
+def test_an_iteration_is_asked_for_what_its_prompts_and_its_decodes_are(name: str, counts: tuple[int, ...]) -> None:
+    """Useful operations are the sum; no product is there twice, and none stores or reads more matrices than both apart."""
+    prompts, own, past, decodes, context, guesses = counts
+    both, first, then = (
+        parts_of(name, *some) for some in (counts, (prompts, own, past, 0, 1, guesses), (0, 0, 0, decodes, context, guesses))
+    )
+    assert total(both, useful) == pytest.approx(total(first, useful) + total(then, useful), rel=1e-9)
+    kept = [total(some, lambda of: of.stored * size(of) if isinstance(of, MatMul) else 0) for some in (both, first)]
+    assert kept[0] == kept[1]
+    for part, one, other in zip(both, first, then, strict=True):
+        names = [of.name for of in part.operators]
+        assert len(set(names)) == len(names)
+        each = {(of.name): of for of in (*one.operators, *other.operators) if isinstance(of, MatMul)}
+        for of in part.operators:
+            if isinstance(of, MatMul):
+                apart = [
+                    float(by.copies)
+                    for by in (*one.operators, *other.operators)
+                    if by.name == of.name and isinstance(by, MatMul)
+                ]
+                assert max(apart) <= of.copies <= sum(apart) + 1e-9
+                assert each.pop(of.name)
+        assert not each
+
+
+@given(st.sampled_from(MODELS), st.lists(st.integers(1, 700), min_size=1, max_size=5))
+@settings(max_examples=60)
+def test_chunks_of_a_prompt_are_asked_together_for_what_the_prompt_is(name: str, chunks: list[int]) -> None:
+    """But for their last tokens' head: what is before a chunk is expanded again, which is no useful work."""
+    ends = np.cumsum(chunks).tolist()
+    each = [parts_of(name, 1, of, end - of, 0, 1, 0)[:-1] for end, of in zip(ends, chunks, strict=True)]
+    whole = parts_of(name, 1, ends[-1], 0, 0, 1, 0)[:-1]
+    assert sum(total(one, useful) for one in each) == pytest.approx(total(whole, useful), rel=1e-9)
+    before = sum(end - of for end, of in zip(ends, chunks, strict=True))
+    row = total(whole, lambda of: size(of) if of.name == "kv_up" else 0)
+    assert sum(total(one, repeated) for one in each) == pytest.approx(2.0 * before * row)
+    assert not total(whole, repeated)
+
+
+SMALL = ("deepseek_v2_lite", "qwen3_next_80b_a3b", "nemotron3_nano", "qwen3_8b")
+SERVED = ("workload=serving", "workload.speculation=none")
+TILES = ("chip=tile_gh200", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=16", "chip.hbm.capacity=4 TB")
+DIES = ("chip.dies.rows=2", "chip.dies.cols=4")
+CHIPS = {
+    "devices": ("chip=h100",),
+    "tiles": TILES,
+    "dies": (*DIES, "chip=h800_ep", "chip.boxes.size=4"),
+    "dies of tiles": (*DIES, "chip=wafer64", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8"),
+    "pipelines": ("chip=npu64", "chip.hbm.capacity=4 TB"),
+}
+SPLITS = {
+    "devices": ("mapping.both.tp=2",),
+    "tiles": (),
+    "dies": ("mapping.both.tp=2", "mapping.both.ep=4"),
+    "dies of tiles": ("mapping.both.tp=2", "mapping.both.ep=4"),
+    "pipelines": ("mapping.both.tp=4", "mapping.both.pp=2"),
+}
+
+
+@cache
+def pricing(layout: str, model: str) -> Any:
+    """Seconds of iterations of (prompt, prompt_context, decodes, context), numbers or arrays of shape (iterations,)."""
+    experts = layout.startswith("dies") and model_of(model).experts is None
+    plan = ("mapping.both.tp=2", "mapping.both.ep=1") if experts else SPLITS[layout]
+    design, load = load_of(*CHIPS[layout], *plan, f"model={model}", *SERVED)
+
+    def found(*made_of: Any) -> Any:
+        counts = tuple(np.atleast_1d(np.asarray(one, float)) for one in made_of)
+        if layout == "devices":
+            return _seconds(design, load, 2, *counts)[:, 0]
+        if layout.startswith("dies"):
+            (pool,) = many_dies.pools_of(design, load)
+            each = zip(*counts, np.zeros(len(counts[0])), strict=True)
+            return np.array([many_dies._run(design, load, pool, one, "closed").seconds for one in each])
+        if layout == "tiles":
+            return whole_chip.instances(design, load, "closed")[0].pricing(*counts, np.zeros(1))
+        (of,) = fleet_of(design, load)
+        columns = (count[:, None] for count in (*counts, np.zeros(1)))
+        return np.ravel(priced(load, of, READERS["closed"], None, 1.0)(*columns))
+
+    return found
+
+
+@pytest.mark.parametrize("layout", CHIPS)
+@given(st.sampled_from(SMALL), COUNTS)
+@settings(max_examples=15, deadline=None)
+def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
+    layout: str, model: str, counts: tuple[int, ...]
+) -> None:
+    """Nor a shorter time than the longer of both; many at a time are as each by itself, whatever is with them."""
+    _, own, past, decodes, context, _ = counts
+    of, ahead = pricing(layout, model), past + (own + 1) / 2
+    made_of = (own, ahead, 0, 0), (0, 0, decodes, context), (own, ahead, decodes, context)
+    prompt, tokens, both = (float(of(*one)[0]) for one in made_of)
+    assert max(prompt, tokens) * (1 - 1e-9) <= both <= (prompt + tokens) * (1 + 1e-9)
+    assert of(*np.array(made_of).T).tolist() == pytest.approx([prompt, tokens, both], rel=1e-12)
+
+
+SERVICES = {"devices": devices, "tiles": whole_chip, "dies": many_dies, "dies of tiles": many_dies, "wafers": regions}
+
+
+@pytest.mark.parametrize("layout", SERVICES)
+@given(st.integers(1, 600), st.integers(0, 3000), st.integers(0, 9))
+@settings(max_examples=5, deadline=None)
+def test_what_was_expanded_before_is_repetition(layout: str, own: int, past: int, decodes: int) -> None:
+    words = ("chip=wse2",) if layout == "wafers" else (*CHIPS[layout], *SPLITS[layout])
+    design, load = load_of(*words, "model=deepseek_v2_lite", *SERVED)
+    decodes *= not layout.startswith("dies")  # rows of these are shares of all that the fullest copy of attention does
+    made_of = (float(own), past + (own + 1) / 2, float(decodes), 300.0, 0.0)
+    rows = SERVICES[layout].operators(design, load, 0, 1.0, made_of, "closed")
+    ups = [row for row in rows if row.operator == "kv_up"]
+    each = 2 * 512 * 16 * (128 + 128) * 27
+    assert sum(row.flop for row in ups) == pytest.approx(own * each)
+    assert sum((row.excess or {}).get("repetition", 0.0) for row in ups) == pytest.approx(past * each)
+
+
+@pytest.mark.parametrize(("layout", "near"), [("dies", 1e-9), ("dies of tiles", 0.01)])
+@pytest.mark.parametrize("model", ["deepseek_v2_lite", "nemotron3_nano"])
+def test_an_iteration_that_is_played_takes_what_the_closed_form_says(layout: str, near: float, model: str) -> None:
+    words = "chip.dies.rows=1", *(("chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4") if "tiles" in layout else ())
+    design, load = load_of(*CHIPS[layout], *words, "mapping.both.ep=4", f"model={model}", *SERVED)
+    (pool,) = many_dies.pools_of(design, load)
+    made_of = (1024.0, 512.5, 8.0, 600.0, 0.0)
+    closed, played = (many_dies._run(design, load, pool, made_of, word).seconds for word in ("closed", "events"))
+    assert played == pytest.approx(closed, rel=near)
