@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from dse.evaluators import explain
 from dse.evaluators.account.dies_memory import caches, units_of, weights
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.devices import footprint
 from dse.evaluators.layouts.dies import EMBEDDING, HEAD, Split, named
 from dse.evaluators.layouts.formats import sizes
 from dse.space.layers import by_reach, layers
@@ -39,6 +42,18 @@ def test_a_die_by_itself_has_the_weights_of_a_model_once(name: str, tied: bool, 
     of = sizes(Precision(weights=word, activations="bf16", kv="bf16"))
     held = sum(weights(unit, units_of(model).get(unit, ("", "")), model, ALONE, of) for unit in units(model))
     assert held == pytest.approx(parameters(model) * BYTES[word], rel=1e-3)  # biases of experts apart
+
+
+@given(st.sampled_from(EVERY), st.sampled_from([2, 3, 4, 8]), FORMATS)
+@settings(max_examples=30, deadline=None)
+def test_dies_that_share_heads_each_have_all_of_what_has_none(name: str, tp: int, word: str) -> None:
+    """What a die multiplies by is on it: as one of as many devices holds it."""
+    model, said = shipped(name), Precision(weights=word, activations="bf16", kv="bf16")
+    of = ALONE._replace(tp=tp, group=tp)
+    held = sum(weights(unit, units_of(model).get(unit, ("", "")), model, of, sizes(said)) for unit in units(model))
+    parts = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
+    whole = footprint(parts, model, tp, said, cached=0.0, sequences=0.0, tokens=0.0)
+    assert held == pytest.approx(whole.weights, rel=1e-3)  # biases and norms apart
 
 
 @given(st.sampled_from(EVERY), st.integers(1, 9000), st.integers(1, 9), FORMATS, FORMATS)
