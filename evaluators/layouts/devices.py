@@ -149,9 +149,10 @@ def footprint(
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
+    times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
     kv: Any = 0.0
     for of, nbytes in held:
-        kv, most = kv + of.times * nbytes, maximum(most, layer[of.name] + nbytes)
+        kv, most = kv + times[of.name] * nbytes, maximum(most, layer[of.name] + nbytes)
     for part in parts:
         if part.kind == FEEDING:
             ffn = maximum(ffn, layer[part.name])
