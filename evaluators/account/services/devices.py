@@ -100,7 +100,7 @@ def at_least(design: Design, load: Load) -> Least:
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, Any]:
-    """Every die sends or takes its share of a cache: by a port of its own, or over the nodes' network.
+    """Every die takes what it holds of a cache, and sends its share of that: by a port of its own, or over the nodes' network.
 
     Instances fill nodes one after the other. Where one node has the dies of all, caches stay in it. Where it does not, any
     cache may have to leave it, and all are priced as if they did: a die then has its part of what its node sends, which is
@@ -109,12 +109,13 @@ def transfer(design: Design, load: Load) -> tuple[Room, Any]:
     """
     chip, mapping = _of(design)
     network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _plans(mapping)]
-    rooms, paces, latency = [_room(design, load, tp) for tp in tps], [network.bandwidth] * len(tps), network.latency
+    taken, paces, latency = _room(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
     if nodes is not None:
         across = devices(design) > nodes.size
         paces = [where(across, minimum(network.bandwidth, _share(design, tp)), network.bandwidth) for tp in tps]
         latency = where(across, nodes.latency, latency)
-    each = [room.times(1 / (pace * mapping.stack.network_achieved)) for room, pace in zip(rooms, paces, strict=True)]
+    sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
+    each = [room.times(1 / (pace * mapping.stack.network_achieved)) for room, pace in zip(sent, paces, strict=True)]
     return fullest(each, load.longest), latency
 
 
