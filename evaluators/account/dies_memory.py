@@ -86,8 +86,8 @@ ONE = Step("decode", 1.0, 1.0, 1.0, 1.0)
 
 @lru_cache(maxsize=256)
 def _mixing(of: Model, tp: int) -> float:
-    """Weights of a layer's mixing of tokens on one of `tp` dies: those of its heads, and whole ones that are of no head, as what
-    makes latents and keys of indexers; biases and inner norms are shared out evenly.
+    """Weights of a layer's mixing of tokens on one of `tp` dies: those of its heads, and all that are of no head, as what makes
+    latents and keys of indexers; biases and inner norms are shared out evenly.
     """
     part = Part("", 1.0, mixing(of, ONE, ONE), 1, MIXING)
     return float(stored(part, tp) + (attention_parameters(of) - stored(part, 1)) / tp)
