@@ -9,6 +9,7 @@ import numpy as np
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Call
+from dse.evaluators.readers import crossings
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.readers.timeline import Span
 
@@ -248,6 +249,7 @@ def _block_rows(
         fetched += total(moved.memory_bytes) if moved is not None else 0.0
         flop = total(call.flop * asked)
         sent = total(call.sent) + (total(moved.sent_bytes) if moved is not None else 0.0)
+        sent += total(crossings.left(call.job)) if isinstance(call.job, crossings.Job) else 0.0
         found.append(
             Row(
                 phase,

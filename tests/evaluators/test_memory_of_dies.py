@@ -85,3 +85,22 @@ def test_copies_of_attention_share_out_caches_of_a_batch_evenly(chip: str, name:
     tables = model.vocab * model.hidden * (1 if model.tied_embeddings else 2) + model.hidden
     found = explain(of.base, of.workload.cases[0]).memory["weights of embedding and head"]
     assert found == pytest.approx(tables * BYTES[said.weights], rel=1e-9)
+
+
+@pytest.mark.parametrize("chip", ["chip=h800_ep chip.dies.rows=2", "chip=wafer64 chip.dies.rows=2 chip.dies.cols=8"])
+@pytest.mark.parametrize("tp", [1, 4])
+def test_rows_of_exchanges_say_what_leaves_dies(chip: str, tp: int) -> None:
+    """Tokens to the experts of 16 dies and back, and sums of four dies that share heads."""
+    of = asked(
+        *chip.split(), "model=qwen3_30b_a3b", "workload.routing=even", "mapping.both.ep=16", "mapping.both.pp=1",
+        f"mapping.both.tp={tp}", "workload.batch=[64]", "workload.prompt=100", "workload.output=2",
+    )  # fmt: skip
+    case, said = of.workload.cases[0], of.base.mapping.precision
+    rows = {row.operator: row for row in explain(of.base, case).rows if row.phase == "decode"}
+    copies = 48 * case.decode_steps * 64 * 8 * 2048 * 15 / 16
+    assert rows["dispatch"].sent == pytest.approx(copies * BYTES[said.activations], rel=1e-9)
+    assert rows["combine"].sent == pytest.approx(copies * BYTES[said.combine or said.activations], rel=1e-9)
+    if tp > 1:  # slices of a token's values go to three others, those of each of four copies of attention
+        whole = 48 * case.decode_steps * 64 * 2048 * BYTES[said.activations]
+        assert rows["attention sums"].sent == pytest.approx(3 * whole, rel=1e-9)
+        assert rows["tokens"].sent == pytest.approx(3 * whole, rel=1e-9)
