@@ -153,7 +153,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         key = priced_by(design, load, fidelity, of.of, of.rows)
         pricing = pricing_of(design, load, of, fidelity, key)
         axes = partial(AXES[software_of(design.mapping)], whole=of_load(load))
-        found.append(Instance(pricing, free, room, axes, CHECKS, key, stage.shares))
+        found.append(Instance(pricing, free, room, axes, CHECKS, key, stage.shares, copies=of.of.copies))
     return tuple(found)
 
 
