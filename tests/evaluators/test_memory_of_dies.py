@@ -53,7 +53,7 @@ def test_dies_that_share_heads_each_have_all_of_what_has_none(name: str, tp: int
     held = sum(weights(unit, units_of(model).get(unit, ("", "")), model, of, sizes(said)) for unit in units(model))
     parts = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
     whole = footprint(parts, model, tp, said, cached=0.0, sequences=0.0, tokens=0.0)
-    assert held == pytest.approx(whole.weights, rel=1e-3)  # biases and norms apart
+    assert held == pytest.approx(whole.weights, rel=3e-3)  # biases and norms apart: 0.12 % of gpt-oss at TP 8
 
 
 @given(st.sampled_from(EVERY), st.integers(1, 9000), st.integers(1, 9), FORMATS, FORMATS)
