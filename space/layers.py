@@ -70,6 +70,14 @@ class Reach(NamedTuple):
             return near + _within(prompt, self.top * self.ratio) / self.ratio
         return _within(prompt, self.window or self.top)
 
+    def after(self, past: Any, prompt: Any) -> Any:
+        """Those of a prompt of which so many tokens have passed before, which later ones look back at.
+
+        >>> Reach().after(2, 2), Reach(window=2).after(2, 2), Reach(chunk=4).after(2, 4)
+        (7.0, 4.0, 10.0)
+        """
+        return self.pairs(past + prompt) - self.pairs(past)
+
     def kept(self, context: Any) -> Any:
         """Positions that a cache holds of so many, at most: a window's or a chunk's, or all, one by one or compressed.
 

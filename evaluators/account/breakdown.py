@@ -162,6 +162,7 @@ def rows(
     dies: Any = None,
     asked: Any = 1.0,
     chosen: Chosen | None = None,
+    left: Callable[[Any], Any] | None = None,
 ) -> list[Row]:
     """The rows of one design and case in a phase; they add up to its blocks' seconds.
 
@@ -175,11 +176,12 @@ def rows(
         dies: that each do what calls say of one, with their multiply-adds; None where calls are of all cores.
         asked: of the requests that steps have room for, the share that there is.
         chosen: what calls chose by themselves, in words behind their shape; None where nothing is left open.
+        left: of jobs, bytes that leave a die, once for each message; None where calls say what they send. [B]
     """
     found: list[Row] = []
     for place, of in enumerate(timed):
         shares = away[place] if away else [1.0] * len(of.costs)
-        found += _block_rows(phase, weights, of, machine, shares, split, dies=dies, asked=asked, chosen=chosen)
+        found += _block_rows(phase, weights, of, machine, shares, split, dies=dies, asked=asked, chosen=chosen, left=left)
     return found
 
 
@@ -222,7 +224,7 @@ def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
 
 def _block_rows(
     phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None, *, dies: Any,
-    asked: Any, chosen: Chosen | None,
+    asked: Any, chosen: Chosen | None, left: Callable[[Any], Any] | None,
 ) -> list[Row]:  # fmt: skip
     block = timed.block
     times, several = weights * block.times, 1.0 if dies is None else dies
@@ -248,6 +250,7 @@ def _block_rows(
         fetched += total(moved.memory_bytes) if moved is not None else 0.0
         flop = total(call.flop * asked)
         sent = total(call.sent) + (total(moved.sent_bytes) if moved is not None else 0.0)
+        sent += 0.0 if left is None or call.job is None else total(left(call.job))
         found.append(
             Row(
                 phase,

@@ -1,8 +1,12 @@
 """What one of many dies holds of a model that they share: weights of each unit, and caches."""
 
+from functools import lru_cache
 from typing import Any
 
-from dse.evaluators.layouts.devices import kv_local, state_local
+from dse.evaluators.graph.mixing import mixing
+from dse.evaluators.graph.operators import MIXING, Part
+from dse.evaluators.graph.step import Step
+from dse.evaluators.layouts.devices import kv_local, state_local, stored
 from dse.evaluators.layouts.dies import DRAFT, EMBEDDING, HEAD, Split, named, physical, runs
 from dse.evaluators.layouts.formats import Sizes
 from dse.space.elementwise import ceil_div
@@ -54,7 +58,7 @@ def weights(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: S
 def by_kind(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> dict[str, float]:
     """The same by what weights are of, words of `WEIGHTS`; norms are with what they are before. [B]"""
     usual = sizes.weights
-    table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
+    table, h = ceil_div(model.vocab, of.tp) * model.hidden * usual, model.hidden * usual
     if unit == EMBEDDING:
         return {TABLES: table}
     if unit == HEAD:  # a tied table is where the embedding is, and on a last stage of its own once more
@@ -62,18 +66,31 @@ def by_kind(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: S
     mixes, feeds = names
     kinds, found = layers(model), dict[str, float]()
     for layer in (one for one in kinds.mixings if one.name == mixes):
-        found[ATTENTION] = attention_parameters(layer.of) / of.tp * sizes.attention + h
+        found[ATTENTION] = _mixing(layer.of, of.tp) * sizes.attention + h
     for layer in (one for one in kinds.ffns if one.name == feeds):
         if of.attention:  # the norm, and what chooses experts
             found[ROUTERS if feeds.startswith(MOE) else FFN] = h + (_around(layer.of, sizes) if feeds.startswith(MOE) else 0.0)
             continue
-        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual + h
+        dense = ffn_parameters(layer.of, ceil_div(layer.of.ffn_intermediate, of.tp)) * usual + h
         found |= _sparse(layer.of, of, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
     if unit != DRAFT:
         return found
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
     embedding = 0.0 if model.tied_embeddings or of.pp == 1 else table
     return {MODULES: sum(found.values()) + 2 * model.hidden * h + 3 * h + embedding}
+
+
+ONE = Step("decode", 1.0, 1.0, 1.0, 1.0)
+"""A token of a request: operators that have weights are the same of any."""
+
+
+@lru_cache(maxsize=256)
+def _mixing(of: Model, tp: int) -> float:
+    """Weights of a layer's mixing of tokens on one of `tp` dies: those of its heads, and all that are of no head, as what makes
+    latents and keys of indexers; biases and inner norms are shared out evenly.
+    """
+    part = Part("", 1.0, mixing(of, ONE, ONE), 1, MIXING)
+    return float(stored(part, tp) + (attention_parameters(of) - stored(part, 1)) / tp)
 
 
 def fed_weights(names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
@@ -101,10 +118,10 @@ def _sparse(model: Model, of: Split, sizes: Sizes, norm: float) -> dict[str, flo
     """
     experts = model.experts
     assert experts is not None
-    one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
-    own = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
-    among = experts.shared * of.shared if of.ep > 1 else 0
     every, tp = physical(experts, of.redundant, of.shared), 1 if of.ep > 1 or of.attention else of.tp
-    each = float(ceil_div(every, of.ep)) * one / tp / every
-    shared = among * each if among else own / tp
+    one = ffn_parameters(model, ceil_div(experts.intermediate, tp), experts.latent) * sizes.experts
+    own = ffn_parameters(model, ceil_div(experts.shared * shared_width(experts), tp)) * sizes.experts
+    among = experts.shared * of.shared if of.ep > 1 else 0
+    each = float(ceil_div(every, of.ep)) * one / every
+    shared = among * each if among else own
     return {ROUTED: experts.count * each, COPIES: of.redundant * each, SHARED: shared, ROUTERS: _around(model, sizes) + norm}

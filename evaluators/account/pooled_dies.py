@@ -36,7 +36,7 @@ from dse.evaluators.machine.machine import Machine, of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.passes.call import Block, alike, breadth_first
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.readers import jobs, reader_of
+from dse.evaluators.readers import crossings, jobs, reader_of
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.silicon.energy import WORD, Pooled, of_pool
 from dse.space.design import Design
@@ -62,7 +62,7 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     found: dict[tuple[str, str], Row] = {}
     for of in phase.timed:
         split, many = partial(jobs.split, fidelity), {"dies": phase.dies, "asked": phase.dies * phase.asked}
-        for row in breakdown.rows(phase.name, 1.0, [of], phase.machine, split=split, **many):
+        for row in breakdown.rows(phase.name, 1.0, [of], phase.machine, split=split, left=crossings.left, **many):
             row = replace(row, segment=of.block.calls[0].part)
             key = row.segment, row.operator
             found[key] = merged(found[key], row) if key in found else row

@@ -101,8 +101,9 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
         return Phase(name, machine, timed, away, runs, None, seconds, held, per_case(of.activity * runs, starts), asked=asked)
 
     requests = _by_entry(job, "prefill", reduced(np.add, job.copies, job.prompt_starts))
-    pairs = by_reach(job.model, lambda reach: reach.pairs(job.prompts)) + job.prompts * job.past
-    of = passed("prefill", Step("prefill", job.prompts, 1.0, pairs, job.past), minimum(requests, places["prefill"].count))
+    pairs = by_reach(job.model, lambda reach: reach.after(job.past, job.prompts))
+    past = by_reach(job.model, lambda reach: reach.seen(job.past))
+    of = passed("prefill", Step("prefill", job.prompts, 1.0, pairs, past), minimum(requests, places["prefill"].count))
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
@@ -418,10 +419,8 @@ def _held(design: Design, job: Stretches, phase: str, place: Region) -> tuple[He
     chip, mapping = _chip(design), _mapping(design)
     if phase == "prefill":
         longest = reduced(np.maximum, job.prompts, job.prompt_starts)
-        cached = ceil_div(job.prompt_kept, place.mesh.rows)
-        found = held(
-            job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences, past=job.past
-        )
+        cached, past = ceil_div(job.prompt_kept, place.mesh.rows), by_reach(job.model, lambda reach: reach.seen(job.past))
+        found = held(job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences, past=past)
     else:
         rows, cols = (_fullest(job, mapping, lines) for lines in (place.mesh.rows, place.mesh.cols))
         found = held(job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences)

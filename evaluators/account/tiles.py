@@ -17,7 +17,7 @@ from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.part import cut
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import DTYPES
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked, jobs
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked, crossings, jobs
 from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.part_jobs import job_on
@@ -154,7 +154,8 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
                 saved, parts[name] = saved - less, parts.get(name, 0.0) - less
             parts = {name: value for name, value in parts.items() if value}
             priced = jobs.price(word, job).activity
-            nbytes, sent = (phase.dies * times * float(of) for of in (priced.memory_bytes, priced.sent_bytes))
+            left = crossings.left(job) if isinstance(job, crossings.Job) else priced.sent_bytes
+            nbytes, sent = (phase.dies * times * float(of) for of in (priced.memory_bytes, left))
             shape = " x ".join(f"{float(size):.0f}" for size in call.shape)
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])

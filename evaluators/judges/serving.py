@@ -156,7 +156,7 @@ def held(design: Design, load: Load) -> tuple[Held, ...]:
         return ()
     names, found = NAMES[-2:] if serving.prefill_instances else NAMES[:1], list[Held]()
     for name, of in zip(names, service_of(design).instances(design, load, "closed"), strict=True):
-        memory = assembled.held(serving, load, float(of.free), of.room.at(0))
+        memory = assembled.held(serving, load, float(of.free), of.room.at(0), of.copies)
         each = max(memory.each, 1)  # a request's states alone have no tokens
         tokens = [blocks // each * memory.block for blocks in (int(serving.blocks), memory.blocks)]
         found.append(Held(name, int(serving.blocks), memory.blocks, *tokens))
@@ -298,10 +298,10 @@ def _limits(design: Design, load: Load) -> list[Limit]:
         rows = [np.array([row]) for row in range(several(design))]
         return served.stacked(len(rows), [(row, _limits(served.picked(design, row), load)) for row in rows])
     for of in service_of(design).instances(design, load, "closed"):
-        left = of.free - float(of.room.of(longest))
+        left = of.free / of.copies - float(of.room.of(longest))
         found.append(Limit("mapping.serving.reserved", reserved, left, "B"))
         if asked and reserved <= left:
-            memory = paged(of.free - reserved, of.room, block=int(serving.block), longest=longest)
+            memory = paged(of.free - of.copies * reserved, of.room, block=int(serving.block), longest=longest)
             found.append(Limit("mapping.serving.blocks", float(asked), float(memory.blocks), "1"))
             found.append(Limit("mapping.serving.blocks", float(memory.needed(longest)), float(asked), "1"))
     return found

@@ -7,6 +7,7 @@ that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
 """
 
 from dataclasses import dataclass
+from functools import lru_cache, reduce
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -26,6 +27,8 @@ from dse.evaluators.graph.operators import (
     repeated,
     useful,
 )
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.asked import attending, multiplication, passing
 from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Opener, Product, alike, breadth_first
@@ -142,7 +145,7 @@ def footprint(
         parts, model, tp, precision: of a step, and how it is divided.
         cached: positions that caches of each reach of the model have of all sequences (`space.layers.by_reach`).
         sequences: that have states.
-        tokens: of the longest prompt.
+        tokens: of the longest prompt, or of the largest iteration.
         heads: KV heads that do not divide, as of `heads_on`.
     """
     per_value = BYTES[precision.weights]
@@ -150,15 +153,30 @@ def footprint(
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
+    times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
     kv: Any = 0.0
     for of, nbytes in held:
-        kv, most = kv + of.times * nbytes, maximum(most, layer[of.name] + nbytes)
+        kv, most = kv + times[of.name] * nbytes, maximum(most, layer[of.name] + nbytes)
     for part in parts:
         if part.kind == FEEDING:
             ffn = maximum(ffn, layer[part.name])
-    width = local(Dim(model.ffn_intermediate, split=True), tp)
-    activations = tokens * (2 * model.hidden + width) * float(BYTES[precision.activations])
+    activations = tokens * (2 * model.hidden + _widest(model, tp)) * float(BYTES[precision.activations])
     return Footprint(weights, kv, activations, most, ffn)
+
+
+def _widest(model: Model, tp: Any) -> Any:
+    """Values of a token of a prompt that one product in a layer leaves on a device, those of all its experts together; what is
+    summed over devices goes into the residual stream.
+    """
+    return reduce(maximum, (of.m * local(of.n, tp) for of in _within(model)))
+
+
+@lru_cache(maxsize=256)
+def _within(model: Model) -> tuple[MatMul, ...]:
+    """Products in layers for a token of a prompt but those that end in the residual stream."""
+    parts = transformer(model, Step("prefill", 1.0, 1.0, 1.0, 0.0))
+    products = (of for part in parts if part.name != "head" for of in part.operators if isinstance(of, MatMul))
+    return tuple(of for of in products if not of.k.split)
 
 
 def _cached(

@@ -117,7 +117,9 @@ def resident(
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     of = share or Share(whole, 1 / plan.pp, whole)
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) * stored
-    weights = ((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp
+    weights = ((layers - routed) * of.layers + table * of.tables) / copies
+    if model.experts is not None:  # the fullest core has whole ones
+        weights = weights + routed * of.layers * (ceil_div(model.experts.count, plan.tp) / model.experts.count)
     weights = weights + everywhere * (1 - 1 / plan.tp)
     divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
     row = (2 * model.hidden + widest) * act / divided

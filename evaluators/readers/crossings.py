@@ -192,6 +192,11 @@ def activity(of: Exchange, ranks: int) -> Activity:
     return Activity(linked_bytes=(of.hop_bytes - of.boxed_bytes) / ranks, boxed_bytes=of.boxed_bytes / ranks)
 
 
+def left(job: Job) -> Any:
+    """Bytes that leave each die that works, in the mean, once for each message, however many links it crosses. [B]"""
+    return closed(job).sent_bytes / job.ranks
+
+
 def split(job: Job) -> dict[str, Any]:
     """Its time by what it goes into, words of `PARTS`."""
     done = closed(job)

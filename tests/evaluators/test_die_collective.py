@@ -59,6 +59,16 @@ def test_legs_add_up_and_tiles_are_the_first_and_the_last() -> None:
     assert found.rows[1].seconds == pytest.approx(latency(*FOUR, "workload.pattern=allreduce", "workload.bytes=[64 KiB]"))
 
 
+@pytest.mark.parametrize("chip", ["chip=wafer64", "chip=h800_ep"])
+@pytest.mark.parametrize(("pattern", "each"), [("all_to_all", 1.0), ("allgather", 1.0), ("allreduce", 2.0)])
+def test_rows_say_what_leaves_dies_once_for_each_message(chip: str, pattern: str, each: float) -> None:
+    """15 of 16 parts of what each of 16 dies has, however many links they cross; around a ring of an allreduce twice."""
+    words = (chip, "chip.dies.rows=2", "chip.dies.cols=8", *ALL, "mapping.members=16", "workload.bytes=[16 MiB]")
+    of = asked(*words, f"workload.pattern={pattern}", f"mapping.collective={'direct' if pattern == 'all_to_all' else 'ring'}")
+    (row,) = explain(of.base, of.workload.cases[0]).rows
+    assert row.sent == pytest.approx(16 * each * 15 / 16 * 16 * 2**20, rel=1e-9)
+
+
 def test_a_reduction_and_a_multicast_are_an_allreduce() -> None:
     tree = (*FOUR, "mapping.collective=ktree", "workload.bytes=[1 MiB]")
     root = f"workload.root={root_of(16, 2)}"

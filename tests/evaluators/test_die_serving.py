@@ -19,7 +19,8 @@ from dse.evaluators.evaluation import infeasible
 from dse.space.design import Design, Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.parameters import growing_values
+from dse.space.numbers import BYTES
+from dse.space.parameters import growing_values, growths
 from tests.samples import asked, load_of, metrics
 
 SERVING = ("workload=serving", "workload.requests=40")
@@ -301,3 +302,36 @@ def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
     for row in range(4):
         one, start = devices.transfer(replaced(base, {name: values[row] for name, values in columns.items()}), load)
         assert (room.at(row), latency[row]) == (one.at(0), start)
+
+
+@pytest.mark.parametrize("model", ["deepseek_v2_lite", "qwen3_30b_a3b", "llama3_8b"])
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 8), (8, 1), (4, 8), (8, 8)])
+def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model: str, before: int, after: int) -> None:
+    """A latent goes to each die that decodes; so does a head of keys that several of these have."""
+    base, load = load_of(*SERVING, "chip=a100", "mapping=serving", f"model={model}", "mapping.serving.prefill_instances=1")
+    base = replaced(base, {"mapping.prefill.tp": before, "mapping.decode.tp": after, "chip.network.nodes.size": 64})
+    of, each = load.model, BYTES[base.mapping.precision.kv] * 5000
+    whole = sum(one.layer.times * one.kv for one in growths(of))
+    copies = after if of.latent is not None else max(after / of.kv_heads, 1.0)
+    leaves, comes = (whole * copies * each / dies for dies in (before, after))
+    room, _ = devices.transfer(base, load)
+    port = base.chip.network.bandwidth * base.mapping.stack.network_achieved  # type: ignore[union-attr]
+    assert float(room.of(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
+
+
+WIDE = {"gpt_oss_20b": 4 * 2880, "mixtral_8x7b": 2 * 14336, "deepseek_v2_lite": 16 * 256, "llama3_8b": 14336}
+"""The widest of what products of a layer leave for a token of a prompt, shared out over devices: its experts together, or keys
+and values made of a latent; DeepSeek-V2-Lite's first layer has an FFN of 10,944."""
+
+
+@pytest.mark.parametrize("model", WIDE)
+@pytest.mark.parametrize("tp", [1, 8])
+@pytest.mark.parametrize(("policy", "tokens"), [("prefill_first", 3000), ("chunked", 512), ("fusion", 1024)])
+def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(model: str, tp: int, policy: str, tokens: int) -> None:
+    words = ("chip=h200", f"mapping.both.tp={tp}", f"model={model}", "workload=serving", "workload.prompt=3000")
+    base, load = load_of(*words, "workload.requests=5", f"mapping.serving.policy={policy}", "chip.hbm.capacity='1 TB'")
+    (found,) = (dict(one.parts)["activations"] for one in devices.limits(base, load) if one.parts)
+    widest = max(WIDE[model], 10944 if model == "deepseek_v2_lite" else 0) / tp
+    assert found == pytest.approx(
+        tokens * (2 * load.model.hidden + widest) * BYTES[base.mapping.precision.activations], rel=1e-9
+    )

@@ -2,16 +2,22 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account import regions
 from dse.evaluators.account.services import regions as service
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.graph.operators import useful
+from dse.evaluators.graph.step import prefill
+from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.passes.call import Kernel
 from dse.space.design import Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.mapping import KV_HEADS
+from dse.space.workload import Case
 from tests.samples import asked, load_of, metrics
 
 SERVING = ("chip=wse2", "model=qwen3_1b7", "workload=serving", "workload.requests=40")
@@ -100,6 +106,25 @@ def test_what_goes_over_keys_goes_over_those_before_a_chunk_too() -> None:
         assert [b - a for a, b in zip(sizes, more, strict=True)] == [
             500.0 * (OVER_KEYS.get(kernel.name) == side) for side in "mkn"
         ]
+
+
+@pytest.mark.parametrize("model", ["gemma3_12b", "gpt_oss_20b", "qwen3_8b"])
+@given(st.integers(1, 9), st.integers(1, 2000))
+@settings(max_examples=10, deadline=None)
+def test_chunks_of_a_prompt_are_as_useful_as_the_prompt(model: str, chunks: int, chunk: int) -> None:
+    """Within a window a token looks at no more than it, however long the prompt is, and wherever it is cut."""
+    _, load = load_of("chip=wse2", "workload=serving", "workload.prompt=20000", f"model={model}")
+    prompt = float(chunks * chunk)
+    at = prefill(Case("", load.model, ((1, int(prompt), 1),)))
+    operators = [(part.times, one) for part in transformer(load.model, at) if part.name != "head" for one in part.operators]
+    wanted = sum(times * float(useful(one)) for times, one in operators)
+    whole, *parts = (
+        service._useful(load, (own, past + (own + 1) / 2, 0.0, 0.0, 0.0))
+        for own, past in ((prompt, 0.0), *((float(chunk), float(chunk * place)) for place in range(chunks)))
+    )
+    head = 2.0 * load.model.vocab * load.model.hidden
+    assert whole - head == pytest.approx(wanted, rel=1e-9)
+    assert sum(parts) - chunks * head == pytest.approx(wanted, rel=1e-9)
 
 
 def test_wafers_that_only_prefill_leave_decodes_alone() -> None:

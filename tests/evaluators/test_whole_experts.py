@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dse.evaluators.evaluation import limits
 from dse.evaluators.kernels.partition import ring, whole_experts
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Program, Round, Send
 from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as by_numbers
 from dse.space.elementwise import Array
-from dse.space.mapping import PLACEMENTS
+from dse.space.mapping import BYTES, PLACEMENTS
+from dse.space.parameters import ffn_parameters
 from tests.evaluators.test_partition import WORMHOLE
+from tests.samples import asked
 
 
 class Layer:
@@ -92,3 +95,23 @@ def test_messages_are_those_that_are_priced(seed: int, inner: bool) -> None:
 def around(send: Send) -> bool:
     """Whether a step leaves its core."""
     return bool(((send.source.row != send.target.row) | (send.source.col != send.target.col)).any())
+
+
+@pytest.mark.parametrize("tp", [4, 6, 8, 16, 64])
+def test_the_fullest_core_holds_whole_experts(tp: int) -> None:
+    """One at least: of 8 experts on 16 cores an eighth, not a sixteenth."""
+    words = (
+        "chip=npu64",
+        "mapping=npu",
+        "model=mixtral_8x7b",
+        f"mapping.both.tp={tp}",
+        "mapping.both.pp=1",
+        "workload.batch=[1]",
+    )
+    held = {}
+    for said in ("divided", "whole"):
+        of = asked(*words, "mapping.both.partition=mn", f"mapping.both.experts={said}", "chip.hbm.capacity='8 TB'")
+        held[said] = max(dict(one.parts).get("weights", 0.0) for one in limits(of.base, of.workload))
+    model, byte = of.workload.cases[0].model, BYTES[of.base.mapping.precision.weights]
+    routed = 32 * 8 * ffn_parameters(model, model.experts.intermediate) * byte
+    assert held["whole"] - held["divided"] == pytest.approx(routed * (-(-8 // tp) / 8 - 1 / tp), rel=1e-9, abs=1.0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.judges.serving import held
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.policy import POLICIES, Policy
@@ -16,7 +17,7 @@ from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
 from dse.studies.measured_run import compared, measured, simulated
 from tests.samples import asked as posed
-from tests.samples import metrics
+from tests.samples import load_of, metrics
 
 BY_CHUNK = replace(POLICIES["chunked"], tokens=8)
 RULES = (replace(BY_CHUNK, by_chunk=False), replace(BY_CHUNK, gated=True), BY_CHUNK)
@@ -74,6 +75,22 @@ def test_fewer_blocks_and_what_the_engine_keeps_make_requests_wait() -> None:
     assert roomy["kv_peak"] < few["kv_peak"]
     assert roomy["ttft"] < few["ttft"]
     assert roomy["kv_peak"] < kept["kv_peak"]
+
+
+DIES = ("chip=h800_ep", "chip.dies.rows=1", "model=qwen3_30b_a3b", "mapping.both.ep=8", "mapping.both.tp=2")
+
+
+@pytest.mark.parametrize("words", [CHIP, DIES])
+def test_what_engines_keep_is_gone_from_each_device(words: tuple[str, ...]) -> None:
+    """As if its memory were so much smaller, however many devices of an instance have caches of their own."""
+    asked = (*words, "workload=serving", "workload.requests=5", "mapping.serving.blocks=9000")
+    fewer = (("chip.hbm.capacity=80 GB", "mapping.serving.reserved=7 GB"), ("chip.hbm.capacity=73 GB",))
+    kept, smaller = (held(*load_of(*asked, *said)) for said in fewer)
+    assert kept == smaller
+    question = posed(*asked, "mapping.serving.reserved=79 GB")
+    found = infeasible(question.base, question.workload)
+    assert found is not None
+    assert found.limit == "mapping.serving.reserved"
 
 
 @pytest.mark.parametrize(

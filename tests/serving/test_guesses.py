@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dse.answers.capacity import capacity
 from dse.evaluators.account.services.devices import _iteration
+from dse.evaluators.evaluation import limits
 from dse.evaluators.graph.step import prefill
 from dse.evaluators.kernels.library.context import Attend, Beside
 from dse.evaluators.serving.guesses import drawn
@@ -19,6 +20,8 @@ from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.steady import steady
 from dse.space.errors import DesignError
+from dse.space.numbers import BYTES
+from dse.space.parameters import drafting, growths
 from dse.space.requests import requests
 from dse.space.workload import Case, Speculation
 from tests.samples import asked, load_of, metrics
@@ -150,6 +153,31 @@ def test_served_requests_take_what_a_batch_takes(model: str) -> None:
     for batch, load in ((one, alone), (several, together)):
         assert load["ttft"] == pytest.approx(batch["ttft"], rel=0.02)
         assert load["tpot"] == pytest.approx(batch["tpot"], rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["glm_45_air", "qwen3_next_80b_a3b", "deepseek_v32", "step_37_flash"])
+@pytest.mark.parametrize("chip", ["chip=h200 mapping.both.tp=1", "chip=npu_dse mapping.both.tp=1", "chip=tile_gh200"])
+def test_modules_that_predict_tokens_have_caches_of_their_own(chip: str, model: str) -> None:
+    """One layer of the kind of theirs more than a model without."""
+    words = (
+        *chip.split(),
+        f"model={model}",
+        "chip.hbm.capacity=40 TB",
+        "workload.batch=[8]",
+        "workload.prompt=3000",
+        "workload.output=90",
+    )
+    held = {}
+    for said in ("none", "{tokens: 1, acceptance: 0.7}"):
+        question = asked(*words, f"workload.speculation={said}")
+        found = limits(question.base, question.workload)
+        held[said] = max(float(np.max(dict(one.parts)["KV cache"])) for one in found if "KV cache" in dict(one.parts))
+    of, formats = question.workload.cases[0].model, question.base.mapping.precision
+    mixing, _ = drafting(of)
+    (one,) = (growth for growth in growths(of) if growth.layer.name == mixing.name)
+    kept, scored = one.kept(3090)
+    more = 8 * (one.kv * kept * BYTES[formats.kv] + one.scores * scored * BYTES[formats.index or formats.kv])
+    assert held["{tokens: 1, acceptance: 0.7}"] - held["none"] == pytest.approx(more, rel=1e-9)
 
 
 @settings(max_examples=30, deadline=None)

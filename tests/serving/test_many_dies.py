@@ -13,6 +13,7 @@ from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.account.services import die_iterations, many_dies
 from dse.evaluators.account.services.die_iterations import Asked, Pool
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.serving.kvcache import room_of
 from dse.space.design import Design, stacked
 from tests.samples import asked, load_of, metrics
 
@@ -137,6 +138,22 @@ def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> No
     # a copy on one die sends its cache by a port of its own where there are boxes; rows of a mesh share their columns' links
     assert room.of(256) == pytest.approx(held.room.of(256) / 1e9, rel=1e-9)
     assert latency > 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 1), (4, 1), (4, 4), (2, 4)])
+def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after: int) -> None:
+    """A cache goes to dies of the network's port each: of dies that all have a latent, or a head, one sends it."""
+    parts = "deepseek_v2_lite" in model or "30b" in model
+    plans = {"prefill.tp": before, "prefill.ep": 4 if parts else 1, "decode.tp": after, "decode.ep": 4 if parts else 1}
+    words = (f"mapping.{name}={value}" for name, value in plans.items())
+    design, load = load_of(*BOXES, *model.split(), *words, *SERVED, "mapping.serving.prefill_instances=1", *FEW)
+    room, _ = many_dies.transfer(design, load)
+    _, pool = many_dies.pools_of(design, load)
+    held = room_of(load.model, many_dies._stage(design, load, pool).kv).of(256)
+    port = design.chip.boxes.bandwidth * many_dies._kind(design).KIND.reached(design.mapping)
+    leaving = max(after / before, 1.0)  # a die that sends to several shares its port among these
+    assert room.of(256) == pytest.approx(held * leaving / port, rel=1e-9)
 
 
 REFUSED = {

@@ -18,7 +18,7 @@ from dse.evaluators.passes.call import Kernel
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.attribution import spent as attributed
-from dse.evaluators.readers.crossings import Job, between, levelled, together
+from dse.evaluators.readers.crossings import Job, between, left, levelled, together
 from dse.evaluators.readers.die_sums import root_of
 from dse.evaluators.readers.jobs import price, split
 from dse.evaluators.silicon.energy import WORD, Pooled, dynamic, of_pool
@@ -138,7 +138,8 @@ def explained(design: Design, case: Collective, asked: Laid, fidelity: str) -> t
         else:
             found, shape, carrier = split(fidelity, of), where, plan.collective
         parts = {part: float(value) * times for part, value in found.items()}
-        sent = float(cost.activity.linked_bytes + cost.activity.boxed_bytes + cost.activity.hop_bytes) * times
+        each = cost.activity.sent_bytes if isinstance(of, Kernel) else left(of)
+        sent = float(each) * asked.groups * asked.members * times
         seconds = float(cost.seconds) * times
         rows.append(Row(case.pattern, name, carrier, shape, 0.0, 0.0, 0.0, largest(parts), seconds, parts, sent))
     return rows, in_turn(rows, ["communication"] * len(rows), plan.placement) if rows else {}

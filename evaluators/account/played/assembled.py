@@ -38,9 +38,10 @@ def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, 
         price: of iterations.
         free, room: of an instance, for caches, and of a request. [B]
     """
-    memory = held(serving, load, free, room)
+    copies = group.of.copies
+    memory = held(serving, load, free, room, copies)
     memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
-    kept = (free - float(serving.reserved)) * float(serving.prefix)
+    kept = (free - copies * float(serving.reserved)) * float(serving.prefix)
     known = prefixes(kept, room, load.requests.block, int(serving.snapshot or 0))
     return Pool(
         price,
@@ -51,13 +52,16 @@ def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, 
         group.batch,
         **known._asdict(),
         pooled=serving.reuse == "pool",
-        hosted=hosted(float(serving.host_capacity), room, block=int(serving.block)) if serving.host_capacity else 0,
+        hosted=hosted(copies * float(serving.host_capacity), room, block=int(serving.block)) if serving.host_capacity else 0,
     )
 
 
-def held(serving: Serving, load: Load, free: float, room: Room) -> Memory:
-    """The memory for caches of an instance, with as many blocks as there is room for; as in `pool`."""
-    left = free - float(serving.reserved)
+def held(serving: Serving, load: Load, free: float, room: Room, copies: int = 1) -> Memory:
+    """The memory for caches of an instance, with as many blocks as there is room for; as in `pool`.
+
+    What an engine keeps for itself it keeps on each device that has caches of its own.
+    """
+    left = free - copies * float(serving.reserved)
     left -= left * float(serving.prefix)
     return paged(left, room, block=int(serving.block), host_bandwidth=float(serving.host), longest=longest(load))
 

@@ -99,6 +99,7 @@ class Instance(NamedTuple):
         shares: of the time of an iteration, by stage; as many micro-batches are in flight.
         key: equal for instances of equal prices, whatever design they are of.
         more: seconds, joules and what else iterations spend, shape (..., what, designs); None where `used` takes compositions.
+        copies: of attention, on devices that each have caches of requests of their own; `free` is of all of them. [1]
     """
 
     pricing: Pricing
@@ -109,3 +110,4 @@ class Instance(NamedTuple):
     key: str = ""
     shares: tuple[float, ...] = (1.0,)
     more: Pricing | None = None
+    copies: int = 1

@@ -30,6 +30,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
+from dse.evaluators.serving.policy import most_prompts, rules
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -58,7 +59,8 @@ def limits(design: Design, load: Load) -> list[Limit]:
     if chip.network is not None:
         for plan in (mapping.prefill, mapping.decode):
             refuse_sums(plan.allreduce, plan.tp, of_die(chip, mapping))
-    held = reduce(_fuller, (_held(design, load, plan.tp, load.longest - 1) for plan in _plans(mapping)))
+    pools = zip(_plans(mapping), _tokens(mapping, load), strict=True)
+    held = reduce(_fuller, (_held(design, load, plan.tp, load.longest - 1, tokens) for plan, tokens in pools))
     # a request alone must fit: beside more of them, requests wait
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
     tp = (mapping.prefill.tp, mapping.decode.tp)
@@ -75,18 +77,18 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     """Of each pool, as one of its dies has it."""
     chip, mapping = _of(design)
 
-    def instance(tp: Any) -> Instance:
+    def instance(tp: Any, tokens: float) -> Instance:
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
             found = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
             return found if several(design) else found[..., 0]
 
-        held = _held(design, load, tp, 0)
+        held = _held(design, load, tp, 0, tokens)
         free = chip.hbm.capacity - held.weights - held.activations
         without = (*HERE, "mapping.prefill.tp", "mapping.decode.tp")
         key = "" if several(design) else priced_by(design, load, float(tp), without=without)
         return Instance(pricing, free, _room(design, load, tp), partial(points, whole=of_load(load)), key=key)
 
-    return tuple(instance(plan.tp) for plan in _plans(mapping))
+    return tuple(instance(plan.tp, tokens) for plan, tokens in zip(_plans(mapping), _tokens(mapping, load), strict=True))
 
 
 def at_least(design: Design, load: Load) -> Least:
@@ -100,7 +102,7 @@ def at_least(design: Design, load: Load) -> Least:
 
 
 def transfer(design: Design, load: Load) -> tuple[Room, Any]:
-    """Every die sends or takes its share of a cache: by a port of its own, or over the nodes' network.
+    """Every die takes what it holds of a cache, and sends its share of that: by a port of its own, or over the nodes' network.
 
     Instances fill nodes one after the other. Where one node has the dies of all, caches stay in it. Where it does not, any
     cache may have to leave it, and all are priced as if they did: a die then has its part of what its node sends, which is
@@ -109,12 +111,13 @@ def transfer(design: Design, load: Load) -> tuple[Room, Any]:
     """
     chip, mapping = _of(design)
     network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _plans(mapping)]
-    rooms, paces, latency = [_room(design, load, tp) for tp in tps], [network.bandwidth] * len(tps), network.latency
+    taken, paces, latency = _room(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
     if nodes is not None:
         across = devices(design) > nodes.size
         paces = [where(across, minimum(network.bandwidth, _share(design, tp)), network.bandwidth) for tp in tps]
         latency = where(across, nodes.latency, latency)
-    each = [room.times(1 / (pace * mapping.stack.network_achieved)) for room, pace in zip(rooms, paces, strict=True)]
+    sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
+    each = [room.times(1 / (pace * mapping.stack.network_achieved)) for room, pace in zip(sent, paces, strict=True)]
     return fullest(each, load.longest), latency
 
 
@@ -271,18 +274,26 @@ def _looked(
     return prompt * prompt_context + decodes * scored, decodes * context + past
 
 
-def _held(design: Design, load: Load, tp: Any, positions: int) -> Footprint:
-    """What one of `tp` dies holds with one request of so many positions, and the activations of the longest prompt."""
-    return _footprint(design, load, tp, by_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0)
+def _tokens(mapping: Mapping, load: Load) -> list[float]:
+    """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk."""
+    longest = float(load.requests.prompt.max())
+    return [
+        min(longest, float(most_prompts(rule, 1, load.longest))) if rule.chunked else longest for rule in rules(mapping.serving)
+    ]
+
+
+def _held(design: Design, load: Load, tp: Any, positions: int, tokens: float) -> Footprint:
+    """What one of `tp` dies holds with one request of so many positions, and the activations of so many tokens."""
+    return _footprint(design, load, tp, by_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
 
 
 def _room(design: Design, load: Load, tp: Any) -> Room:
     """What a request has on one of `tp` dies."""
-    return room_of(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences).kv)
+    return room_of(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences, 0.0).kv)
 
 
-def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float) -> Footprint:
-    mapping, tokens = _of(design)[1], float(load.requests.prompt.max())
+def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float, tokens: float) -> Footprint:
+    mapping = _of(design)[1]
     return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
 
 

@@ -154,7 +154,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         key = priced_by(design, load, fidelity, of.of, of.rows)
         pricing = pricing_of(design, load, of, fidelity, key)
         axes = partial(AXES[software_of(design.mapping)], whole=of_load(load))
-        found.append(Instance(pricing, free, room, axes, CHECKS, key, stage.shares))
+        found.append(Instance(pricing, free, room, axes, CHECKS, key, stage.shares, copies=of.of.copies))
     return tuple(found)
 
 
@@ -204,9 +204,8 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
     )
     sent = hand_over(on, start, end, 1.0)
     each = max(float(sent.links), float(sent.injection))
-    # each of a copy's dies sends or takes its share: as many bytes in all as the dies of the wider one hold
-    sizes = [room_of(load.model, _stage(design, load, of).kv).times(_members(of) / pairs) for of in (before, after)]
-    room = max(sizes, key=lambda one: one.of(load.longest))
+    # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
+    room = room_of(load.model, _stage(design, load, after).kv).times(_members(after) / pairs)
     return room.times(each), float(sent.latency)
 
 

@@ -246,8 +246,7 @@ def _phases(design: Design, load: Load, pool: int, made_of: Composition, fidelit
 def _prompts(load: Load, tokens: Array, context: Array) -> Stretches:
     """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
     copies, own, past = alike(tokens, context)
-    seen = by_reach(load.model, lambda reach: reach.seen(past)[:, None])
-    return _job(load, prompts=own[:, None], copies=copies[:, None], past=seen)
+    return _job(load, prompts=own[:, None], copies=copies[:, None], past=past[:, None])
 
 
 def _tokens(load: Load, requests: Array, context: Array) -> Stretches:
@@ -259,7 +258,7 @@ def _tokens(load: Load, requests: Array, context: Array) -> Stretches:
 
 def _ways(load: Load, job: Stretches) -> tuple[Stretches, Stretches]:
     """To the layout of prefill with what is cached of its prompts, and back with what they add."""
-    there = job.copies * widest(job.past)
+    there = job.copies * job.past
     return _job(load, moved=there), _job(load, moved=there + job.copies * job.prompts)
 
 
@@ -282,11 +281,11 @@ def _job(
     cached: Any = 1.0,
 ) -> Stretches:
     """Iterations as the account of batches knows them: prompts, and one step of decode; arrays of shape (iterations, 1)."""
-    pairs = copies * prompts * (past + (prompts + 1) / 2)
+    pairs, seen = by_reach(load.model, lambda reach: reach.after(past, prompts)), by_reach(load.model, lambda of: of.seen(past))
     return Stretches(
         model=load.model, rows=(0,), cases=(), decode_at="mean", prompts=prompts, copies=copies, past=past,
         prompt_starts=_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
-        step_starts=_starts(requests), prefill=Step("prefill", copies * prompts, copies, pairs, copies * past),
+        step_starts=_starts(requests), prefill=Step("prefill", copies * prompts, copies, copies * pairs, copies * seen),
         decode=Step("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
         output_tokens=1.0, decode_steps=1.0, cached=by_reach(load.model, lambda reach: reach.kept(cached)), longest=prompts,
         sequences=1.0, prompt_kept=by_reach(load.model, lambda reach: reach.kept(moved)),
