@@ -155,7 +155,7 @@ def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(flo
 COUNTS, CONTEXTS = 2**0.5, 2.0
 """Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
 
-SEVERAL, FEWER = (64, 32, 16, 12, 8, 6, 4, 3, 2), (64, 8, 4, 2)
+SEVERAL, FEWER = (64, 16, 8, 6, 4, 3, 2), (64, 8, 4, 2)
 """Prompts of an iteration that a table has points of beside one, and of a small table."""
 
 
