@@ -16,16 +16,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from dse.answers.deployments import DIES, INSTANCES, PREFILL, TP, Candidate, Kinds, candidates, fewest
+from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, candidates, fewest
 from dse.answers.race import (
     COARSE,
-    LONGEST,
     USUAL,
     Alone,
     Tried,
-    by_class,
     compared,
     curve,
     enough,
@@ -33,6 +29,7 @@ from dse.answers.race import (
     play,
     raced,
     threads,
+    unloaded,
 )
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
@@ -41,8 +38,7 @@ from dse.config.idle import USUAL as OF_IDLE
 from dse.config.records import parsed as number
 from dse.config.turns import CLOSED
 from dse.evaluators.judges.serving import dollars
-from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of, spent
-from dse.evaluators.serving.loop import UNBOUNDED
+from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of
 from dse.space.beside import unread as beside
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, matching, replaced
@@ -50,7 +46,6 @@ from dse.space.kinds import asked as kind_of
 from dse.space.knobs import Space
 from dse.space.shown import number_of
 from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
-from dse.space.units import show
 from dse.space.workload import Load
 from dse.terminal.progress import Progress
 
@@ -88,6 +83,7 @@ class Side:
         words: overrides that say how many requests are played, where nobody did.
         asked: devices that there are for all cells; 0 where the fewest are asked for.
         typed: overrides of the question.
+        extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
     """
 
     chip: str
@@ -103,6 +99,7 @@ class Side:
     words: tuple[str, ...] = ()
     asked: int = 0
     typed: tuple[str, ...] = ()
+    extrapolated: str = ""
 
     @property
     def breaks(self) -> str:
@@ -365,7 +362,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     knobs = _space(config, usual, words)
     if fixed:  # what is said of prefill instances has been looked at; there need be none
         usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0)))
-    return Kinds(usual, load, ffn=asked.ffn, counts=counts), bounds, knobs
+    return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts), bounds, knobs
 
 
 def _closed(asked: Asked) -> list[str]:
@@ -420,8 +417,8 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -
             every = [best if one is side.best else one for one in tried if id(one.candidate) not in again]
             side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
     if side.best is None:
-        return replace(side, why=_unloaded(chip, found, load, bounds))
-    return side
+        return replace(side, why=unloaded(chip, found, load, bounds))
+    return replace(side, extrapolated=kinds.extrapolated(side.best.candidate.design))
 
 
 def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
@@ -445,7 +442,7 @@ def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space)
             few, many = many, many * 2
             if many > MOST_SEARCHED:
                 found, refused = candidates(kinds, bounds, knobs, few, apart=asked.apart)
-                why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, refused, few, kinds, knobs)
+                why = unloaded(chip, found, load, bounds) if found else _why_none(chip, refused, few, kinds, knobs)
                 side = Side(chip, load, bounds, few, (), tuple(found), refused)
                 return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
         while many - few > 1:
@@ -471,31 +468,3 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Kinds,
     on = number_of(devices, "device")
     none = f"{chip}: none of {sum(refused.values())} deployments on {on} fits; {most} refuses {refused[most]}"
     return f"{none}; the nearest {kinds.nearest}"
-
-
-def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
-    """What the quickest deployments take for a request that is alone, against the bounds; of classes, those nobody keeps."""
-    said = []
-    for name, some, its in by_class(load, bounds):
-        alone, first, tightest = [], some.first(min(len(some), 20)), its.tightest
-        for one in _distinct(found):
-            gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
-            asked = replace(first, arrival=gap * np.arange(len(first)))
-            alone.append(spent(one.at(asked).serve(asked, stop=UNBOUNDED), bounds.share))
-        ttft, tpot = (min(values) for values in zip(*alone, strict=True))
-        bound = f"{show(tightest[0], 's')} to the first token and {show(tightest[1], 's')} a token" + (
-            f" of {name}" if name else ""
-        )
-        took = f"{show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
-        here = f"{bound}; a request alone takes {took}"
-        said.append((ttft > tightest[0] or tpot > tightest[1], here))
-    never = [here for broken, here in said if broken]
-    return f"{chip}: no deployment keeps {'; nor '.join(never or [here for _, here in said])}"
-
-
-def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """One of each kind of instance."""
-    kinds: dict[tuple[Any, ...], Candidate] = {}
-    for one in found:
-        kinds.setdefault((one.apart, *(one.values.get(address) for address in TP)), one)
-    return list(kinds.values())

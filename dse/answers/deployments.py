@@ -15,6 +15,7 @@ from dse.evaluators.judges.serving import deployer, pools_of
 from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.steady import Paces, Steady, fastest, paces
+from dse.measured.elsewhere import elsewhere
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
@@ -135,15 +136,24 @@ class Candidate:
 class Kinds:
     """Kinds of instances, each looked at once, however many instances of it a deployment has."""
 
-    def __init__(self, usual: Question, load: Load, *, ffn: bool = False, counts: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        usual: Question,
+        load: Load,
+        names: Mapping[str, str] | None = None,
+        *,
+        ffn: bool = False,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
         """Of a question without knobs, and what is served.
 
         Args:
             usual, load: these.
+            names: what was chosen by name: chip, stack.
             ffn: whether those with FFNs on dies of their own are looked at, too.
             counts: of instances that somebody says, by address; none where they follow from the devices.
         """
-        self.usual, self.load, self.ffn, self.counts = usual, load, ffn, counts or {}
+        self.usual, self.load, self.ffn, self.counts, self.names = usual, load, ffn, counts or {}, names or {}
         self._limits: dict[str, tuple[Design, Infeasible | None]] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
 
@@ -159,6 +169,11 @@ class Kinds:
     def by_chip(self) -> bool:
         """Whether the instances are on one chip, whatever there are of it."""
         return software_of(self.usual.base.mapping) == SERVED_PIPELINES
+
+    def extrapolated(self, design: Design) -> str:
+        """Which constants of a deployment's software were fitted on other chips alone; "" where none were."""
+        names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
+        return elsewhere(self.usual.sources, names, design, self._workload)
 
     def limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Which limit one instance of each pool breaks; "" for none."""

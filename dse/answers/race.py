@@ -18,6 +18,7 @@ from dse.evaluators.serving.loop import UNBOUNDED, Served
 from dse.evaluators.serving.state import Stop
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
+from dse.space.units import show
 from dse.space.workload import Load
 from dse.terminal.progress import Progress
 
@@ -273,3 +274,31 @@ def curve(
     ]
     kept = [(row[1], *worth(run, best.candidate.devices)) for row, run in zip(rows, runs, strict=True) if not row[-1]]
     return replace(best, points=(*best.points, *kept)), tuple(rows)
+
+
+def unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
+    """What the quickest deployments take for a request that is alone, against the bounds; of classes, those nobody keeps."""
+    said = []
+    for name, some, its in by_class(load, bounds):
+        alone, first, tightest = [], some.first(min(len(some), 20)), its.tightest
+        for one in _distinct(found):
+            gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
+            asked = replace(first, arrival=gap * np.arange(len(first)))
+            alone.append(spent(one.at(asked).serve(asked, stop=UNBOUNDED), bounds.share))
+        ttft, tpot = (min(values) for values in zip(*alone, strict=True))
+        bound = f"{show(tightest[0], 's')} to the first token and {show(tightest[1], 's')} a token" + (
+            f" of {name}" if name else ""
+        )
+        took = f"{show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
+        here = f"{bound}; a request alone takes {took}"
+        said.append((ttft > tightest[0] or tpot > tightest[1], here))
+    never = [here for broken, here in said if broken]
+    return f"{chip}: no deployment keeps {'; nor '.join(never or [here for _, here in said])}"
+
+
+def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
+    """One of each kind of instance."""
+    kinds: dict[tuple[Any, ...], Candidate] = {}
+    for one in found:
+        kinds.setdefault((one.apart, *(one.values.get(address) for address in TP)), one)
+    return list(kinds.values())

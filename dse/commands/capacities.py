@@ -79,6 +79,7 @@ def _side(side: Side) -> dict[str, Any]:
         "chip": side.chip,
         "why_not": side.why or None,
         "note": (few(side) or None) if side.best else None,
+        "extrapolated": side.extrapolated or None,
         "model": side.load.model.name,
         "requests": {
             "count": len(side.load.requests),
@@ -178,7 +179,7 @@ def _answer(side: Side) -> str:
         f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{(broken := _next(best, side))} {'are' if ' and ' in broken else 'is'} broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
-        f"{_left_out(best, side)}{_each_class(best, side)}{_for_how_long(side)}"
+        f"{_left_out(best, side)}{_each_class(best, side)}{_beside(side)}"
     )
 
 
@@ -211,10 +212,10 @@ def _each_class(best: Tried, side: Side) -> str:
     )
 
 
-def _for_how_long(side: Side) -> str:
-    """What to say below the answer where the rate holds just while so few requests come."""
-    note = few(side)
-    return f"\n[yellow]note:[/] {escape(note)}" if note else ""
+def _beside(side: Side) -> str:
+    """What to say below the answer: that the rate holds just while so few requests come, and what nobody has measured."""
+    said = {"note": few(side), "not fitted": side.extrapolated}
+    return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in said.items() if text)
 
 
 def _cells(side: Side) -> str:

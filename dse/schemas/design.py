@@ -236,6 +236,7 @@ SERVED = closed(
         "chip": text(),
         "why_not": maybe(text("why nothing can be served; null where something can")),
         "note": maybe(text("what to know of the answer")),
+        "extrapolated": maybe(text("which constants of the best one's stack were fitted on other chips alone, in words")),
         "model": text(),
         "requests": closed(
             {

@@ -3,6 +3,10 @@
 An iteration is known by its composition alone: tokens of prompts and the positions that each of them attends to on average,
 itself included; decoding requests and the positions that each of them reads on average; and the share of all positions read
 that had been spilled from SRAM. Compositions are priced elsewhere; here they are only remembered.
+
+A table has another second axis: positions before a prompt's tokens, or, below 0, prompts beside the first one that share the
+tokens. A whole prompt by itself is at 0 however long it is. Prices jump between it and as many tokens of several prompts, each
+of which has a copy of attention or a run of its own, and what is asked of one alone is never taken from both.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +19,7 @@ from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 
 AXES = ("prefill_tokens", "prefill_context", "decode_requests", "decode_context", "spilled")
-"""Of a table, in order; units token, positions a token, requests, positions a request, share."""
+"""Of a composition, in order; units token, positions a token, requests, positions a request, share."""
 
 Pricing = Callable[[Array, Array, Array, Array, Array], Any]
 """Seconds of many compositions; arguments in the order of `AXES` broadcast together."""
@@ -27,7 +31,7 @@ class Price(NamedTuple):
     Attributes:
         linear: seconds a step, a prompt token, a pair of query and key in prompts, a decoding request, a position that decoding
             requests read, and a position of those that is in HBM while the rest is in SRAM; shape (6,). [s]
-        grid: values of each axis of the table, padded; shape (5, longest).
+        grid: values of each axis of the table, padded: those of a composition, but for the second one; shape (5, longest).
         sizes: of each axis; shape (5,).
         table: seconds at the grid's points, the last axis fastest; empty for none. [s]
         places, weights: room for the corners of a cell, shape (32,).
@@ -82,8 +86,8 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
     """A table of a price at all combinations of the axes' values; between them it is multilinear, beyond them it goes on.
 
     Args:
-        pricing: called once, with the values of each axis along a dimension of its own.
-        axes: rising values of each of `AXES`; shapes (any,).
+        pricing: called once, with the counts of all points, which broadcast together.
+        axes: rising values of each axis; shapes (any,).
 
     Raises:
         DesignError: an axis that does not rise, or a composition that takes no time.
@@ -92,7 +96,11 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
 
 
 def points(axes: Sequence[Array]) -> list[Array]:
-    """All combinations of the axes' values, each axis along a dimension of its own.
+    """Counts at all combinations of the axes' values, in the order of `AXES`; they broadcast together.
+
+    >>> tokens, context, *_ = points([np.array([0.0, 8.0]), np.array([-1.0, 0.0, 100.0]), *[np.zeros(1)] * 3])
+    >>> context[..., 0, 0, 0].tolist()  # of nothing; of two prompts of 4 tokens, one of 8, and 8 tokens after 100
+    [[0.0, 0.0, 0.0], [2.5, 4.5, 104.5]]
 
     Raises:
         DesignError: an axis that does not rise.
@@ -100,7 +108,9 @@ def points(axes: Sequence[Array]) -> list[Array]:
     for name, values in zip(AXES, axes, strict=True):
         if len(values) < 1 or (np.diff(values) <= 0).any():
             raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
-    return list(np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True))
+    tokens, before, *others = np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True)
+    own = np.maximum(tokens / (1 - np.minimum(before, 0.0)), 1.0)  # of a prompt
+    return [tokens, np.where(tokens > 0, np.maximum(before, 0.0) + (own + 1) / 2, 0.0), *others]
 
 
 def stored(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> Price:
@@ -145,6 +155,19 @@ def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(flo
 COUNTS, CONTEXTS = 2**0.5, 2.0
 """Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
 
+SEVERAL, FEWER = (64, 16, 8, 6, 4, 3, 2), (64, 8, 4, 2)
+"""Prompts of an iteration that a table has points of beside one, and of a small table."""
+
+
+def before(longest: float, ratio: float = CONTEXTS, start: float = 64.0, several: Sequence[int] = SEVERAL) -> Array:
+    """Points of a table's second axis: of several prompts, of one by itself, and of positions before it.
+
+    >>> before(100, several=FEWER).tolist()
+    [-63.0, -7.0, -3.0, -1.0, 0.0, 64.0, 128.0]
+    """
+    steps = ceil(max(log(max(longest, start) / start) / log(ratio), 1.0) - 1e-9)
+    return np.concatenate([[1.0 - many for many in several], [0.0], np.rint(start * ratio ** np.arange(steps + 1))])
+
 
 def spread(
     prefill_tokens: int,
@@ -166,7 +189,7 @@ def spread(
         prefill_tokens, prefill_context, decode_requests, decode_context: the largest of each. [1]
         finer: times as many points, in equal ratios.
         spilled: whether what is read may be in a second memory.
-        whole: tokens of prompts that are to be priced as they are, each attending to (n + 1) / 2 positions on average.
+        whole: tokens of prompts that are to be priced as they are.
     """
 
     def axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
@@ -175,10 +198,11 @@ def spread(
         # with 1, no iteration of something lies in a cell with that of nothing, which has no price
         return np.unique(np.concatenate([[0.0, 1.0], points, [point for point in beside if point <= points[-1]]]))
 
-    shares, half = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1), [(tokens + 1) / 2 for tokens in whole]
+    shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
     return [
-        axis(prefill_tokens, 1, COUNTS, whole), axis(prefill_context, 64, CONTEXTS, half), axis(decode_requests, 1, COUNTS),
-        axis(decode_context, 64, CONTEXTS), shares,
+        axis(prefill_tokens, 1, COUNTS, whole),
+        before(prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER),
+        axis(decode_requests, 1, COUNTS), axis(decode_context, 64, CONTEXTS), shares,
     ]  # fmt: skip
 
 
@@ -188,20 +212,20 @@ def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions
     Compositions without prompts and without decodes are drawn too, and those that cannot be are left out: a prompt's tokens
     attend to at least half of themselves.
     """
-    from dse.evaluators.serving.priced import interpolated
+    from dse.evaluators.serving.priced import composed
 
     rng = np.random.default_rng(seed)
     drawn = []
-    for values in axes:
-        low, high = (values[1], values[-1]) if len(values) > 1 else (0.0, 0.0)
+    for number, values in enumerate(axes):
+        low, high = (1.0 if number == 1 else values[1], values[-1]) if len(values) > 1 else (0.0, 0.0)
         drawn.append(np.exp(rng.uniform(np.log(low), np.log(high), compositions)) if high > 0 else np.zeros(compositions))
     drawn[0], drawn[2] = np.round(drawn[0]), np.round(drawn[2])
     kind = rng.integers(0, 3, compositions)
     drawn[0][kind == 1] = 0.0
     drawn[2][kind == 2] = 0.0
-    drawn[1] = np.minimum(np.maximum(drawn[1], (drawn[0] + 1) / 2), axes[1][-1])
+    drawn[1] = np.maximum(drawn[1], (drawn[0] + 1) / 2)
     true = np.asarray(pricing(*drawn), float)
-    found = np.array([interpolated(price, composition) for composition in zip(*drawn, strict=True)])
+    found = np.array([composed(price, *composition) for composition in zip(*drawn, strict=True)])
     off = np.abs(found / true - 1)
     return Error(float(off.mean()), float(off.max()), compositions)
 

@@ -15,12 +15,21 @@ def seconds(price, prompt, pairs, requests, positions, past, far):
     prefill_context = pairs / prompt if prompt > 0 else 0.0
     decode_context = positions / requests if requests > 0 else 0.0
     spilled = far / (positions + past) if far > 0 else 0.0
-    return linear + interpolated(price, (prompt, prefill_context, requests, decode_context, spilled))
+    return linear + composed(price, prompt, prefill_context, requests, decode_context, spilled)
+
+
+@inlined
+def composed(price, prompt, prompt_context, requests, context, spilled):
+    """A table at a composition, whose counts are in the order of `price.AXES`."""
+    before = prompt_context - (prompt + 1) / 2 if prompt > 0 else 0.0
+    if before < 0:  # as many prompts as share the tokens, without the first one
+        before = 1 - max(1.0, prompt / max(2 * prompt_context - 1, 1.0))
+    return interpolated(price, (prompt, before, requests, context, spilled))
 
 
 @inlined
 def interpolated(price, point):
-    """A table at a composition, multilinear between its points and beyond its ends."""
+    """A table at values of its axes, multilinear between its points and beyond its ends."""
     places, weights, corners, stride = price.places, price.weights, 1, len(price.table)
     places[0], weights[0] = 0, 1.0
     for axis in range(len(point)):

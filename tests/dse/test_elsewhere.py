@@ -9,7 +9,9 @@ import yaml
 
 import dse
 from dse.answers.answer import Evaluation
+from dse.answers.capacity import capacity
 from dse.answers.compare import compared, notes
+from dse.commands import capacities
 from dse.commands.sheet import record
 from dse.config.compose import CONF, STUDIES
 from dse.report.cannot import fitted_elsewhere
@@ -96,6 +98,20 @@ def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
     one = fitted_elsewhere(toy(tmp_path, "chip=a100", "stack=flash3_h100"))
     several = fitted_elsewhere(toy(tmp_path, "chips=[a100,h200]", "stack=flash3_h100"))
     assert [(of.kind, of.what) for of in one] == [(of.kind, of.what) for of in several] == [("stack", "a100")]
+
+
+def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Of the best one: where it is of one die, nothing reads how dies exchange."""
+    load = ("model=qwen3_1b7", "devices=2", "workload.requests=400", "workload.prompt=64", "workload.output=4")
+    words = ("stack=vllm_h100", "apart=false", "workload.ttft=20ms", "workload.tpot=100ms", *load)
+    of_two = ("mapping.both.tp=2", LIBRARY)
+    several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
+    own, other, alone = (capacity([*of, *words]) for of in several)
+    wanted = "stack=vllm_h100 was fitted elsewhere (rings, short on h100); on chip=mi300x it is extrapolated"
+    found = [capacities.record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
+    assert found == [None, wanted, None]
+    capacities.leave(other, tmp_path / "page.html", as_json=False)
+    assert f"not fitted: {wanted}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_chips_that_are_no_list_of_names_are_refused() -> None:

@@ -12,7 +12,7 @@ from dse.evaluators.serving.kvcache import Memory, Room, paged, shared_out, two_
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, error, linear, spread, tabled
-from dse.evaluators.serving.priced import interpolated, seconds
+from dse.evaluators.serving.priced import composed, interpolated, seconds
 from dse.space.errors import DesignError
 from dse.space.requests import requests
 
@@ -28,6 +28,10 @@ def product(prompt: Any, prompt_context: Any, decodes: Any, context: Any, spille
     return 1e-3 + 1e-6 * prompt + 1e-9 * prompt * prompt_context + 1e-5 * decodes + 1e-8 * decodes * context * (1 + spilled)
 
 
+def plain(prompt: Any, prompt_context: Any, decodes: Any, context: Any, spilled: Any) -> Any:
+    return product(prompt, 0.0, decodes, context, spilled)
+
+
 AXES = spread(512, 8192, 64, 8192, finer=0.5, spilled=True)
 ROUGH, PRODUCT = tabled(rough, AXES), tabled(product, AXES)
 within = st.tuples(*(st.floats(float(axis[0]), float(axis[-1])) for axis in AXES))
@@ -39,13 +43,29 @@ def test_a_table_is_multilinear_between_its_points(at: tuple[float, ...]) -> Non
     assert interpolated(ROUGH, at) == pytest.approx(float(peer([at])[0]), rel=1e-9, abs=1e-15)
 
 
-@given(within)
-def test_a_table_of_products_of_counts_is_exact(at: tuple[float, ...]) -> None:
-    assert interpolated(PRODUCT, at) == pytest.approx(float(product(*at)), rel=1e-9)
+@given(within, st.sampled_from(AXES[0][1:].tolist()), st.floats(0, float(AXES[1][-1])))
+def test_a_table_of_products_of_counts_is_exact_at_its_tokens(at: tuple[float, ...], tokens: float, past: float) -> None:
+    """Of one prompt whatever is before it; between points a table is linear in tokens, and pairs grow with their square."""
+    here = (tokens, past + (tokens + 1) / 2, *at[2:])
+    assert composed(PRODUCT, *here) == pytest.approx(float(product(*here)), rel=1e-9)
+
+
+@given(st.integers(1, 512), st.integers(1, 8))
+def test_prompts_by_themselves_have_nothing_of_the_prices_of_several(tokens: int, many: int) -> None:
+    """Several take ten times as long: a whole prompt is linear between whole ones, and so many are between so many."""
+
+    def jump(prompt: Any, prompt_context: Any, *_: Any) -> Any:
+        return 1.0 + prompt * np.where(prompt_context < 0.9 * (prompt + 1) / 2, 10.0, 1.0)
+
+    table = tabled(jump, AXES)
+    none = (0.0, 0.0, 0.0)
+    assert composed(table, float(tokens), (tokens + 1) / 2, *none) == pytest.approx(1 + tokens)
+    if many > 1 and tokens >= 64:
+        assert composed(table, float(tokens * many), (tokens + 1) / 2, *none) == pytest.approx(1 + 10 * tokens * many)
 
 
 def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> None:
-    assert error(PRODUCT, product, AXES).worst < 1e-9
+    assert error(tabled(plain, AXES), plain, AXES).worst < 1e-9
     coarse = error(ROUGH, rough, AXES)
     axes = spread(512, 8192, 64, 8192, finer=2.0, spilled=True)
     fine = error(tabled(rough, axes), rough, axes)
@@ -64,9 +84,9 @@ def test_larger_counts_add_points_and_move_none(counts: list[tuple[int, int]]) -
 
 def test_a_table_prices_a_run_as_the_form_it_was_made_from() -> None:
     many = requests([(40 + 7 * i, 5 + i % 9) for i in range(40)]).arriving("poisson", rate=20.0)
-    form = linear(1e-3, 1e-6, 1e-9, 1e-5, 1e-8)
+    form = linear(1e-3, 1e-6, 0.0, 1e-5, 1e-8)
     axes = spread(512, 512, 64, 512)
-    table = tabled(lambda p, c, d, e, s: 1e-3 + 1e-6 * p + 1e-9 * p * c + 1e-5 * d + 1e-8 * d * e, axes)
+    table = tabled(lambda p, c, d, e, s: 1e-3 + 1e-6 * p + 1e-5 * d + 1e-8 * d * e, axes)
     runs = [serve(many, [Pool(price, policy("chunked", tokens=64), Memory(1000))]) for price in (form, table)]
     assert runs[0].total["iterations"] == runs[1].total["iterations"]
     assert runs[0]["completed"] == pytest.approx(runs[1]["completed"], rel=1e-9)

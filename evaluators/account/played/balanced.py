@@ -21,7 +21,7 @@ from dse.evaluators.serving.measures import Slo
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, Pricing, points
 from dse.evaluators.serving.price import several as several_prices
-from dse.evaluators.serving.priced import interpolated
+from dse.evaluators.serving.priced import composed
 from dse.evaluators.serving.standing import stood
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -190,7 +190,7 @@ def _each(of: Tables, made_of: tuple[Any, ...]) -> Array:
     prices, tables, which = of
     at = np.array([np.broadcast_to(np.squeeze(count), len(which)) for count in made_of], float).T.tolist()
     found = [
-        [interpolated(price._replace(table=rows[row]), tuple(here)) for row, here in zip(which, at, strict=True)]
+        [composed(price._replace(table=rows[row]), *here) for row, here in zip(which, at, strict=True)]
         for price, rows in zip(prices, tables, strict=True)
     ]
     return np.array(found)

@@ -16,6 +16,7 @@ from dse.evaluators.account.played.served import Mean
 from dse.evaluators.account.services.prompts import of_load
 from dse.evaluators.serving.loop import Deployment
 from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
+from dse.evaluators.serving.price import FEWER, before
 from dse.evaluators.serving.standing import mix, standing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -34,7 +35,8 @@ PRICES = "closed"
 
 TURNS, FEW_ROWS = (64.0, 1024.0), (1.0, 16.0)
 """Tokens of prompts between which iterations turn from waiting for weights to waiting for engines, and decodes of which engines
-take as many rows at a time as they have: there points are closer."""
+take as many rows at a time as they have: there points are closer, and so they are for all tokens of one prompt, whose attention
+grows with their square."""
 
 RATIO = 4.0
 """Of a point of a table to the one before it."""
@@ -46,18 +48,17 @@ def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[A
     Fewer than the loop's, between which prices are multilinear, and of what decodes read the one that they read in the mean;
     no token of a prompt attends to more than the longest one. What the largest counts are moves no point, so that designs which
     differ in them come to the same. A load's own prompts, where these are of a length or two, are points as in the loop's
-    table: beside them lie as many tokens of several prompts, which dies share out where one prompt has a die to itself.
+    table.
     """
     context, most = max(1.0, mix(load.requests).context), float(load.requests.prompt.max())
     whole = np.array(of_load(load))
 
     def found(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
         spilled = axes(prefill_tokens, prefill_context, decode_requests, decode_context)[-1]
-        tokens = risen(prefill_tokens, 16.0, between=TURNS)
-        contexts = risen(min(prefill_context, most), 64.0)
+        tokens = risen(prefill_tokens, 4.0, between=(TURNS[0], max(most, TURNS[1])))
         return [
             np.union1d(tokens, whole[whole <= tokens[-1]]),
-            np.union1d(contexts, (whole[whole < 2 * contexts[-1]] + 1) / 2),
+            before(min(prefill_context, most), RATIO**3, several=FEWER),
             risen(decode_requests, 2.0, between=FEW_ROWS),
             np.array([context]),
             spilled,

@@ -1,5 +1,6 @@
 """What iterations of a model on many dies ask of a copy of attention, and what they take by tables of a part each."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, pairwise
@@ -8,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.account.services import Composition
-from dse.evaluators.account.services.prompts import alike
 from dse.evaluators.layouts.dies import Split, split_of
 from dse.evaluators.layouts.turns import Iteration
 from dse.evaluators.serving.policy import Policy, most_prompts, policies
@@ -98,11 +98,12 @@ def asked_of(design: Design, load: Load, of: Pool, made_of: Composition, *, atte
 
 def counts_of(made_of: Composition) -> tuple[int, int, int, int, float]:
     """Prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
-    tokens, context, requests, positions = (float(np.squeeze(value)) for value in made_of[:4])
-    decodes, prompts, own, past = int(np.rint(requests)), 0, 0, 0
-    if np.rint(tokens) > 0:
-        some, each, before = alike(np.array([np.rint(tokens)]), np.array([context]))
-        prompts, own, past = int(some[0]), int(np.ceil(each[0])), int(np.rint(before[0]))
+    each = (value if isinstance(value, float) else float(np.squeeze(value)) for value in made_of[:4])
+    tokens, context, requests, positions = each
+    decodes, prompts, own, past, new = round(requests), 0, 0, 0, round(tokens)
+    if new > 0:  # as `prompts.alike` has them, of plain numbers: tables of dies ask thousands of times
+        prompts = max(round(new / max(2 * context - 1, 1.0)), 1)
+        own, past = math.ceil(new / prompts), round(max(context - (new / prompts + 1) / 2, 0.0))
     return prompts, own, past, decodes, max(positions, 1.0)
 
 
@@ -118,10 +119,11 @@ def iteration(
 
     most, total = dealt(0), prompts * own + decodes * rows
     uneven = most * slots != total
-    # copies up to the last one that has another prompt, or another decoding request, are alike
-    ends = sorted({0, min(prompts % slots, split.copies), min(decodes % slots, split.copies), split.copies})
-    alike_copies = ((dealt(first) / most,) * (end - first) for first, end in pairwise(ends))
-    sent = tuple(chain.from_iterable(alike_copies)) if uneven else ()
+    sent: tuple[float, ...] = ()
+    if uneven:
+        # copies up to the last one that has another prompt, or another decoding request, are alike
+        ends = sorted({0, min(prompts % slots, split.copies), min(decodes % slots, split.copies), split.copies})
+        sent = tuple(chain.from_iterable((dealt(first) / most,) * (end - first) for first, end in pairwise(ends)))
     return Iteration(
         load.model, phase, plan, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
         total / slots if uneven else 0.0, sent,

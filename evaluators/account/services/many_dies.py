@@ -62,7 +62,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers.die_exchange import hand_over
 from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import most_prompts
-from dse.evaluators.serving.price import spread
+from dse.evaluators.serving.price import points, spread
 from dse.space.design import Design
 from dse.space.elementwise import Array, maximum, where
 from dse.space.layers import by_reach
@@ -135,8 +135,8 @@ def asks(design: Design, load: Load, fidelity: str) -> None:
         return [1.0] * len(many)
 
     for of in pools_of(design, load):
-        points = np.meshgrid(*axes(most_prompts(of.rule, of.batch, longest), longest, of.batch, longest), indexing="ij")
-        tables(design, load, of, noted)(*points)
+        largest = most_prompts(of.rule, of.batch, longest), longest, of.batch, longest
+        tables(design, load, of, noted)(*points(axes(*largest)))
 
 
 def _wanted(design: Design, one: Asked | None) -> None:

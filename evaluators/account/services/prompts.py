@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dse.evaluators.serving.price import before
 from dse.space.elementwise import Array
 from dse.space.workload import Load
 
@@ -15,6 +16,9 @@ FEW = 8
 
 PER_DOUBLING = 2
 """Of its other points: powers of two, as budgets and batches are, are among them."""
+
+SHORTEST = 16
+"""Positions before a prompt's tokens, the first ones of a table."""
 
 
 def alike(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
@@ -70,11 +74,9 @@ def points(
         found = np.concatenate([[0.0, most], even, ends, ends + 1, others])
         return np.unique(found[found <= most])
 
-    # tokens of a whole prompt attend to half of it: cells of both axes lie along such prompts, and never between one and two
-    longest = 2.0 * prompt_context - 1
-    tokens = axis(max(prompt, longest), steps[0], [max(prompt, 2), longest, *whole])
-    half = np.concatenate([[0.0], (tokens[(tokens > 0) & (tokens < 2 * prompt_context)] + 1) / 2])
-    return [tokens[tokens <= max(prompt, 2)], half, axis(decodes, steps[1], []), axis(context, steps[2], [begun]), np.zeros(1)]
+    tokens = axis(prompt, steps[0], [max(prompt, 2), *whole])
+    past = before(prompt_context, 2.0 ** (1 / PER_DOUBLING), float(SHORTEST))
+    return [tokens, past, axis(decodes, steps[1], []), axis(context, steps[2], [begun]), np.zeros(1)]
 
 
 def whole_points(load: Load, prompts: int, batch: int) -> list[Array]:
@@ -82,6 +84,4 @@ def whole_points(load: Load, prompts: int, batch: int) -> list[Array]:
     whole = of_load(load, FEW)
     begun = float(np.rint(load.requests.prompt.mean()))
     found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
-    rounded = [np.unique(np.rint(axis)) for axis in found]
-    rounded[1] = np.concatenate([[0.0], (np.unique(np.rint(2 * found[1][1:] - 1)) + 1) / 2])
-    return rounded
+    return [np.unique(np.rint(axis)) for axis in found]

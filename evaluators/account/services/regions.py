@@ -116,14 +116,12 @@ def decoded(design: Design, load: Load, context: float) -> Any:
 def prompted(design: Design, load: Load) -> Any:
     """What each token of a prompt takes at least, by the prices that a table of the steady state has around such prompts. [s]
 
-    Between its points prices are linear in tokens. Positions that these attend to are at least those of whole prompts: of many
-    that are short no iteration is asked.
+    Between its points prices are linear in tokens, and a prompt is asked for by itself, whatever is before it.
     """
     most = max(most_prompts(rule, 1, load.longest) for rule in rules(_of(design)[1].serving))
-    tokens, contexts, *_ = steady.coarse(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
-    before = contexts[np.searchsorted(contexts, np.maximum((tokens[:-1] + 1) / 2, 1.0), side="right") - 1]
-    some, seen = (count[contexts >= before[:, None]] for count in np.broadcast_arrays(tokens[1:, None], contexts))
-    seconds = regions.phases(design, _prompts(load, some, seen), "closed")[0].seconds
+    tokens, before, *_ = steady.coarse(lambda *_: [np.zeros(1)], load)(most, load.longest, 1, load.longest)
+    some, past = (np.ravel(count) for count in np.broadcast_arrays(tokens[1:, None], before[before >= 0]))
+    seconds = regions.phases(design, _prompts(load, some, past + (some + 1) / 2), "closed")[0].seconds
     return np.min(seconds / some[:, None], axis=0)
 
 

@@ -7,8 +7,8 @@ decodes alone, is done apart, in the same pass. Latents before a chunk are expan
 alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
 
 Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length, and
-decodes have those that suit a few more or a few less at a time, with as many keys. Chips have no links to others: caches go by
-the host.
+those of prompts as long as all that a chunk attends to serve the chunk too. Decodes have those that suit a few more or a few
+less at a time, with as many keys. Chips have no links to others: caches go by the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -237,15 +237,15 @@ class _Prices(NamedTuple):
     Attributes:
         layers: all but the head and what prompts and decodes have by themselves, of so many tokens.
         head: of so many requests that get a token.
-        prompts: attention in all layers, and what else is of prompts alone, of (requests, queries, keys, the length of prompts
-            whose slices are taken).
+        prompts: attention in all layers, and what else is of prompts alone, of (requests, queries, keys, lengths of two prompts
+            whose slices are tried).
         tokens: likewise of one token of each, of (requests, keys).
         filled: of an iteration, local memory of a tile in use, shape (KINDS, designs). [B]
     """
 
     layers: Callable[[int], Array]
     head: Callable[[int], Array]
-    prompts: Callable[[int, int, int, int], Array]
+    prompts: Callable[[int, int, int, int, int], Array]
     tokens: Callable[[int, int], Array]
     filled: Callable[[Composition], Array]
 
@@ -262,7 +262,7 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     Counts broadcast together; what is found has axes of `SPENT` and of designs more.
     """
     mapping = _of(design)[1]
-    lengths, first = 2 * axes[1][1:] - 1, _shared(design, load, "prefill", fidelity)
+    lengths, first = axes[0][1:], _shared(design, load, "prefill", fidelity)
     then = first if equal(mapping.prefill, mapping.decode) else _shared(design, load, "decode", fidelity)
     between = partial(counted.between, counted.known(axes))
 
@@ -271,8 +271,8 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         count, own, past = alike(np.maximum(new, 1.0), prompt_context)
         keys = np.rint(own) + np.rint(past)
         cached = np.ceil(np.maximum(context, 1.0))
-        near = lengths[np.abs(np.log(lengths / np.maximum(np.rint(own), 1.0)[..., None])).argmin(-1)]
-        prompts = each(first.prompts, count, np.rint(own), keys, near)
+        near, long = (_nearest(lengths, of) for of in (np.rint(own), keys))
+        prompts = each(first.prompts, count, np.rint(own), keys, near, long)
         decoding, some = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
         tokens = np.where(decoding, each(then.tokens, at_once, cached), 0.0)
         alone = np.where(decoding, each(then.layers, at_once) + each(then.head, at_once) + tokens, 0.0)
@@ -283,6 +283,12 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         return np.where(some, mixed, np.where(decoding, alone, np.nan))
 
     return pricing
+
+
+def _nearest(lengths: Array, tokens: Array) -> Array:
+    """Of some lengths, those in whose ratio tokens are the nearest."""
+    places = np.searchsorted(np.sqrt(lengths[1:] * lengths[:-1]), np.maximum(tokens, 1.0))
+    return np.asarray(lengths[places])
 
 
 @partial(same, few=PARTS)
@@ -363,8 +369,10 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
         return spent([of for of in blocks(_step(phase, 1, requests), nobody, on) if of.name == "head"])
 
     @cache
-    def prompts(requests: int, queries: int, keys: int, length: int) -> Array:
-        found = attending("prefill", chunks(model, requests, queries, keys), sliced(length))
+    def prompts(requests: int, queries: int, keys: int, length: int, longer: int) -> Array:
+        # a chunk has few queries and, after what is before it, many keys: slices of either may suit it
+        cuts = sliced(length) + (sliced(longer) if longer > length else [])
+        found = attending("prefill", chunks(model, requests, queries, keys), cuts)
         return found + alone(Iteration(model, "prefill", phase, requests, queries, keys - queries, 0, 0))
 
     @cache
