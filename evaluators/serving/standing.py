@@ -30,17 +30,18 @@ KINDS = 24
 
 FIELDS = (
     "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
-    "tpot", "tbt_p99", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
+    "tpot", "tbt_p99", "wait", "moved", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
 )  # fmt: skip
 STANDING = np.dtype([(name, "f8") for name in FIELDS])
 """The rate at which some always wait [1/s]; an iteration of decodes [s], and requests in it; a prompt from its first chunk to
 its first token [s]; shares of time that instances are busy; time to first token, per output token, and between two tokens [s];
-until the first chunk [s]; from the first arrival to the last token [s]; the share of the requests whose first token comes
-within its bound; of a request, chunks of its prompt, and of a chunk tokens and positions before it; decodes beside a chunk, and
-chunks in an iteration that has some; and the share of what is read that is not in SRAM."""
+until the first chunk, and on the way to another pool [s]; from the first arrival to the last token [s]; the share of the
+requests that keep the bounds on the times to first token and per output token; of a request, chunks of its prompt, and of a
+chunk tokens and positions before it; decodes beside a chunk, and chunks in an iteration that has some; and the share of what is
+read that is not in SRAM."""
 
-FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within")
-"""Those that say when first tokens come, which is worked out where somebody asks for it."""
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tbt_p99")
+"""Those that prompts are played for, where somebody asks for them."""
 
 
 def refused(pools: Sequence[Pool], requests: Requests) -> str:
@@ -122,13 +123,15 @@ Tables = tuple[Array, Array]
 """Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
 
 
-def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf, *, prompts: bool = True) -> Array:
+def standing(
+    of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
+) -> Array:
     """Deployments that serve the same requests, in the steady state.
 
     Args:
         of: any.
         requests: with times.
-        bound: of the time to first token. [s]
+        ttft, tpot: bounds of the time to first token, and per output token. [s]
         prompts: whether those of few requests are played, as `stood` says.
 
     Returns:
@@ -140,7 +143,7 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     one, found = np.zeros(1, int), []
     for some in of:
         tables = [(pool.price.table[None], one) for pool in some.pools]
-        _, first = stood([some], one, tables, requests, bound, prompts=prompts)
+        _, first = stood([some], one, tables, requests, ttft, tpot, prompts=prompts)
         found.append(first())
     return np.concatenate(found)
 
@@ -150,7 +153,8 @@ def stood(
     which: Array,
     tables: Sequence[Tables],
     requests: Requests,
-    bound: float = math.inf,
+    ttft: float = math.inf,
+    tpot: float = math.inf,
     *,
     prompts: bool = True,
 ) -> tuple[Array, Callable[[], Array]]:
@@ -160,7 +164,7 @@ def stood(
         kinds: that designs are of; what tables their prices have does not count.
         which: of them each design is, shape (designs,).
         tables: of each pool, those of the designs.
-        requests, bound, prompts: as in `standing`.
+        requests, ttft, tpot, prompts: as in `standing`.
 
     Returns:
         Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
@@ -180,7 +184,8 @@ def stood(
         some = records(STANDING, len(rows))
         ends = [(of, each[rows]) for of, each in (tables[0], tables[-1])]
         prices, said = (priced[0].price, priced[-1].price), (first[rows], last[rows], sent[rows])
-        solve(*prices, tuple(ends), apart, *said, load, bound, queued, room, some)
+        solve(*prices, tuple(ends), apart, *said, load, ttft, queued, room, some)
+        some["within"] *= some["tpot"] <= tpot
         return some
 
     found = solved(np.arange(len(which)), not few)
@@ -198,8 +203,8 @@ def stood(
         nearest = np.array([one.routing != "round_robin" for one in kinds])
         of = tables[0][0], tables[0][1][known]
         arrivals.prompted(
-            priced[0].price, of, first[known], shares[which[known]], nearest[which[known]], arrivals.of(requests), load, bound,
-            arrivals.room(first[known], len(requests)), more,
+            priced[0].price, of, first[known], shares[which[known]], nearest[which[known]], arrivals.of(requests), load,
+            ttft, tpot, arrivals.room(first[known], len(requests)), more,
         )  # fmt: skip
         whole[known] = more
         return whole
@@ -330,7 +335,7 @@ def _told(apart, first, last, sent, load, bound, queued, prompts, taken, service
         moved += sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
         if sent[0] > 0 and load.rate * sent[0] < sent[2]:  # beyond, the last request waits as it is late
             moved += wait(min(load.rate * sent[0] / sent[2], 0.999), sent[2], sent[0], load.gaps, 0.0)
-    found.tpot = end.period + moved * load.each
+    found.tpot, found.moved = end.period + moved * load.each, moved
     lanes = first.instances * first.stages
     found.prefill_busy = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
     found.decode_busy = min(1.0, end.held) if apart else found.prefill_busy
