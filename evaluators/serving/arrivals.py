@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, piece, released
+from dse.evaluators.serving.chunks import chunk_of
 from dse.evaluators.serving.clocks import (
     GAPS,
     LEAVING,
@@ -36,6 +37,7 @@ from dse.evaluators.serving.clocks import (
     passed,
     ready,
 )
+from dse.evaluators.serving.handed import handed
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.priced import seconds
 from dse.space.elementwise import Array
@@ -57,6 +59,7 @@ INSTANCE = np.dtype(
         ("paces", "f8"),  # passes of decodes of all lanes, one each [s]
         ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
         ("due", "?"),  # whether a pass has ended, or somebody has come, at that instant
+        ("next", "f8"),  # before which nothing happens [s]
     ]
 )
 LANE = np.dtype(
@@ -64,10 +67,7 @@ LANE = np.dtype(
         ("prompts", "i8"),  # requests that prefill
         ("decodes", "i8"),  # requests that decode, a heap by their last token
         ("older", "i8"),  # those of them that wait for a token since `last`,
-        (
-            "fresh",
-            "i8",
-        ),  # and since their first one, where passes are of prompts or decodes; the others since the last pass has ended
+        ("fresh", "i8"),  # and since their first one, of those who do not get one in each pass
         ("tokens", "i8"),  # of a request that has decoded here at all times
         ("pace", "f8"),  # a pass of these decodes alone [s]
         ("start", "f8"),  # of the last pass with prompts
@@ -76,6 +76,13 @@ LANE = np.dtype(
         ("last", "f8"),
     ]
 )
+
+
+PRICED = np.dtype([("tokens", "f8"), ("pairs", "f8"), ("past", "f8"), ("beside", "i8"), ("seconds", "f8")])
+"""A pass with prompts: their tokens, pairs of query and key, and positions before them, and decodes beside them."""
+
+KEPT = 256
+"""Passes that are kept priced."""
 
 
 class Load(NamedTuple):
@@ -103,6 +110,10 @@ class Room(NamedTuple):
         since: first tokens of those who wait for their second one, shape (lanes, most). [s]
         paces: passes of decodes alone, by how many there are; negative for one that has not been priced. [s]
         gaps: histogram of the gaps between tokens.
+        prices: passes that have been priced, records of `PRICED`.
+        channels: when each is free. [s]
+        way: the first cache on its way between pools, and the last one; shape (2,).
+        order: of requests, by their first tokens.
         behind, done, share: of requests: the next in the queue, tokens computed, and those of the pass under way.
         first, begun, last: of requests: their first token, their first pass and their last token. [s]
     """
@@ -116,6 +127,10 @@ class Room(NamedTuple):
     since: Array
     paces: Array
     gaps: Array
+    prices: Array
+    channels: Array
+    way: Array
+    order: Array
     behind: Array
     done: Array
     share: Array
@@ -129,12 +144,13 @@ def of(requests: Requests) -> Load:
     return Load(requests.arrival, requests.prompt.astype(np.int64), requests.output.astype(np.int64) - 1)
 
 
-def room(stations: Array, requests: int) -> Room:
+def room(stations: Array, requests: int, channels: int = 1) -> Room:
     """For any of some pools, one after the other.
 
     Args:
         stations: records of `balance.STATION`.
         requests: of a load.
+        channels: between pools.
     """
     lanes = stations["instances"] * stations["stages"]
     most, widest, instances = int(lanes.max()), int(stations["batch"].max()) + 2, int(stations["instances"].max())
@@ -144,7 +160,8 @@ def room(stations: Array, requests: int) -> Room:
     return Room(
         np.zeros(instances, INSTANCE), np.zeros(most, LANE), np.zeros((instances, int(stations["stages"].max()))),
         np.zeros(most, np.int64), np.zeros((most, few), np.int64), np.zeros((most, few), LEAVING), np.zeros((most, few)),
-        np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE, GAPS), behind, done, share, first, begun, last,
+        np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE, GAPS), np.zeros(KEPT, PRICED),
+        np.zeros(channels), np.zeros(2, np.int64), np.zeros(requests, np.int64), behind, done, share, first, begun, last,
     )  # fmt: skip
 
 
@@ -167,7 +184,7 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
         here = room.instances[i]
         here.held = here.queued = here.turn = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
-        here.paces, here.at, here.due = 0.0, math.inf, False
+        here.paces, here.at, here.due, here.next = 0.0, math.inf, False, math.inf
         for stage in range(stages):
             room.free[i, stage] = 0.0
     for number in range(instances * stages):
@@ -177,18 +194,19 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
     room.paces[:] = -1.0
     for place in range(len(room.gaps)):
         room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
+    for place in range(KEPT):
+        room.prices[place].tokens = -1.0
     for r in range(len(load.arrival)):
-        t, best = load.arrival[r], -1
-        for i in range(instances):
+        t, best = load.arrival[r], 0 if nearest else turn
+        for i in range(0 if nearest else turn, instances if nearest else turn + 1):
             here = room.instances[i]
-            if here.held + here.queued > 0:
+            if here.next <= t:
                 _advance(price, of, shares, load, steady, spilled, room, i, t)
                 _caught(price, of, steady, spilled, room, i, t)
-            if best < 0 or here.held + here.queued < room.instances[best].held + room.instances[best].queued:
+                here.next = _next(of, room, i)
+            if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
                 best = i
-        if not nearest:
-            best = turn % instances
-            turn += 1
+        turn = turn + 1 if turn + 1 < instances else 0
         here = room.instances[best]
         room.behind[r], room.done[r] = -1, 0
         room.first[r] = room.begun[r] = room.last[r] = math.nan
@@ -198,7 +216,7 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
             room.behind[here.tail] = r
         here.tail = r
         here.queued += 1
-        here.at, here.due = t, True
+        here.at, here.due, here.next = t, True, t
     for i in range(instances):
         _advance(price, of, shares, load, steady, spilled, room, i, math.inf)
         _caught(price, of, steady, spilled, room, i, math.inf)
@@ -209,6 +227,16 @@ def _caught(price, of, steady, spilled, room, i, t):
     """Lets go who leaves an instance by an instant."""
     for number in range(i * int(of.stages), (i + 1) * int(of.stages)):
         caught(price, of, steady, spilled, room, i, number, t)
+
+
+@piece
+def _next(of, room, i):
+    """When something happens in an instance: a pass starts or ends, or somebody leaves. [s]"""
+    here = room.instances[i]
+    found = min(here.at, next_left(of, room, i))
+    if here.flying > 0:
+        found = min(found, room.lanes[room.ring[i * int(of.stages) + here.oldest]].end)
+    return found
 
 
 @piece
@@ -303,8 +331,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         if tokens == 0:
             stuck = True
             continue
-        read = beside * steady.context
-        step = seconds(price, tokens, pairs, float(beside), read, past, spilled * (past + read))
+        step = _priced_once(price, steady, spilled, room, tokens, pairs, past, beside)
         end = t
         for stage in range(stages):
             end = max(end, free[stage]) + step * shares[stage]
@@ -320,6 +347,17 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         here.turn = turn
     if (stuck or here.queued > 0) and here.decoding > 0:  # there may be room when somebody leaves
         here.at = min(here.at, max(t, next_left(of, room, i)))
+
+
+@piece
+def _priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
+    """A pass with prompts; those of equal requests come again and again. [s]"""
+    entry = room.prices[(int(tokens) + 31 * beside + 7 * int(past)) % KEPT]
+    if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
+        read = beside * steady.context
+        entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
+        entry.seconds = seconds(price, tokens, pairs, float(beside), read, past, spilled * (past + read))
+    return entry.seconds
 
 
 @piece
@@ -369,35 +407,43 @@ def _formed(of, load, room, i, number, each, batch, beside, t):
 
 
 @released
-def prompted(linear, tables, stations, shares, nearest, load, steady, ttft, tpot, room, found):
-    """Plays the prompts of a load on some pools, one after the other.
+def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, room, found):
+    """Plays a load on some designs, one after the other.
 
     Args:
-        linear: a price of theirs, whose table does not count.
-        tables: those that differ, and which of them each pool has.
-        stations, shares: a record of each, and a row.
+        linear: prices of the first pool and of the last one, whose tables do not count.
+        tables: of each of these two: those that differ, and which of them each design has.
+        apart: whether these are two.
+        first, last, shares: a record of each, and a row of the first one.
         nearest, load, steady, room: as in `played`.
+        sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
         ttft, tpot: bounds of the time to first token, and per output token. [s]
         found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out.
     """
     many = len(load.arrival)
     for row in range(len(found)):
-        price, here, of = _priced(linear, tables, row), found[row], stations[row]
-        played(price, of, shares[row], nearest[row], load, steady, here.spilled if of.decodes else 0.0, room)
-        whole = waited = kept = 0.0
+        here, near = found[row], nearest[row]
+        price, spilled = _priced(linear[0], tables[0], row), 0.0 if apart else here.spilled
+        played(price, first[row], shares[row], near, load, steady, spilled, room)
+        whole = waited = kept = ended = 0.0
         for r in range(many):
-            further, first = load.further[r], room.first[r] - load.arrival[r]
-            taken = room.last[r] - room.first[r] if of.decodes else further * here.period + here.moved
-            kept += first <= ttft and (further == 0 or taken <= tpot * further)
-            whole += first
             waited += room.begun[r] - load.arrival[r]
-            room.first[r] = first
+        if apart:
+            later, each = _priced(linear[1], tables[1], row), sends[sent[0][row]]
+            handed(later, last[row], near, load, steady, here.spilled, each, sent[1][row], chunk_of(first[row], 0.0), room)
+        for r in range(many):
+            further, taken = load.further[r], room.first[r] - load.arrival[r]
+            kept += taken <= ttft and (further == 0 or room.last[r] - room.first[r] <= tpot * further)
+            whole += taken
+            ended += room.last[r] - load.arrival[r]
+            room.first[r] = taken
+        here.latency = ended / many
         here.ttft, here.wait, here.within = whole / many, waited / many, kept / many
-        here.ttft_p50 = nth(room.first, math.ceil(0.5 * many) - 1)
-        here.ttft_p90 = nth(room.first, math.ceil(0.9 * many) - 1)
-        here.ttft_p99 = nth(room.first, math.ceil(0.99 * many) - 1)
-        if of.decodes:
-            here.tbt_p99 = longest(room.gaps, 0.99)
+        half, most, top = math.ceil(0.5 * many) - 1, math.ceil(0.9 * many) - 1, math.ceil(0.99 * many) - 1
+        here.ttft_p50 = nth(room.first, half)
+        here.ttft_p90 = nth(room.first[half:], most - half)
+        here.ttft_p99 = nth(room.first[most:], top - most)
+        here.tbt_p99 = longest(room.gaps, 0.99)
 
 
 @inlined

@@ -71,7 +71,7 @@ def joined(of, load, room, number, r):
     lane, heap = room.lanes[number], room.leaving[number]
     place, token = lane.decodes, lane.tokens + load.further[r]
     lane.decodes += 1
-    if not of.mixed:
+    if not (of.mixed and of.prefills):
         room.since[number, lane.fresh] = room.first[r]
         lane.fresh += 1
     while place > 0:
@@ -144,7 +144,8 @@ def caught(price, of, steady, spilled, room, i, number, t):
         each, few = around(of, room.instances[i], lane), heap[0].token - lane.tokens
         if lane.end + few * each > t or few > free(of, room, i, lane, each):
             return
-        passed(room, number, few, each)
+        if few > 0:
+            passed(room, number, few, each)
         left(price, of, steady, spilled, room, i, number)
 
 

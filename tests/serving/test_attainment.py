@@ -61,7 +61,23 @@ def test_of_one_stage_that_reads_nothing_it_is_the_loop(seed: int, rule: str, ro
     found = standing([of], asked, float(slo.ttft), float(slo.tpot))[0]
     assert found["within"] == pytest.approx(loop["slo_attainment"], abs=1e-9)
     assert found["ttft_p99"] == pytest.approx(loop["ttft_p99"], rel=1e-9)
+    assert found["latency"] == pytest.approx(loop["latency"], rel=1e-9)
     assert found["tbt_p99"] == pytest.approx(loop["tbt_p99"], rel=1 / 64)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from(RULES), st.sampled_from(ROUTING[:2]), st.booleans())
+def test_of_pools_of_their_own_it_is_nearly_the_loop(seed: int, rule: str, routing: str, bursts: bool) -> None:
+    """But for what happens at one instant; caches of one size are there in the order in which they set out."""
+    rng = np.random.default_rng(seed)
+    pools = _pool(rng, rule, 1), _pool(rng, "chunked", 1)
+    of = Deployment(pools, Transfer(0.0, float(rng.uniform(0, 0.01)), 1, True, fixed=float(rng.uniform(0, 1e-3))), routing)
+    asked = _loaded(rng, of, bursts)
+    slo, loop = _bounds(rng, of, asked)
+    found = standing([of], asked, float(slo.ttft), float(slo.tpot))[0]
+    assert found["within"] == pytest.approx(loop["slo_attainment"], abs=0.03)
+    assert found["latency"] == pytest.approx(loop["latency"], rel=0.01)
+    assert found["tbt_p99"] == pytest.approx(loop["tbt_p99"], rel=0.1)
 
 
 @pytest.mark.parametrize("stages", [1, 6])

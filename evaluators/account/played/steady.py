@@ -157,7 +157,7 @@ def measured(found: Any, requests: Requests, played: Callable[[], Any] | None = 
         return {name: these[name] for name in FIRST[:4]} | {
             "goodput": good * many / span,
             "slo_attainment": good,
-            "latency": these["ttft"] + float(requests.output.mean() - 1) * these["tpot"],
+            "latency": these["latency"],
             "queue_delay": these["wait"],
             "tbt_p99": these["tbt_p99"] if several else np.nan + 0 * span,
         }
