@@ -1,11 +1,12 @@
-"""Prompts of a load played over its own arrivals, compiled: when each request has its first token, in the steady state.
+"""Prompts of a load played over its own arrivals, compiled: when each request has its first token and its last one, in the
+steady state.
 
 A queue in closed form knows gaps and prompts by two moments alone; how late the last tenth of a load's requests is depends on
-who comes after whom. So prompts are played as the loop plays them, pass after pass through the stages of their instance, but
-decodes are not: a request decodes for as long as the steady state says, and while nobody prefills, nothing happens.
+who comes after whom. So prompts are played as the loop plays them, pass after pass through the stages of their instance; passes
+of decodes alone are not: those between two events are alike, and are counted (`clocks`).
 
-It does not know memory, beyond the requests that there is room for in the mean, nor preemptions. Where nothing decodes, and
-memory does not bind, it is the loop.
+It does not know memory, beyond the requests that there is room for in the mean, nor preemptions, and all that decode read as
+much. Where nothing decodes, and memory does not bind, it is the loop.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,7 +17,27 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, piece, released
-from dse.evaluators.serving.chunks import decoded
+from dse.evaluators.serving.chunks import chunk_of
+from dse.evaluators.serving.clocks import (
+    GAPS,
+    LEAVING,
+    OCTAVES,
+    PER_OCTAVE,
+    PLENTY,
+    after,
+    around,
+    behind,
+    caught,
+    gap,
+    joined,
+    left,
+    longest,
+    next_left,
+    paced,
+    passed,
+    ready,
+)
+from dse.evaluators.serving.handed import handed
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.priced import seconds
 from dse.space.elementwise import Array
@@ -25,11 +46,6 @@ from dse.space.requests import Requests
 MOST = 4096
 """Requests of a load up to which its prompts are played."""
 
-PLENTY = 1 << 40
-
-NEAR = 1e-9
-"""Of an iteration of decodes, what is rounding."""
-
 INSTANCE = np.dtype(
     [
         ("held", "i8"),  # requests that have begun here, and have not left
@@ -37,19 +53,36 @@ INSTANCE = np.dtype(
         ("tail", "i8"),  # last in the queue
         ("queued", "i8"),
         ("turn", "i8"),  # lane that is tried first
-        ("flying", "i8"),  # passes under way, of a ring of lanes
+        ("flying", "i8"),  # passes with prompts under way, of a ring of lanes
         ("oldest", "i8"),  # place in the ring of the one that ends first
-        ("leaving", "i8"),  # requests that decode, a heap by when they leave
-        ("decoding", "i8"),  # lanes that have some of these
-        ("since", "f8"),  # when the queue was empty for the last time
+        ("decoding", "i8"),  # lanes that have requests that decode
+        ("paces", "f8"),  # passes of decodes of all lanes, one each [s]
         ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
         ("due", "?"),  # whether a pass has ended, or somebody has come, at that instant
+        ("next", "f8"),  # before which nothing happens [s]
     ]
 )
-LANE = np.dtype([("prompts", "i8"), ("decodes", "i8"), ("start", "f8"), ("end", "f8")])
-"""Requests that prefill in it, and that decode; when its last pass with prompts has started, and when it ends or has ended."""
+LANE = np.dtype(
+    [
+        ("prompts", "i8"),  # requests that prefill
+        ("decodes", "i8"),  # requests that decode, a heap by their last token
+        ("older", "i8"),  # those of them that wait for a token since `last`,
+        ("fresh", "i8"),  # and since their first one, of those who do not get one in each pass
+        ("tokens", "i8"),  # of a request that has decoded here at all times
+        ("pace", "f8"),  # a pass of these decodes alone [s]
+        ("start", "f8"),  # of the last pass with prompts
+        ("gone", "f8"),  # from the first stage, this pass
+        ("end", "f8"),  # of the last pass that is known, which may be still under way
+        ("last", "f8"),
+    ]
+)
 
-LEAVING = np.dtype([("time", "f8"), ("lane", "i8")])
+
+PRICED = np.dtype([("tokens", "f8"), ("pairs", "f8"), ("past", "f8"), ("beside", "i8"), ("seconds", "f8")])
+"""A pass with prompts: their tokens, pairs of query and key, and positions before them, and decodes beside them."""
+
+KEPT = 256
+"""Passes that are kept priced."""
 
 
 class Load(NamedTuple):
@@ -73,9 +106,16 @@ class Room(NamedTuple):
         free: when each stage of each instance is, shape (instances, stages). [s]
         ring: lanes under way, shape (lanes,).
         running: requests that prefill, of each lane; shape (lanes, most).
-        leaving: heaps, shape (instances, most).
+        leaving: heaps, shape (lanes, most).
+        since: first tokens of those who wait for their second one, shape (lanes, most). [s]
+        paces: passes of decodes alone, by how many there are; negative for one that has not been priced. [s]
+        gaps: histogram of the gaps between tokens.
+        prices: passes that have been priced, records of `PRICED`.
+        channels: when each is free. [s]
+        way: the first cache on its way between pools, and the last one; shape (2,).
+        order: of requests, by their first tokens.
         behind, done, share: of requests: the next in the queue, tokens computed, and those of the pass under way.
-        first, begun: of requests: their first token and their first pass, after they came. [s]
+        first, begun, last: of requests: their first token, their first pass and their last token. [s]
     """
 
     instances: Array
@@ -84,11 +124,19 @@ class Room(NamedTuple):
     ring: Array
     running: Array
     leaving: Array
+    since: Array
+    paces: Array
+    gaps: Array
+    prices: Array
+    channels: Array
+    way: Array
+    order: Array
     behind: Array
     done: Array
     share: Array
     first: Array
     begun: Array
+    last: Array
 
 
 def of(requests: Requests) -> Load:
@@ -96,27 +144,30 @@ def of(requests: Requests) -> Load:
     return Load(requests.arrival, requests.prompt.astype(np.int64), requests.output.astype(np.int64) - 1)
 
 
-def room(stations: Array, requests: int) -> Room:
+def room(stations: Array, requests: int, channels: int = 1) -> Room:
     """For any of some pools, one after the other.
 
     Args:
         stations: records of `balance.STATION`.
         requests: of a load.
+        channels: between pools.
     """
     lanes = stations["instances"] * stations["stages"]
-    most, widest = int(lanes.max()), int(stations["batch"].max()) + 1
-    instances, held = int(stations["instances"].max()), int((stations["batch"] * stations["stages"]).max()) + 1
+    most, widest, instances = int(lanes.max()), int(stations["batch"].max()) + 2, int(stations["instances"].max())
     behind, done, share = (np.zeros(requests, np.int64) for _ in range(3))
+    first, begun, last = (np.zeros(requests) for _ in range(3))
+    few = min(widest, requests)
     return Room(
         np.zeros(instances, INSTANCE), np.zeros(most, LANE), np.zeros((instances, int(stations["stages"].max()))),
-        np.zeros(most, np.int64), np.zeros((most, min(widest, requests)), np.int64),
-        np.zeros((instances, min(held, requests) + 1), LEAVING), behind, done, share, np.zeros(requests), np.zeros(requests),
+        np.zeros(most, np.int64), np.zeros((most, few), np.int64), np.zeros((most, few), LEAVING), np.zeros((most, few)),
+        np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE, GAPS), np.zeros(KEPT, PRICED),
+        np.zeros(channels), np.zeros(2, np.int64), np.zeros(requests, np.int64), behind, done, share, first, begun, last,
     )  # fmt: skip
 
 
 @released
-def played(price, of, shares, nearest, load, steady, period, decodes, spilled, room):
-    """Plays the prompts of a load on a pool; `first` and `begun` of the room say when each request had them after it came.
+def played(price, of, shares, nearest, load, steady, spilled, room):
+    """Plays the prompts of a load on a pool; `first`, `begun` and `last` of the room say when each request had them.
 
     Args:
         price: of the pool.
@@ -125,54 +176,71 @@ def played(price, of, shares, nearest, load, steady, period, decodes, spilled, r
         nearest: whether a request goes to the instance that has the fewest, else to the next in turn.
         load: `Load`.
         steady: a `balance.Mix` of it.
-        period, decodes: an iteration of decodes, in the steady state, and requests in it. [s], [1]
         spilled: share of what is read that is not in SRAM.
         room: `Room`.
     """
     instances, stages, turn = int(of.instances), int(of.stages), 0
     for i in range(instances):
         here = room.instances[i]
-        here.held = here.queued = here.turn = here.flying = here.oldest = here.leaving = here.decoding = 0
+        here.held = here.queued = here.turn = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
-        here.at, here.due = math.inf, False
+        here.paces, here.at, here.due, here.next = 0.0, math.inf, False, math.inf
         for stage in range(stages):
             room.free[i, stage] = 0.0
     for number in range(instances * stages):
         lane = room.lanes[number]
-        lane.prompts = lane.decodes = 0
-        lane.end = -math.inf
-    pace = decoded(price, of, steady, max(1.0, decodes), spilled) if of.decodes else 0.0
+        lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
+        lane.pace, lane.end = 0.0, -math.inf
+    room.paces[:] = -1.0
+    for place in range(len(room.gaps)):
+        room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
+    for place in range(KEPT):
+        room.prices[place].tokens = -1.0
     for r in range(len(load.arrival)):
-        t, best = load.arrival[r], -1
-        for i in range(instances):
+        t, best = load.arrival[r], 0 if nearest else turn
+        for i in range(0 if nearest else turn, instances if nearest else turn + 1):
             here = room.instances[i]
-            if here.held + here.queued > 0:
-                _advance(price, of, shares, load, steady, period, spilled, pace, room, i, t)
-                _left(room, i, stages, t)
-            if best < 0 or here.held + here.queued < room.instances[best].held + room.instances[best].queued:
+            if here.next <= t:
+                _advance(price, of, shares, load, steady, spilled, room, i, t)
+                _caught(price, of, steady, spilled, room, i, t)
+                here.next = _next(of, room, i)
+            if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
                 best = i
-        if not nearest:
-            best = turn % instances
-            turn += 1
+        turn = turn + 1 if turn + 1 < instances else 0
         here = room.instances[best]
         room.behind[r], room.done[r] = -1, 0
-        room.first[r] = room.begun[r] = math.nan
+        room.first[r] = room.begun[r] = room.last[r] = math.nan
         if here.head < 0:
-            here.head, here.since = r, t
+            here.head = r
         else:
             room.behind[here.tail] = r
         here.tail = r
         here.queued += 1
-        here.at, here.due = t, True
+        here.at, here.due, here.next = t, True, t
     for i in range(instances):
-        _advance(price, of, shares, load, steady, period, spilled, pace, room, i, math.inf)
-    for r in range(len(load.arrival)):
-        room.first[r] -= load.arrival[r]
-        room.begun[r] -= load.arrival[r]
+        _advance(price, of, shares, load, steady, spilled, room, i, math.inf)
+        _caught(price, of, steady, spilled, room, i, math.inf)
 
 
 @piece
-def _advance(price, of, shares, load, steady, period, spilled, pace, room, i, until):
+def _caught(price, of, steady, spilled, room, i, t):
+    """Lets go who leaves an instance by an instant."""
+    for number in range(i * int(of.stages), (i + 1) * int(of.stages)):
+        caught(price, of, steady, spilled, room, i, number, t)
+
+
+@piece
+def _next(of, room, i):
+    """When something happens in an instance: a pass starts or ends, or somebody leaves. [s]"""
+    here = room.instances[i]
+    found = min(here.at, next_left(of, room, i))
+    if here.flying > 0:
+        found = min(found, room.lanes[room.ring[i * int(of.stages) + here.oldest]].end)
+    return found
+
+
+@piece
+def _advance(price, of, shares, load, steady, spilled, room, i, until):
     """Plays an instance up to an instant, but for what starts then."""
     here, stages = room.instances[i], int(of.stages)
     while True:
@@ -180,7 +248,7 @@ def _advance(price, of, shares, load, steady, period, spilled, pace, room, i, un
             if here.at >= until:
                 return
             here.due = False
-            _start(price, of, shares, load, steady, spilled, pace, room, i, here.at)
+            _start(price, of, shares, load, steady, spilled, room, i, here.at)
         t = here.at
         if here.flying > 0:
             t = min(t, room.lanes[room.ring[i * stages + here.oldest]].end)
@@ -190,23 +258,22 @@ def _advance(price, of, shares, load, steady, period, spilled, pace, room, i, un
             number = room.ring[i * stages + here.oldest]
             if room.lanes[number].end > t:
                 break
-            here.oldest = _after(here.oldest, 1, stages)
+            here.oldest = after(here.oldest, 1, stages)
             here.flying -= 1
-            _finish(of, load, period, room, i, number, t)
+            _finish(price, of, load, steady, spilled, room, i, number, t)
         here.at, here.due = t, True
 
 
 @piece
-def _after(place, count, stages):
-    """A place of a ring, so many after another one."""
-    place += count
-    return place - stages if place >= stages else place
-
-
-@piece
-def _finish(of, load, period, room, i, number, t):
-    """Books a pass: who has its prompt computed decodes from now on, or leaves."""
+def _finish(price, of, load, steady, spilled, room, i, number, t):
+    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
     here, lane, keep = room.instances[i], room.lanes[number], 0
+    if lane.older > 0 and of.mixed:
+        gap(room, t - lane.last, lane.older)
+        lane.tokens += 1
+        lane.older = 0
+        left(price, of, steady, spilled, room, i, number)
+    before = lane.decodes
     for place in range(lane.prompts):
         r = room.running[number, place]
         room.done[r] += room.share[r]
@@ -215,66 +282,29 @@ def _finish(of, load, period, room, i, number, t):
             room.running[number, keep] = r
             keep += 1
             continue
-        room.first[r] = t
+        room.first[r] = room.last[r] = t
         if of.decodes and load.further[r] > 0:
-            lane.decodes += 1
-            here.decoding += lane.decodes == 1
-            _enter(room, i, number, t + load.further[r] * period)
+            joined(of, load, room, number, r)
         else:
             here.held -= 1
     lane.prompts = keep
+    if lane.decodes > before:
+        paced(price, of, steady, spilled, room, i, number, before)
+    if of.stages > 1 and here.decoding > 0:
+        behind(price, of, steady, spilled, room, i, number, t)
 
 
 @piece
-def _enter(room, i, number, time):
-    """A request that leaves at some time, in the heap of its instance."""
-    here, heap = room.instances[i], room.leaving[i]
-    place = here.leaving
-    here.leaving += 1
-    while place > 0:
-        above = (place - 1) // 2
-        if heap[above].time <= time:
-            break
-        heap[place].time, heap[place].lane = heap[above].time, heap[above].lane
-        place = above
-    heap[place].time, heap[place].lane = time, number
-
-
-@piece
-def _left(room, i, stages, t):
-    """Who has left an instance by some time."""
-    here, heap = room.instances[i], room.leaving[i]
-    while here.leaving > 0 and heap[0].time <= t:
-        lane_ = room.lanes[heap[0].lane]
-        lane_.decodes -= 1
-        here.decoding -= lane_.decodes == 0
-        here.held -= 1
-        here.leaving -= 1
-        time, lane, place = heap[here.leaving].time, heap[here.leaving].lane, 0
-        while True:
-            below = 2 * place + 1
-            if below >= here.leaving:
-                break
-            if below + 1 < here.leaving and heap[below + 1].time < heap[below].time:
-                below += 1
-            if heap[below].time >= time:
-                break
-            heap[place].time, heap[place].lane = heap[below].time, heap[below].lane
-            place = below
-        heap[place].time, heap[place].lane = time, lane
-
-
-@piece
-def _start(price, of, shares, load, steady, spilled, pace, room, i, t):
+def _start(price, of, shares, load, steady, spilled, room, i, t):
     """Starts a pass in each lane that has prompts and is not under way, while the first stage is free."""
     here, stages, free = room.instances[i], int(of.stages), room.free[i]
-    _left(room, i, stages, t)
+    _caught(price, of, steady, spilled, room, i, t)
     here.at, turn, stuck = math.inf, here.turn, False
     batch = max(1, int(of.batch * of.stages))
     each = min(-(-batch // stages), -(-(here.held + here.queued) // stages))
     for _ in range(stages):
         number = i * stages + turn
-        turn = _after(turn, 1, stages)
+        turn = after(turn, 1, stages)
         lane = room.lanes[number]
         if lane.end > t:
             if lane.prompts == 0 and here.head >= 0:
@@ -286,44 +316,48 @@ def _start(price, of, shares, load, steady, spilled, pace, room, i, t):
         if free[0] > t:
             here.at = min(here.at, free[0])
             return
-        beside = lane.decodes if of.mixed else 0
-        if lane.decodes > 0 and lane.prompts == 0 and lane.end < here.since:  # in an iteration of decodes
-            step = decoded(price, of, steady, float(lane.decodes), spilled)
-            ready = _ready(room, i, stages, lane, step, t)
-            if ready > t:
-                lane.end = ready
-                here.at = min(here.at, ready)
+        if lane.decodes > 0 and lane.end < t:  # in a pass of decodes
+            end, many = ready(of, room, i, number, t)
+            if end > t and lane.prompts == 0:
+                here.at = min(here.at, end)
                 continue
+            if end > t:  # it has stood before the first stage for the last part of one
+                many -= many > 0
+            if many > 0:
+                passed(room, number, many, around(of, here, lane))
+                left(price, of, steady, spilled, room, i, number)
+        beside = lane.decodes if of.mixed else 0
         tokens, pairs, past = _formed(of, load, room, i, number, each, batch, beside, t)
         if tokens == 0:
             stuck = True
             continue
-        read = beside * steady.context
-        step = seconds(price, tokens, pairs, float(beside), read, past, spilled * (past + read))
+        step = _priced_once(price, steady, spilled, room, tokens, pairs, past, beside)
         end = t
         for stage in range(stages):
             end = max(end, free[stage]) + step * shares[stage]
             free[stage] = end
         others = here.decoding - here.flying - (lane.decodes > 0)
         if others > 0:
-            end = free[stages - 1] = max(end, t + of.share * (step + others * pace))
-        lane.start, lane.end = t, end
-        room.ring[i * stages + _after(here.oldest, here.flying, stages)] = number
+            end = free[stages - 1] = max(end, t + of.share * (step + others * here.paces / here.decoding))
+        if lane.older + lane.fresh == 0:
+            lane.last, lane.older = lane.end, lane.decodes
+        lane.start, lane.gone, lane.end = t, free[0], end
+        room.ring[i * stages + after(here.oldest, here.flying, stages)] = number
         here.flying += 1
         here.turn = turn
-    if (stuck or here.queued > 0) and here.leaving > 0:  # there may be room when somebody leaves
-        here.at = min(here.at, room.leaving[i][0].time)
+    if (stuck or here.queued > 0) and here.decoding > 0:  # there may be room when somebody leaves
+        here.at = min(here.at, max(t, next_left(of, room, i)))
 
 
 @piece
-def _ready(room, i, stages, lane, step, t):
-    """When a lane ends the iteration of decodes that is under way, each of which takes a step."""
-    here = room.instances[i]
-    if here.flying > 0:
-        newest = room.lanes[room.ring[i * stages + _after(here.oldest, here.flying - 1, stages)]]
-        last = lane.end + max(0.0, math.ceil((newest.start - lane.end) / step - NEAR)) * step
-        return last if last >= t else newest.end  # what comes after a pass with prompts is behind it
-    return lane.end + math.ceil((t - lane.end) / step - NEAR) * step
+def _priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
+    """A pass with prompts; those of equal requests come again and again. [s]"""
+    entry = room.prices[(int(tokens) + 31 * beside + 7 * int(past)) % KEPT]
+    if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
+        read = beside * steady.context
+        entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
+        entry.seconds = seconds(price, tokens, pairs, float(beside), read, past, spilled * (past + read))
+    return entry.seconds
 
 
 @piece
@@ -373,32 +407,43 @@ def _formed(of, load, room, i, number, each, batch, beside, t):
 
 
 @released
-def prompted(linear, tables, stations, shares, nearest, load, steady, bound, room, found):
-    """Plays the prompts of a load on some pools, one after the other.
+def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, room, found):
+    """Plays a load on some designs, one after the other.
 
     Args:
-        linear: a price of theirs, whose table does not count.
-        tables: those that differ, and which of them each pool has.
-        stations, shares: a record of each, and a row.
+        linear: prices of the first pool and of the last one, whose tables do not count.
+        tables: of each of these two: those that differ, and which of them each design has.
+        apart: whether these are two.
+        first, last, shares: a record of each, and a row of the first one.
         nearest, load, steady, room: as in `played`.
-        bound: of the time to first token. [s]
-        found: records of `standing.STANDING`, whose times to first tokens are worked out.
+        sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
+        ttft, tpot: bounds of the time to first token, and per output token. [s]
+        found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out.
     """
     many = len(load.arrival)
     for row in range(len(found)):
-        price, here = _priced(linear, tables, row), found[row]
-        decoding = stations[row].decodes
-        spilled, period = (here.spilled, here.period) if decoding else (0.0, 0.0)
-        played(price, stations[row], shares[row], nearest[row], load, steady, period, here.decodes, spilled, room)
-        whole = waited = kept = 0.0
+        here, near = found[row], nearest[row]
+        price, spilled = _priced(linear[0], tables[0], row), 0.0 if apart else here.spilled
+        played(price, first[row], shares[row], near, load, steady, spilled, room)
+        whole = waited = kept = ended = 0.0
         for r in range(many):
-            whole += room.first[r]
-            waited += room.begun[r]
-            kept += room.first[r] <= bound
+            waited += room.begun[r] - load.arrival[r]
+        if apart:
+            later, each = _priced(linear[1], tables[1], row), sends[sent[0][row]]
+            handed(later, last[row], near, load, steady, here.spilled, each, sent[1][row], chunk_of(first[row], 0.0), room)
+        for r in range(many):
+            further, taken = load.further[r], room.first[r] - load.arrival[r]
+            kept += taken <= ttft and (further == 0 or room.last[r] - room.first[r] <= tpot * further)
+            whole += taken
+            ended += room.last[r] - load.arrival[r]
+            room.first[r] = taken
+        here.latency = ended / many
         here.ttft, here.wait, here.within = whole / many, waited / many, kept / many
-        here.ttft_p50 = nth(room.first, math.ceil(0.5 * many) - 1)
-        here.ttft_p90 = nth(room.first, math.ceil(0.9 * many) - 1)
-        here.ttft_p99 = nth(room.first, math.ceil(0.99 * many) - 1)
+        half, most, top = math.ceil(0.5 * many) - 1, math.ceil(0.9 * many) - 1, math.ceil(0.99 * many) - 1
+        here.ttft_p50 = nth(room.first, half)
+        here.ttft_p90 = nth(room.first[half:], most - half)
+        here.ttft_p99 = nth(room.first[most:], top - most)
+        here.tbt_p99 = longest(room.gaps, 0.99)
 
 
 @inlined

@@ -17,6 +17,7 @@ from dse.evaluators.machine.compile_cache import inlined, released
 from dse.evaluators.serving import arrivals
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
 from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
+from dse.evaluators.serving.handed import exposed
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer, records
@@ -30,17 +31,18 @@ KINDS = 24
 
 FIELDS = (
     "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
-    "tpot", "tbt_p99", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
+    "tpot", "tbt_p99", "latency", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
 )  # fmt: skip
 STANDING = np.dtype([(name, "f8") for name in FIELDS])
 """The rate at which some always wait [1/s]; an iteration of decodes [s], and requests in it; a prompt from its first chunk to
-its first token [s]; shares of time that instances are busy; time to first token, per output token, and between two tokens [s];
-until the first chunk [s]; from the first arrival to the last token [s]; the share of the requests whose first token comes
-within its bound; of a request, chunks of its prompt, and of a chunk tokens and positions before it; decodes beside a chunk, and
-chunks in an iteration that has some; and the share of what is read that is not in SRAM."""
+its first token [s]; shares of time that instances are busy; time to first token, per output token, between two tokens, and to
+the last one [s]; until the first chunk [s]; from the first arrival to the last token [s]; the share of the requests that keep
+the bounds on the times to first token and per output token; of a request, chunks of its prompt, and of a chunk tokens and
+positions before it; decodes beside a chunk, and chunks in an iteration that has some; and the share of what is read that is not
+in SRAM."""
 
-FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within")
-"""Those that say when first tokens come, which is worked out where somebody asks for it."""
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tbt_p99", "latency")
+"""Those that prompts are played for, where somebody asks for them."""
 
 
 def refused(pools: Sequence[Pool], requests: Requests) -> str:
@@ -122,13 +124,15 @@ Tables = tuple[Array, Array]
 """Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
 
 
-def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf, *, prompts: bool = True) -> Array:
+def standing(
+    of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
+) -> Array:
     """Deployments that serve the same requests, in the steady state.
 
     Args:
         of: any.
         requests: with times.
-        bound: of the time to first token. [s]
+        ttft, tpot: bounds of the time to first token, and per output token. [s]
         prompts: whether those of few requests are played, as `stood` says.
 
     Returns:
@@ -140,7 +144,7 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     one, found = np.zeros(1, int), []
     for some in of:
         tables = [(pool.price.table[None], one) for pool in some.pools]
-        _, first = stood([some], one, tables, requests, bound, prompts=prompts)
+        _, first = stood([some], one, tables, requests, ttft, tpot, prompts=prompts)
         found.append(first())
     return np.concatenate(found)
 
@@ -150,7 +154,8 @@ def stood(
     which: Array,
     tables: Sequence[Tables],
     requests: Requests,
-    bound: float = math.inf,
+    ttft: float = math.inf,
+    tpot: float = math.inf,
     *,
     prompts: bool = True,
 ) -> tuple[Array, Callable[[], Array]]:
@@ -160,7 +165,7 @@ def stood(
         kinds: that designs are of; what tables their prices have does not count.
         which: of them each design is, shape (designs,).
         tables: of each pool, those of the designs.
-        requests, bound, prompts: as in `standing`.
+        requests, ttft, tpot, prompts: as in `standing`.
 
     Returns:
         Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
@@ -180,7 +185,8 @@ def stood(
         some = records(STANDING, len(rows))
         ends = [(of, each[rows]) for of, each in (tables[0], tables[-1])]
         prices, said = (priced[0].price, priced[-1].price), (first[rows], last[rows], sent[rows])
-        solve(*prices, tuple(ends), apart, *said, load, bound, queued, room, some)
+        solve(*prices, tuple(ends), apart, *said, load, ttft, queued, room, some)
+        some["within"] *= some["tpot"] <= tpot
         return some
 
     found = solved(np.arange(len(which)), not few)
@@ -196,10 +202,15 @@ def stood(
         more, deep = found[known], int(first["stages"].max())
         shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
         nearest = np.array([one.routing != "round_robin" for one in kinds])
-        of = tables[0][0], tables[0][1][known]
+        ends = tuple((of, each[known]) for of, each in (tables[0], tables[-1]))
+        ways, pools = [one.transfer for one in kinds], (first[known], last[known])
+        sends = np.array(
+            [way.seconds(requests.prompt) * np.ones(len(requests)) if way else np.zeros(len(requests)) for way in ways]
+        )
         arrivals.prompted(
-            priced[0].price, of, first[known], shares[which[known]], nearest[which[known]], arrivals.of(requests), load, bound,
-            arrivals.room(first[known], len(requests)), more,
+            (priced[0].price, priced[-1].price), ends, apart, *pools, shares[which[known]], nearest[which[known]],
+            arrivals.of(requests), load, sends, (which[known], sent[known]), ttft, tpot,
+            arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), more,
         )  # fmt: skip
         whole[known] = more
         return whole
@@ -213,24 +224,6 @@ def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, 
         return 0.0, 0.0, 1.0, 0.0
     taken = float((load.weights * transfer.seconds(load.prompts)).sum())
     return taken, transfer.latency, float(transfer.channels), float(transfer.layers)
-
-
-@released
-def exposed(taken, layers, chunks, prefill):
-    """Of the time in which a channel sends a cache, what is left when its prompt is done. [s]
-
-    Args:
-        taken: for all of it. [s]
-        layers: that go each when it is computed; 0 where a cache goes whole.
-        chunks, prefill: of a prompt, and the time from its first to its last. [1], [s]
-
-    >>> exposed(8.0, 0.0, 1.0, 4.0), exposed(8.0, 4.0, 1.0, 4.0), exposed(2.0, 4.0, 1.0, 4.0)
-    (8.0, 5.0, 0.5)
-    """
-    if layers == 0:
-        return taken
-    parts = layers * chunks
-    return max(taken / parts, taken - prefill * (1 - 1 / parts))
 
 
 @released
@@ -331,6 +324,7 @@ def _told(apart, first, last, sent, load, bound, queued, prompts, taken, service
         if sent[0] > 0 and load.rate * sent[0] < sent[2]:  # beyond, the last request waits as it is late
             moved += wait(min(load.rate * sent[0] / sent[2], 0.999), sent[2], sent[0], load.gaps, 0.0)
     found.tpot = end.period + moved * load.each
+    found.latency = found.ttft + load.further * found.tpot
     lanes = first.instances * first.stages
     found.prefill_busy = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
     found.decode_busy = min(1.0, end.held) if apart else found.prefill_busy

@@ -47,7 +47,7 @@ def _deployment(rng: np.random.Generator) -> Deployment:
 
 
 def _steady(of: Deployment, asked: Requests) -> dict[str, float]:
-    return measured(standing([of], asked)[0], asked, Slo())
+    return measured(standing([of], asked)[0], asked)
 
 
 @settings(max_examples=50, deadline=None)

@@ -29,6 +29,9 @@ from dse.search.samplers import sobol
 
 BELOW = 0.95
 
+KEPT = 0.9
+"""Of the requests, who must keep their bounds for a design to count as one that does."""
+
 
 def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
     """Lines of a table: what, the figure, what was asked for."""
@@ -57,9 +60,20 @@ def compared(count: int, seed: int, *words: str) -> list[tuple[str, str, str]]:
         lines.append(
             (f"{name}: the best by steady against the loop's best", f"{theirs[np.argmax(mine)] / theirs.max() - 1:+.1%}", "3 %")
         )
+    lines += attained(steady["slo_attainment"][counts], closed["slo_attainment"][counts])
     lines.append(("steady, new and again", f"{count / spent['steady']:.0f} and {count / again:,.0f} designs/s CPU", "10,000"))
     lines.append(("closed, the loop played", f"{count / spent['closed']:.1f} designs/s CPU", ""))
     return lines
+
+
+def attained(steady: np.ndarray, loop: np.ndarray) -> list[tuple[str, str, str]]:
+    """Lines of a table: how far shares of requests that keep bounds are off, and who keeps them by one and not by the other."""
+    off, yes, true = np.abs(steady - loop), steady >= KEPT, loop >= KEPT
+    return [
+        ("slo_attainment: off the loop's, mean and worst", f"{off.mean():.3f} and {off.max():.3f}", ""),
+        (f"slo_attainment: {KEPT} by steady, less by the loop", f"{(yes & ~true).mean():.1%}", ""),
+        (f"slo_attainment: less by steady, {KEPT} by the loop", f"{(~yes & true).mean():.1%}", ""),
+    ]
 
 
 DIES = (

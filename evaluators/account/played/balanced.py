@@ -17,7 +17,6 @@ from dse.evaluators.account.services import HERE, Instance, several
 from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.kvcache import picked as number
 from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.measures import Slo
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, Pricing, points
 from dse.evaluators.serving.price import several as several_prices
@@ -68,7 +67,7 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
     tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
     way = service.transfer(design, load) if len(made) == 2 else None
     kinds, each = _kinds(servings, which, parts, tables, way, load)
-    found, played = stood(kinds, each, [(values[0], place) for _, values, place in tables], load.requests, load.ttft)
+    found, played = stood(kinds, each, [(values[0], place) for _, values, place in tables], load.requests, load.ttft, load.tpot)
     worth = _worth(found, played, load, *service.areas(design))
     means = steady.means(found, load.requests, len(made))
     done = [[(mean.times, mean.composition) for mean in some] for some in means]
@@ -171,7 +170,7 @@ def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:
 
 def _worth(found: Array, played: Callable[[], Array], load: Load, die: Any, system: Any) -> dict[str, Any]:
     """Metrics of records of the steady state, shape (designs,)."""
-    values: dict[str, Any] = steady.measured(found, load.requests, Slo(load.ttft, load.tpot), played)
+    values: dict[str, Any] = steady.measured(found, load.requests, played)
     areas = per_area(values["throughput"], np.nan, die, system)
     return values | {name: area for name, area in areas.items() if not np.isnan(area).all()}
 

@@ -11,7 +11,8 @@ those that the hundredth leaves. How many there are is at least
     c = min(rate x n x least iteration, n (b - r) / (g + 2 n r), 1)
 
 below saturation and where requests wait: of b requests at a time each has n chunks, and r bounds how much longer chunks are in
-the mean than the mean chunk, if a price grows with the square of its tokens at most.
+the mean than the mean chunk, if a price grows with the square of its tokens at most. Of few requests, whose prompts are played,
+arrivals may lie in bursts, so that chunks come together or where nobody decodes: a part of that is counted on.
 """
 
 import math
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.account.services.least import Least
+from dse.evaluators.serving.arrivals import MOST
 from dse.evaluators.serving.policy import Policy, rules
 from dse.evaluators.serving.standing import mix
 from dse.space.elementwise import Array, maximum, minimum
@@ -30,6 +32,10 @@ from dse.space.workload import Load
 
 SHARE = 0.01
 """Of the times between tokens, those that are longer."""
+
+
+SURE = 0.25
+"""Of the iterations that have a chunk in the mean, those that have one whatever comes together in a load that is played."""
 
 
 class _Chunks(NamedTuple):
@@ -61,7 +67,7 @@ def gap(load: Load, serving: Serving, of: Least) -> Any:
     many = minimum(of.room, serving.batch)
     full = few.chunks * (many - few.uneven) / (mixed.further + 2 * few.chunks * few.uneven)
     count = minimum(minimum(mixed.rate * few.chunks * of.decode, full), 1.0)
-    some = 1 - np.exp(-maximum(count, 0.0))
+    some = 1 - np.exp(-maximum(count, 0.0) * (SURE if len(load.requests) <= MOST else 1.0))
     whole = mixed.prompts[_kind(mixed.weights, some)]
     own = of.prompt * maximum(minimum(whole, _longest(rule, serving.batch)), few.tokens)
     beside = maximum(of.decode, own) if rule.mixed else of.decode + own

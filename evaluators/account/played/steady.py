@@ -15,7 +15,7 @@ from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.played.served import Mean
 from dse.evaluators.account.services.prompts import of_load
 from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
+from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS
 from dse.evaluators.serving.price import FEWER, before
 from dse.evaluators.serving.standing import mix, standing
 from dse.space.elementwise import Array
@@ -27,8 +27,8 @@ from dse.space.workload import Load
 STEADY = "steady"
 """The fidelity's word."""
 
-FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay")
-"""Metrics that say when first tokens come."""
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tbt_p99")
+"""Metrics that prompts are played for."""
 
 PRICES = "closed"
 """Whose prices it takes."""
@@ -116,8 +116,8 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     Raises:
         DesignError: a load without a steady state.
     """
-    (found,) = standing([of], load.requests, load.ttft)
-    values = {name: float(value) for name, value in measured(found, load.requests, Slo(load.ttft, load.tpot)).items()}
+    (found,) = standing([of], load.requests, load.ttft, load.tpot)
+    values = {name: float(value) for name, value in measured(found, load.requests).items()}
     areas = per_area(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
     made = [
@@ -127,12 +127,12 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     return Steady(values, made, float(found["span"]))
 
 
-def measured(found: Any, requests: Requests, slo: Slo, played: Callable[[], Any] | None = None) -> dict[str, Any]:
+def measured(found: Any, requests: Requests, played: Callable[[], Any] | None = None) -> dict[str, Any]:
     """Metrics as the loop names them, as far as the steady state says them.
 
     Args:
         found: records of `standing.STANDING`, of any shape.
-        requests, slo: what is served, and what must be kept.
+        requests: what is served.
         played: makes the records of which those of `FIRST` are, when somebody asks for these; None for the same ones.
 
     Returns:
@@ -143,23 +143,24 @@ def measured(found: Any, requests: Requests, slo: Slo, played: Callable[[], Any]
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
         "tpot": found["tpot"],
-        "tbt_p99": found["tbt_p99"],
         "offered_load": load,
         "load_verdict": _verdict(load, found, requests),
         "prefill_busy": found["prefill_busy"],
         "decode_busy": found["decode_busy"],
     }
-    if not (requests.output > 1).any():
-        values |= dict.fromkeys(("tpot", "tbt_p99"), np.nan + 0 * span)
+    several = (requests.output > 1).any()
+    if not several:
+        values["tpot"] = np.nan + 0 * span
 
     def first() -> dict[str, Any]:
         these = played() if played else found
-        good = these["within"] * (these["tpot"] <= slo.tpot)
+        good = these["within"]
         return {name: these[name] for name in FIRST[:4]} | {
             "goodput": good * many / span,
             "slo_attainment": good,
-            "latency": these["ttft"] + float(requests.output.mean() - 1) * these["tpot"],
+            "latency": these["latency"],
             "queue_delay": these["wait"],
+            "tbt_p99": these["tbt_p99"] if several else np.nan + 0 * span,
         }
 
     return values | (later(FIRST, first) if played else first())

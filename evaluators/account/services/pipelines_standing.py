@@ -15,7 +15,6 @@ from dse.evaluators.account.services.pipeline_pools import assembled, moved, pac
 from dse.evaluators.account.services.pipeline_work import fullest_core, worked
 from dse.evaluators.layouts.kv_transfer import Ways
 from dse.evaluators.readers import READERS
-from dse.evaluators.serving.measures import Slo
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, points, spread
 from dse.evaluators.serving.price import several as several_prices
@@ -82,7 +81,7 @@ def metrics(design: Design, load: Load) -> dict[str, Any]:
     """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
     fleet, apart, requests = fleet_of(design, load), decode_cores(design), load.requests
     stood_ = standing_of(design, load, fleet)
-    values: dict[str, Any] = steady.measured(stood_.found, requests, Slo(load.ttft, load.tpot), stood_.played)
+    values: dict[str, Any] = steady.measured(stood_.found, requests, stood_.played)
     areas = per_area(values["throughput"], np.nan, area.die(design.chip, apart), area.total(design.chip, apart))
     values |= {name: value for name, value in areas.items() if not np.isnan(value).all()}
     fullest = peak.of_means(stood_.means, [[share] for share in stood_.shares], stood_.instances, len(requests))
@@ -100,7 +99,7 @@ def standing_of(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Sto
     prices = [_tables(load, of, between, place) for place, of in enumerate(fleet)]
     each = np.arange(max(several(design), 1))
     kinds = assembled(design, load, fleet, [price for price, _ in prices], paces, between)
-    found, played = stood(kinds, each, [(tables, each) for _, tables in prices], load.requests, load.ttft)
+    found, played = stood(kinds, each, [(tables, each) for _, tables in prices], load.requests, load.ttft, load.tpot)
     shares = [np.array([max(some) for some in of.shares]) for of in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
     return Stood(found, played, between, steady.means(found, load.requests, len(fleet)), shares, instances)

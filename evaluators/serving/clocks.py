@@ -1,0 +1,230 @@
+"""Lanes that decode, compiled: as many tokens as passes have gone by, for all requests of a lane alike.
+
+Where no prompt is in the way, passes of decodes are alike until somebody leaves, and are counted, not played. A lane of a
+pipeline that others' prompts are in front of ends its pass when these do.
+
+Throughout: of is a record of `balance.STATION`, room an `arrivals.Room`, i an instance, number a lane, t an instant.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import piece, released
+from dse.evaluators.serving.chunks import decoded
+
+NEAR = 1e-9
+"""Of a pass of decodes, what is rounding."""
+
+OCTAVES, PER_OCTAVE = 44, 64
+"""Of the histogram of gaps between tokens: from 2^-32 s on, each octave in equal parts."""
+
+LEAST = -32
+
+PLENTY = 1 << 40
+
+LEAVING = np.dtype([("token", "i8"), ("request", "i8")])
+"""The token of its lane that a request leaves with."""
+
+GAPS = np.dtype([("count", "i8"), ("seconds", "f8")])
+
+
+@piece
+def pace(price, of, steady, spilled, room, decodes):
+    """A pass with so many decodes and nothing else; each is priced once. [s]"""
+    if room.paces[decodes] < 0:
+        room.paces[decodes] = decoded(price, of, steady, float(decodes), spilled)
+    return room.paces[decodes]
+
+
+@piece
+def around(of, here, lane):
+    """From one pass of a lane to the next, where nobody prefills: all stages, or all lanes in the slowest stage. [s]"""
+    return max(lane.pace, of.share * here.paces) if of.stages > 1 else lane.pace
+
+
+@piece
+def paced(price, of, steady, spilled, room, i, number, before):
+    """Of a lane that other requests decode in than before."""
+    here, lane = room.instances[i], room.lanes[number]
+    now = pace(price, of, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
+    here.decoding += (lane.decodes > 0) - (before > 0)
+    here.paces = here.paces + now - lane.pace if here.decoding > 0 else 0.0
+    lane.pace = now
+
+
+@piece
+def gap(room, seconds, times):
+    """Counts gaps between two tokens."""
+    mantissa, exponent = math.frexp(seconds)
+    place = (exponent - LEAST) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE)
+    entry = room.gaps[min(max(place, 0), OCTAVES * PER_OCTAVE - 1)]
+    entry.count += times
+    entry.seconds += times * seconds
+
+
+@piece
+def joined(of, load, room, number, r):
+    """A request that has its first token decodes from now on."""
+    lane, heap = room.lanes[number], room.leaving[number]
+    place, token = lane.decodes, lane.tokens + load.further[r]
+    lane.decodes += 1
+    if not (of.mixed and of.prefills):
+        room.since[number, lane.fresh] = room.first[r]
+        lane.fresh += 1
+    while place > 0:
+        above = (place - 1) // 2
+        if heap[above].token <= token:
+            break
+        heap[place].token, heap[place].request = heap[above].token, heap[above].request
+        place = above
+    heap[place].token, heap[place].request = token, r
+
+
+@piece
+def left(price, of, steady, spilled, room, i, number):
+    """Who has all tokens when a lane has ended a pass."""
+    here, lane, heap, before = room.instances[i], room.lanes[number], room.leaving[number], room.lanes[number].decodes
+    while lane.decodes > 0 and heap[0].token <= lane.tokens:
+        room.last[heap[0].request] = lane.end
+        lane.decodes -= 1
+        here.held -= 1
+        token, request, place = heap[lane.decodes].token, heap[lane.decodes].request, 0
+        while True:
+            below = 2 * place + 1
+            if below >= lane.decodes:
+                break
+            if below + 1 < lane.decodes and heap[below + 1].token < heap[below].token:
+                below += 1
+            if heap[below].token >= token:
+                break
+            heap[place].token, heap[place].request = heap[below].token, heap[below].request
+            place = below
+        heap[place].token, heap[place].request = token, request
+    if lane.decodes < before:
+        paced(price, of, steady, spilled, room, i, number, before)
+
+
+@piece
+def passed(room, number, many, each):
+    """So many passes of decodes of a lane are over, each as long.
+
+    Of its requests `older` wait since `last`, `fresh` since their first tokens, and the others since its last pass has ended.
+    """
+    lane = room.lanes[number]
+    if lane.older > 0:
+        gap(room, lane.end + each - lane.last, lane.older)
+    for place in range(lane.fresh):
+        gap(room, lane.end + each - room.since[number, place], 1)
+    left = lane.decodes * many - lane.older - lane.fresh
+    if left > 0:
+        gap(room, each, left)
+    lane.tokens += many
+    lane.end += many * each
+    lane.older = lane.fresh = 0
+
+
+@piece
+def free(of, room, i, lane, each):
+    """Passes of a lane until one is behind prompts that another one has under way."""
+    here = room.instances[i]
+    if of.stages == 1 or here.flying == 0:
+        return PLENTY
+    start = room.lanes[room.ring[i * int(of.stages) + here.oldest]].start
+    return max(0, math.ceil((start - lane.end) / each - NEAR))
+
+
+@piece
+def caught(price, of, steady, spilled, room, i, number, t):
+    """Moves a lane on until the last leaves who does by an instant, as long as no prompts are in the way."""
+    lane, heap = room.lanes[number], room.leaving[number]
+    while lane.decodes > 0 and lane.end <= t:
+        each, few = around(of, room.instances[i], lane), heap[0].token - lane.tokens
+        if lane.end + few * each > t or few > free(of, room, i, lane, each):
+            return
+        if few > 0:
+            passed(room, number, few, each)
+        left(price, of, steady, spilled, room, i, number)
+
+
+@piece
+def behind(price, of, steady, spilled, room, i, number, t):
+    """Of lanes whose pass of decodes is behind the prompts of one, which end: theirs end one after the other."""
+    here, stages, start, gone = room.instances[i], int(of.stages), room.lanes[number].start, room.lanes[number].gone
+    other = number
+    for rank in range(1, stages):
+        other += 1 if other < (i + 1) * stages - 1 else 1 - stages
+        lane = room.lanes[other]
+        if lane.decodes == 0 or lane.end >= t:
+            continue
+        caught(price, of, steady, spilled, room, i, other, start)
+        each, later = around(of, here, lane), rank * of.share * lane.pace
+        many = max(0, math.ceil((start - lane.end) / each - NEAR))
+        enters = max(lane.end + many * each, gone + later)
+        if enters >= t or lane.decodes == 0:
+            continue
+        if here.flying > 0 and room.lanes[room.ring[i * stages + here.oldest]].start <= enters:
+            continue  # it is behind those
+        if many > 0:
+            passed(room, other, many, each)
+        passed(room, other, 1, max(each, t + later - lane.end))
+        left(price, of, steady, spilled, room, i, other)
+
+
+@piece
+def ready(of, room, i, number, t):
+    """When a lane that decodes can take prompts in, from an instant on; and passes of decodes that have ended by then.
+
+    Where it is behind others' prompts it waits before the first stage until these have left that, and passes are not said.
+    """
+    here, lane, stages = room.instances[i], room.lanes[number], int(of.stages)
+    each = around(of, here, lane)
+    many, most = max(0, math.ceil((t - lane.end) / each - NEAR)), free(of, room, i, lane, each)
+    if many <= most:
+        return lane.end + many * each, many
+    enters = end = lane.end + most * each
+    for place in range(here.flying):
+        other = room.ring[i * stages + after(here.oldest, place, stages)]
+        newer = room.lanes[other]
+        if newer.start > enters and place > 0:
+            break
+        later = (number - other + (stages if other > number else 0)) * of.share * lane.pace
+        enters, end = max(enters, newer.gone + later), newer.end + later
+    return (t, most) if t <= enters else (end, 0)
+
+
+@piece
+def after(place, count, stages):
+    """A place of a ring, so many after another one."""
+    place += count
+    return place - stages if place >= stages else place
+
+
+@piece
+def next_left(of, room, i):
+    """When the next of an instance leaves, as long as no prompts are in the way; infinite where they are."""
+    here, stages, found = room.instances[i], int(of.stages), math.inf
+    for number in range(i * stages, (i + 1) * stages):
+        lane = room.lanes[number]
+        if lane.decodes == 0:
+            continue
+        each, few = around(of, here, lane), room.leaving[number][0].token - lane.tokens
+        if few <= free(of, room, i, lane, each):
+            found = min(found, lane.end + few * each)
+    return found
+
+
+@released
+def longest(gaps, share):
+    """The gap that a share of all gaps keep, the mean of its entry; NaN for none. [s]"""
+    total = 0
+    for place in range(len(gaps)):
+        total += gaps[place].count
+    below = 0
+    for place in range(len(gaps)):
+        below += gaps[place].count
+        if below > 0 and below >= share * total:
+            return gaps[place].seconds / gaps[place].count
+    return math.nan
