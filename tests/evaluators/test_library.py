@@ -57,6 +57,7 @@ constants["experts"] = st.builds(
     sharpness=st.floats(1.0, 20.0),
     tensor=st.none() | share,
     block=st.none() | share,
+    group=st.none() | microseconds,
 )
 a_pass = st.builds(Pass, start=microseconds, share=share, cached=st.none() | share, core=st.none() | st.floats(1e9, 1e12))
 constants["elementwise"] = st.builds(
@@ -123,7 +124,7 @@ problems = {
         st.sampled_from(["", "tensor", "block"]),
     ),
     "experts": st.builds(
-        lambda m, k, n, touched, scaling: Expert(m * touched, k, n, touched, touched * k * n, n, k, scaling),
+        lambda m, k, n, touched, scaling: Expert(m * touched, k, n, touched, 2 * touched, touched * k * n, n, k, scaling),
         size,
         size,
         size,

@@ -187,7 +187,8 @@ def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
         rows, touched = share(
             case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
         )  # of the die that has most
-        part, stored = _experts(case, rows, touched), case.experts / case.ep / touched
+        held = case.experts / case.ep
+        part, stored = _experts(case, rows, touched, held), held / touched
     else:
         of = Elementwise(NAMES[case.sort], (), float(case.rows), Dim(case.columns, split=True), *COUNTS[case.sort])
         part = Part("elements", float(case.rows), (of,), 1)
@@ -201,14 +202,14 @@ def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
     return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]._replace(divided=(whole * 1.0, "decode"))
 
 
-def _experts(case: Mixture, rows: float, touched: float) -> Part:
+def _experts(case: Mixture, rows: float, touched: float, held: float) -> Part:
     """Two products into experts, what is between them, and one out of them."""
     inner, outer = Dim(case.intermediate, split=True), Dim(case.hidden)
     operators: tuple[Operator, ...] = (
-        MatMul("experts_gate", (), rows, outer, inner, touched),
-        MatMul("experts_up", (), rows, outer, inner, touched),
+        MatMul("experts_gate", (), rows, outer, inner, touched, held),
+        MatMul("experts_up", (), rows, outer, inner, touched, held),
         Elementwise("experts_activation", ("experts_gate", "experts_up"), rows, inner, *GATE),
-        MatMul("experts_down", ("experts_activation",), rows, inner, outer, touched),
+        MatMul("experts_down", ("experts_activation",), rows, inner, outer, touched, held),
     )
     return Part("experts", rows, operators, 1)
 
