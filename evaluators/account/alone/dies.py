@@ -23,6 +23,7 @@ from dse.evaluators.graph.operators import Attention as Scores
 from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Operator, Part, local
 from dse.evaluators.graph.words import GATE, NORM, ROPE
 from dse.evaluators.kernels.collective import LIBRARY
+from dse.evaluators.kernels.library.collectives import token
 from dse.evaluators.layouts.devices import call, heads_on
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.passes.call import Block, Call, Opener, alike, breadth_first
@@ -267,7 +268,8 @@ def _exchanging(design: Design, case: Collective) -> Any:
         return collective(Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded), machine)
     if plan.allreduce != LIBRARY:
         raise ClashError(f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce")
-    return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded)
+    each = token(case.pattern, float(case.hidden))
+    return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded, each=each)
 
 
 CASES: dict[type, Callable[[Design, Any, Reader], Laid]] = {
