@@ -188,8 +188,8 @@ def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
         rows, touched = share(
             case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
         )  # of the die that has most
-        held = case.experts / case.ep
-        part, stored = _experts(case, rows, touched, held), held / touched
+        here = case.experts / case.ep
+        part, stored = _experts(case, rows, touched, here), here / touched
     else:
         of = Elementwise(NAMES[case.sort], (), float(case.rows), Dim(case.columns, split=True), *COUNTS[case.sort])
         part = Part("elements", float(case.rows), (of,), 1)
