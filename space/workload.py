@@ -335,6 +335,7 @@ class Collective:
         root: place of a team's root, or diagonal.
         combine: of a reduction: sum or max.
         recorded: whether a recorded graph of launches holds it; else the host starts it, which counts between dies.
+        hidden: values of a token, of dispatch and combine.
     """
 
     label: str
@@ -346,6 +347,7 @@ class Collective:
     root: int | str
     combine: str
     recorded: bool = True
+    hidden: int = 7168
 
     @property
     def subject(self) -> str:
@@ -355,7 +357,8 @@ class Collective:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.subject} {self.nbytes!r}" + ("" if self.recorded else " by the host")
+        of = f" of {self.hidden}" if self.pattern in TO_EXPERTS else ""
+        return f"{self.subject} {self.nbytes!r}{of}" + ("" if self.recorded else " by the host")
 
 
 @dataclass(frozen=True, slots=True)

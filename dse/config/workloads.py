@@ -363,7 +363,7 @@ def _places(text: str) -> tuple[str, tuple[int, ...], int]:
 
 def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
     words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES, *TO_EXPERTS))), "along": ALONG, "combine": COMBINE}
-    refuse_others(spec, (*words, "bytes", "group", "root", "recorded"), "workload: a collective by itself has ")
+    refuse_others(spec, (*words, "bytes", "group", "root", "recorded", "hidden"), "workload: a collective by itself has ")
     patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():
         for chosen in patterns if key == "pattern" else [spec.get(key)]:
@@ -389,6 +389,9 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
     recorded = spec.get("recorded", True)
     if not isinstance(recorded, bool):
         raise DesignError(f"workload.recorded: {recorded!r} is neither true nor false")
+    hidden = spec.get("hidden", 7168)
+    if isinstance(hidden, bool) or not isinstance(hidden, int) or hidden < 1:
+        raise DesignError(f"workload.hidden: {hidden!r} is not a whole number from 1 on")
     cases = []
     for pattern in patterns:
         for size in sizes:
@@ -398,7 +401,8 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
             summed = pattern in ("reduce", "allreduce", "reduce_scatter")
             what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
             label = f"{what}, {size}, {'all together' if group == 'mesh' else f'groups of {rows} x {cols}'}"
-            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"], recorded))
+            of = spec["along"], rows, cols, root, spec["combine"], recorded, hidden
+            cases.append(Collective(label, pattern, nbytes, *of))
     return cases
 
 

@@ -331,13 +331,13 @@ def _crossed(of: Crossing, part: str, where: Between, reader: Reader, known: dic
     apart = where.boxed is not None or where.routed is not None  # that tokens go otherwise than their results
 
     def priced() -> Timed:
-        job = where.job(of.pattern, of.nbytes, of.shares, back=of.back)
+        job = where.job(of.pattern, of.nbytes, of.shares, back=of.back, each=of.each)
         call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=job)
         return timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)[0]
 
     if isinstance(of.nbytes, np.ndarray):
         return priced()
-    alike = of.pattern, of.nbytes, id(of.shares), of.back and apart
+    alike = of.pattern, of.nbytes, id(of.shares), (of.back, of.each) if apart else ()
     if alike not in known:
         known[alike] = priced(), of.shares
     found, _ = known[alike]  # shares are kept, so that no others take their place

@@ -9,7 +9,7 @@ from dse.evaluators.kernels.library.experts import Expert
 from dse.evaluators.kernels.library.passes import Elements
 from dse.evaluators.kernels.library.products import Multiply
 from dse.evaluators.layouts.formats import weights_of
-from dse.space.elementwise import ceil_div, minimum, where
+from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import BYTES, Precision
 from dse.space.numbers import FORMATS
 
@@ -45,7 +45,8 @@ def multiplication(part: Part, of: MatMul, tp: Any, precision: Precision, pace: 
     if of.name.startswith("experts_"):
         near, far = (k, columns) if of.name == "experts_down" else (columns, k)
         weights = of.copies * k * columns * BYTES[one]
-        return Expert(m, k, columns, of.copies, weights, near, far, said, pace, n / columns)
+        held = maximum(of.stored, of.copies)
+        return Expert(m, k, columns, of.copies, held, weights, near, far, said, pace, n / columns)
     apart = ceil_div(of.apart, tp) if of.apart > 1 and of.n.split else of.apart
     return Multiply(m, k, columns, k * columns * BYTES[one], act, said, pace, n / columns, apart)
 
@@ -60,7 +61,7 @@ def passing(of: Elementwise, tp: Any, precision: Precision) -> Elements | Expert
     """
     width = local(of.dim, tp) * of.passes
     if of.name.startswith("experts_"):
-        return Expert(of.rows, 0.0, width, 0.0, 0.0, width, 0.0)
+        return Expert(of.rows, 0.0, width, 0.0, 0.0, 0.0, width, 0.0)
     return Elements(of.rows, width * float(BYTES[precision.activations]), sort(of.name))
 
 

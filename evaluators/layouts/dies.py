@@ -153,6 +153,7 @@ class Crossing(NamedTuple):
         nbytes: that leave a die in an exchange with all of its group; of a collective, the vector on each. [B]
         shares: of an exchange, how much goes to each die; None for evenly; `Several` of these of several iterations.
         back: whether it brings back what an exchange before it asked for.
+        each: of a copy of a token, of what goes to experts or comes back. [B]
     """
 
     name: str
@@ -160,6 +161,7 @@ class Crossing(NamedTuple):
     nbytes: Any
     shares: Any = None
     back: bool = False
+    each: float = 0.0
 
 
 Steps = list[Block | Crossing]
@@ -363,13 +365,14 @@ def fed_apart(on: On, turn: Turn, of: Split, part: Part, asked: dict[tuple[str, 
 
     once = float(len(placed) > len([one for one in placed if one.name.startswith("experts_")]))
     copies = model.experts.top_k * routed_width(model) if routed and model.experts is not None else 0.0
-    tokens = at.tokens / of.tp
+    tokens, width = at.tokens / of.tp, float(routed_width(model))
     forth, taken = _across(turn, of, copies, once * model.hidden, model)
     nbytes = at.tokens * model.hidden * on.itemsize
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
     found.append(block(replace(near, times=1, operators=before), 1.0))
-    found.append(Crossing("dispatch", "all_to_all", tokens * forth * on.itemsize, taken))
-    found.append(Crossing("combine", "all_to_all", tokens * forth * on.returned, _each(taken, np.transpose), True))
+    found.append(Crossing("dispatch", "all_to_all", tokens * forth * on.itemsize, taken, each=width * on.itemsize))
+    back = _each(taken, np.transpose)
+    found.append(Crossing("combine", "all_to_all", tokens * forth * on.returned, back, True, width * on.returned))
     found += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
     found += [Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else []
     share = of.tp * every / at.tokens / ep  # of all that a group asks
@@ -428,15 +431,16 @@ def _routed(part: Part, block: Any, turn: Turn, on: On, of: Split) -> Steps:
     """
     experts_, tokens = on.model.experts, turn.at.tokens
     assert experts_ is not None
-    each = tokens * routed_width(on.model) / of.tp
-    nbytes, copies = tokens * on.model.hidden * on.itemsize, each * chosen_by(experts_, of.shared)
+    width = float(routed_width(on.model))
+    nbytes, copies = tokens * on.model.hidden * on.itemsize, tokens * width / of.tp * chosen_by(experts_, of.shared)
     before, experts, after = routed_apart(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
     taken = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant, of.shared)
     shares, back = (_each(turn.sent, partial(_shares, taken, of, back)) for back in (False, True))
     found += [block(part.name, names_of(before)), *([Crossing("tokens to all", "allgather", nbytes)] if of.near else [])]
-    found += [Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block(part.name, names_of(experts))]
-    found.append(Crossing("combine", "all_to_all", copies * on.returned, back, True))
+    found.append(Crossing("dispatch", "all_to_all", copies * on.itemsize, shares, each=width * on.itemsize))
+    found.append(block(part.name, names_of(experts)))
+    found.append(Crossing("combine", "all_to_all", copies * on.returned, back, True, width * on.returned))
     whole = tokens * on.model.hidden * on.returned
     found += [Crossing("sums of experts", "reduce_scatter", whole)] if of.near else []
     found += [block(part.name, names_of(after))] if after else []

@@ -66,7 +66,7 @@ def collective(of: Opener, machine: Machine) -> Any:
     return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
 
 
-def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recorded: bool) -> Any:
+def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recorded: bool, each: Any = 0.0) -> Any:
     """Seconds of a collective between dies by a library; across nodes allreduces alone, between nodes in rings of its slices.
 
     Args:
@@ -75,6 +75,7 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
         peers: dies that take part.
         machine: that has them.
         recorded: whether a recorded graph of launches holds it; else the host starts it.
+        each: of a copy of a token, of dispatch and combine. [B]
 
     Raises:
         ClashError: the stack has no such collective, or none of its own across nodes.
@@ -98,7 +99,7 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
         between = allreduce("ring").cost(nbytes / members, links).seconds
     group = Group(members, network.ports * network.bandwidth, library.memory)
     if library.dispatch is not None and pattern in TO_EXPERTS:
-        return to_experts(pattern, nbytes, group, library.dispatch)
+        return to_experts(pattern, nbytes, each, group, library.dispatch)
     if library.exchanges is not None and pattern == "all_to_all":
         found = exchange(nbytes, group, library.exchanges)
     else:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.library.collectives import begun
 from dse.evaluators.machine.d2d import Level, level, placed
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.readers import die_exchange
@@ -96,13 +97,13 @@ class Between(NamedTuple):
     sums: Sums = Sums()
     attention: int = 0
 
-    def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False) -> Job:
-        """An exchange of all groups."""
+    def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False, each: Any = 0.0) -> Job:
+        """An exchange of all groups; `each` is of a copy of a token, where it goes to experts or comes back. [B]"""
         groups, ranks = self.groups, self.groups.size
         if pattern == "all_to_all":
             if self.routed is None or self.library is None:
                 return Job(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back)
-            ended = self.library.combine_start if back else self.library.dispatch_start
+            ended = begun("combine" if back else "dispatch", each, self.library)
             return Job(pattern, self.routed[back], groups, None, nbytes, ranks, shares, self.boxed, back, ended)
         groups = groups[:, : self.attention or None]
         if pattern != "hand_over":

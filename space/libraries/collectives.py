@@ -39,10 +39,11 @@ class Exchanges:
     """Exchanges of each with all, pair by pair."""
 
     start: Number = quantity("s", "start of an exchange and its end")
-    buffered: Number = quantity("s", "more to start with, above 16 KiB for each peer")
-    low: Number = quantity("1", "share of the links' bandwidth for the first bytes", high=1.0, positive=True)
-    bulk_start: Number = quantity("s", "more to start with, where chunks are signalled")
-    bulk: Number = quantity("1", "share of the links' bandwidth where chunks are signalled", high=1.0, positive=True)
+    lane: Number = quantity("B/s", "of words that carry their flags, from one die to another, up to 16 KiB", positive=True)
+    buffered: Number = quantity("s", "least that chunks take through buffers, above 16 KiB for each peer")
+    low: Number = quantity("1", "share of the links' bandwidth for the first chunks", high=1.0, positive=True)
+    bulk_start: Number = quantity("s", "more to start with, where all lanes are full")
+    bulk: Number = quantity("1", "share of the links' bandwidth where all lanes are full", high=1.0, positive=True)
 
 
 @record

@@ -20,6 +20,13 @@ class Dispatch:
         "B/s", "of tokens that one of `cores` sends; absent: cores are no limit", positive=True, absent=True
     )
     combine_core: Any = quantity("B/s", "likewise of results", positive=True, absent=True)
+    dispatch_token: Any = quantity(
+        "B/s",
+        "of a token on its way through the core that sends it; absent: its width takes no time",
+        positive=True,
+        absent=True,
+    )
+    combine_token: Any = quantity("B/s", "likewise of a result", positive=True, absent=True)
     cores: Number = whole(
         "that send or, where tokens go by boxes (exchange=by_node), forward in a box; what is computed meanwhile "
         "(overlap=halves) has the others",

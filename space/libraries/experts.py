@@ -27,3 +27,6 @@ class Grouped:
     block: Any = quantity(
         "1", "as achieved, of 8 bits with scales of blocks; absent: as 16 bits", high=1.0, positive=True, absent=True
     )
+    group: Any = quantity(
+        "s", "more to start with for each expert on the die, of kernels with scales of blocks; absent: none", absent=True
+    )

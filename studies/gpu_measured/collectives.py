@@ -14,12 +14,13 @@ from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 RINGS = ("start", "step", "low", "middle_start", "middle", "bulk_start", "bulk")
 SWITCHED = ("switched.start", "switched.share")
-EXCHANGES = ("start", "buffered", "low", "bulk_start", "bulk")
+EXCHANGES = ("start", "lane", "buffered", "low", "bulk_start", "bulk")
 PATTERNS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
 """Words of the tables, and of a workload."""
 
 LEAST = 65536
-"""Bytes of an exchange of each with all below which times jump between two values, without order: such rows are reports."""
+"""Bytes of an exchange of each with all below which times of eight dies jump between two values, without order: such rows are
+reports. Those of fewer dies do not, and come after all others, which keep their roles."""
 
 
 def parts(folder: Path) -> list[Part]:
@@ -34,10 +35,13 @@ def parts(folder: Path) -> list[Part]:
         part_of("rings", "nccl_a100", "a100", rows["a100"][0], RINGS, _record(Rings), {}, nvidia, (tested, low, many)),
     ]  # fmt: skip
     for chip, of in rows.items():
-        bounds = (8e-6, 3e-6, 0.3, 2e-5, 0.7), (0.0, 0.0, 0.02, 0.0, 0.1), (3e-5, 3e-5, 1.0, 1e-4, 1.0)
+        bounds = (8e-6, 5e9, 6e-6, 0.3, 2e-5, 0.7), (0.0, 1e9, 0.0, 0.02, 0.0, 0.1), (3e-5, 5e10, 3e-5, 1.0, 1e-4, 1.0)
         found.append(part_of("exchanges", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(Exchanges), {}, nvidia, bounds))
     return found
 
+
+JUMPS = 8
+"""Dies whose short exchanges jump."""
 
 DEVICES = {"h100": "H100-SXM5-80GB", "a100": "A100-SXM4-80GB"}
 """Chips of conf, as the tables call them."""
@@ -92,11 +96,12 @@ def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, re
 
 def _nccl(folder: Path, device: str) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Rings, and exchanges of each with all."""
-    found: tuple[list[Row], list[Row]] = [], []
+    found: tuple[list[Row], list[Row], list[Row]] = [], [], []
     for of, where in table(folder, "aic_collectives.csv"):
         if of["library"] == "nccl" and of["device"] == device:
-            pattern, nbytes = PATTERNS[of["kind"]], int(of["bytes"])
+            pattern, nbytes, peers = PATTERNS[of["kind"]], int(of["bytes"]), int(of["gpus"])
             exchanged = pattern == "all_to_all"
-            if not exchanged or nbytes >= LEAST:
-                found[exchanged].append(row(pattern, int(of["gpus"]), nbytes, float(of["seconds"]), where))
-    return tuple(found[0]), tuple(found[1])
+            short = exchanged and nbytes < LEAST
+            if not short or peers < JUMPS:
+                found[exchanged + short].append(row(pattern, peers, nbytes, float(of["seconds"]), where))
+    return tuple(found[0]), (*found[1], *found[2])

@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.config.build import question
 from dse.config.compose import compose
-from dse.evaluators.kernels.library.collectives import Group, to_experts
+from dse.evaluators.kernels.library.collectives import Group, to_experts, token
 from dse.evaluators.machine.library import Die
 from dse.evaluators.readers.crossings import between, closed
 from dse.space.chip import Chip
@@ -25,6 +25,7 @@ from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 NAMES = ("dispatch_start", "dispatch", "combine_start", "combine")
 SHARES = ("dispatch", "combine")
 
+THROUGH = ("dispatch_token", "combine_token")
 RATES = ("dispatch_core", "combine_core")
 NO_CORES, MANY = "kernels of low latency write from all cores", 24
 
@@ -34,8 +35,10 @@ CORES, FORWARD = (
 )
 """That forward tokens, of kernels for many tokens."""
 
-STARTS = {"dispatch_start": 1.103e-5, "combine_start": 1.17e-5}
-"""As of deepep_h100. [s]"""
+STARTS = {"dispatch_start": 9.159e-6, "combine_start": 9.841e-6, "dispatch_token": 2.011e9, "combine_token": 4.028e9}
+"""As of deepep_h100. [s], [B/s]"""
+
+ONE_WIDTH = "rows are of one width, which does not tell it from the start"
 
 LOW_LATENCY = {8: (77, 114), 16: (118, 195), 32: (155, 273), 64: (173, 314), 128: (192, 369), 256: (194, 360)}
 """By dies, dispatch and combine of 128 tokens to eight experts each, DeepEP's README, first version, H800. [us]"""
@@ -49,14 +52,15 @@ def parts(folder: Path) -> list[Part]:
     said |= dict.fromkeys(RATES, NO_CORES)
     return [
         Part(
-            "dispatch", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, NAMES, (1e-5, 0.5, 1e-5, 0.5),
-            (0.0, 0.05, 0.0, 0.05), (5e-5, 1.0, 5e-5, 1.0), {"cores": FORWARD} | dict.fromkeys(RATES, NO_CORES),
-            "aiconfigurator2025",
+            "dispatch", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, (*NAMES, *THROUGH),
+            (1e-5, 0.5, 1e-5, 0.5, 2e9, 3e9), (0.0, 0.05, 0.0, 0.05, 2e8, 2e8), (5e-5, 1.0, 5e-5, 1.0, 1e11, 1e11),
+            {"cores": FORWARD} | dict.fromkeys(RATES, NO_CORES), "aiconfigurator2025",
         ),
         Part(
             "dispatch", "deepep_normal_h100", "h100", _many(folder), _cores, _in_a_box, (*NAMES, *RATES),
             (2.7e-5, 0.6, 4.9e-5, 0.6, 1.5e10, 1.7e10), (0.0, 0.05, 0.0, 0.05, 1e9, 1e9),
-            (1e-4, 1.0, 1e-4, 1.0, 1e11, 1e11), {"cores": "as many as rows have beside 8"}, "aiconfigurator2025",
+            (1e-4, 1.0, 1e-4, 1.0, 1e11, 1e11),
+            {"cores": "as many as rows have beside 8"} | dict.fromkeys(THROUGH, ONE_WIDTH), "aiconfigurator2025",
         ),
         Part(
             "dispatch", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
@@ -65,13 +69,8 @@ def parts(folder: Path) -> list[Part]:
     ]  # fmt: skip
 
 
-def nbytes(sort: str, hidden: Vector | float) -> Vector | float:
-    """Of a copy of a token: 8 bits with a scale of four bytes for 128 values, back in 16 bits. [B]"""
-    return hidden * (1 + 4 / 128) if sort == "dispatch" else 2.0 * hidden
-
-
 def _record(values: Vector) -> Dispatch:
-    return Dispatch(**dict(zip(NAMES, map(float, values), strict=True)), cores=CORES)
+    return Dispatch(**dict(zip((*NAMES, *THROUGH), map(float, values), strict=True)), cores=CORES)
 
 
 def _cores(values: Vector) -> Dispatch:
@@ -84,8 +83,9 @@ def _shares(values: Vector) -> Dispatch:
 
 def _in_a_box(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
     """Copies to experts of other dies, over all links of one; those of its own stay."""
+    each = token(sort, sizes["hidden"])
     here = constants if "cores" not in sizes else replaced(constants, {"cores": sizes["cores"]})
-    return np.asarray(to_experts(sort, sizes["bytes"], Group(sizes["peers"], links_of("h100"), silicon.bandwidth), here))
+    return np.asarray(to_experts(sort, sizes["bytes"], each, Group(sizes["peers"], links_of("h100"), silicon.bandwidth), here))
 
 
 def _over_boxes(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
@@ -93,7 +93,8 @@ def _over_boxes(sizes: dict[str, Vector], sort: str, constants: Dispatch, silico
     found = []
     for peers in sizes["peers"].astype(int).tolist():
         where = between(_boxes(peers), "linear", 1, peers, 1, 1, library=constants)
-        job = where.job("all_to_all", TOKENS * COPIES * nbytes(sort, float(HIDDEN)), back=sort == "combine")
+        each = token(sort, float(HIDDEN))
+        job = where.job("all_to_all", TOKENS * COPIES * each, back=sort == "combine", each=each)
         found.append(float(closed(job).seconds))
     return np.array(found)
 
@@ -123,20 +124,20 @@ def _exchanges(folder: Path, kind: str, copies: Callable[[dict[str, str]], float
     for of, where in table(folder, "aic_deepep.csv", "dispatch_s"):
         if of["kind"] == kind:
             for sort in SHARES:
-                each = float(nbytes(sort, float(of["hidden"])))
+                each = float(token(sort, float(of["hidden"])))
                 sizes = {"tokens": float(of["tokens"]), "peers": float(of["gpus"]), "hidden": float(of["hidden"])}
                 sizes |= {"bytes": float(round(float(of["tokens"]) * copies(of) * each))}
-                words = asked_as(sort, of["gpus"], sizes["bytes"])
+                words = asked_as(sort, of["gpus"], sizes["bytes"], of["hidden"])
                 if of["sms"]:
                     sizes |= {"cores": float(of["sms"])}
                     words += f" mapping.stack.dispatch.cores={of['sms']}"
                 yield Row(sizes, sort, words, float(of[f"{sort}_s"]), where)
 
 
-def asked_as(sort: str, peers: str, copies: Any) -> str:
-    """Words that ask for an exchange of so many bytes of a die, those for its own experts included."""
+def asked_as(sort: str, peers: str, copies: Any, hidden: str) -> str:
+    """Words that ask for an exchange of so many bytes of a die, those for its own experts included; `hidden` of a token."""
     words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
-    return f"{words} mapping.both.tp={peers} workload.pattern={sort} workload.bytes=[{copies:.0f}B]"
+    return f"{words} mapping.both.tp={peers} workload.pattern={sort} workload.hidden={hidden} workload.bytes=[{copies:.0f}B]"
 
 
 def _published() -> tuple[Row, ...]:

@@ -12,7 +12,7 @@ from dse.space.numbers import BYTES
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 from dse.studies.gpu_measured.products import FORMATS
 
-NAMES = ("start", "achieved", "hbm", "traffic", "sharpness", "tensor", "block")
+NAMES = ("start", "achieved", "hbm", "traffic", "sharpness", "tensor", "block", "group")
 
 
 def parts(folder: Path) -> list[Part]:
@@ -20,7 +20,8 @@ def parts(folder: Path) -> list[Part]:
     return [
         Part(
             "experts", "trtllm_h100", "h100", _rows(folder), _record, _seconds, NAMES,
-            (1e-5, 0.8, 0.85, 0.3, 3.0, 0.7, 0.4), (0.0, 0.1, 0.3, 0.05, 1.0, 0.1, 0.1), (4e-5, 1.0, 1.0, 4.0, 20.0, 1.0, 1.0),
+            (1e-5, 0.8, 0.85, 0.3, 3.0, 0.7, 0.4, 1e-7), (0.0, 0.1, 0.3, 0.05, 1.0, 0.1, 0.1, 0.0),
+            (4e-5, 1.0, 1.0, 4.0, 20.0, 1.0, 1.0, 2e-6),
             {}, "aiconfigurator2025",
         )
     ]  # fmt: skip
@@ -33,13 +34,13 @@ def _record(values: Vector) -> Grouped:
 def _seconds(sizes: dict[str, Vector], sort: str, constants: Grouped, silicon: Die) -> Vector:
     """A whole layer: two products into experts as one kernel, what is between them, and one out of them."""
     weights, _, scaling = FORMATS[sort]
-    m, touched, hidden, inner = (sizes[name] for name in ("m", "touched", "hidden", "inner"))
+    m, touched, held, hidden, inner = (sizes[name] for name in ("m", "touched", "held", "hidden", "inner"))
     of = (scaling, 0.5 if scaling else 1.0)
     size = touched * hidden * inner * BYTES[weights]
     kernels = (
-        Expert(m, hidden, 2 * inner, touched, 2 * size, 2 * inner, hidden, *of),
-        Expert(m, 0.0, 3 * inner, 0.0, 0.0, 3 * inner, 0.0),
-        Expert(m, inner, hidden, touched, size, inner, hidden, *of),
+        Expert(m, hidden, 2 * inner, touched, held, 2 * size, 2 * inner, hidden, *of),
+        Expert(m, 0.0, 3 * inner, 0.0, 0.0, 0.0, 3 * inner, 0.0),
+        Expert(m, inner, hidden, touched, held, size, inner, hidden, *of),
     )
     return np.sum([took(one, constants, silicon).seconds() for one in kernels], axis=0)
 
@@ -55,6 +56,12 @@ def _rows(folder: Path) -> tuple[Row, ...]:
         words += f" mapping.precision.activations={act} workload.tokens=[{tokens}] workload.hidden={of['hidden']}"
         words += f" workload.intermediate={of['inter']} workload.experts={count} workload.top_k={top_k} workload.ep={ep}"
         words += f" workload.distribution={said}" + (f" workload.exponent={exponent}" if exponent else "")
-        sizes = {"m": m, "touched": touched, "hidden": float(of["hidden"]), "inner": float(of["inter"]) / tp}
+        sizes = {
+            "m": m,
+            "touched": touched,
+            "held": count / ep,
+            "hidden": float(of["hidden"]),
+            "inner": float(of["inter"]) / tp,
+        }
         found.append(Row(sizes, of["dtype"], words, float(of["seconds"]), where))
     return tuple(found)

@@ -28,7 +28,8 @@ a_ring = st.builds(
     bulk=share,
     switched=st.none() | st.builds(Switched, start=seconds, share=share),
 )
-an_exchange = st.builds(Exchanges, start=seconds, buffered=seconds, low=share, bulk_start=seconds, bulk=share)
+lane = st.floats(1e8, 1e11)
+an_exchange = st.builds(Exchanges, start=seconds, lane=lane, buffered=seconds, low=share, bulk_start=seconds, bulk=share)
 a_short = st.builds(
     Short,
     start=seconds,
@@ -153,21 +154,22 @@ def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
 
 
 def test_an_exchange_with_experts_is_a_start_and_what_goes_over_links() -> None:
-    """Of eight dies' copies seven eighths leave; results have a start and a share of their own."""
+    """Of eight dies' copies seven eighths leave; results have a start, a share and a width of their own."""
     words = (*COLLECTIVE, "chip=h100", "stack=deepep_h100", LIBRARY)
     of = asked(*words, DISPATCH).base
 
-    def seconds(pattern: str, size: str, tp: int = 8) -> float:
+    def seconds(pattern: str, size: str, tp: int, hidden: int) -> float:
         said = (f"workload.pattern={pattern}", f"workload.bytes=[{size}]", f"mapping.both.tp={tp}")
+        said = (*said, f"workload.hidden={hidden}")
         return float(metrics(*words, *said)["latency"])
 
     links = of.chip.network.ports * of.chip.network.bandwidth
     stack = of.mapping.stack.dispatch
-    for pattern in ("dispatch", "combine"):
-        start, share = getattr(stack, f"{pattern}_start"), getattr(stack, pattern)
-        for tp in (2, 8):
+    for pattern, value in (("dispatch", 1 + 4 / 128), ("combine", 2)):
+        start, share, through = (getattr(stack, f"{pattern}{leaf}") for leaf in ("_start", "", "_token"))
+        for tp, hidden in ((2, 7168), (8, 7168), (8, 2048)):
             moved = (1 - 1 / tp) * 1e6 / (share * links)
-            assert seconds(pattern, "1MB", tp) == pytest.approx(start + moved, rel=1e-9)
+            assert seconds(pattern, "1MB", tp, hidden) == pytest.approx(start + hidden * value / through + moved, rel=1e-9)
 
 
 def test_cores_that_send_to_experts_are_a_limit_up_to_the_links() -> None:

@@ -16,8 +16,8 @@ from dse.space.memory import HASHES, ORDERS, Memory, capacity, channels, refuse
 from tests.samples import asked as question_of
 from tests.samples import memory, metrics
 
-GENERATIONS = ("hbm2", "hbm2_legacy", "hbm3", "hbm4")
-STACKS = ("hbm2", "hbm3", "hbm4")
+GENERATIONS = ("hbm2", "hbm2_legacy", "hbm2e", "hbm3", "hbm3e", "hbm4")
+STACKS = ("hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4")
 
 
 def small(name: str = "hbm3", **changes: Any) -> Memory:

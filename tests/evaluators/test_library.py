@@ -57,6 +57,7 @@ constants["experts"] = st.builds(
     sharpness=st.floats(1.0, 20.0),
     tensor=st.none() | share,
     block=st.none() | share,
+    group=st.none() | microseconds,
 )
 a_pass = st.builds(Pass, start=microseconds, share=share, cached=st.none() | share, core=st.none() | st.floats(1e9, 1e12))
 constants["elementwise"] = st.builds(
@@ -123,7 +124,7 @@ problems = {
         st.sampled_from(["", "tensor", "block"]),
     ),
     "experts": st.builds(
-        lambda m, k, n, touched, scaling: Expert(m * touched, k, n, touched, touched * k * n, n, k, scaling),
+        lambda m, k, n, touched, scaling: Expert(m * touched, k, n, touched, 2 * touched, touched * k * n, n, k, scaling),
         size,
         size,
         size,
@@ -215,6 +216,25 @@ def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
     of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
     seconds = [took("products", Multiply(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
+
+
+@given(constants["experts"], problems["experts"], st.floats(1.0, 16.0))
+def test_experts_of_a_die_that_no_token_goes_to_are_looked_through_in_blocks_alone(
+    of: Grouped, problem: Expert, more: float
+) -> None:
+    beside = took("experts", problem._replace(held=problem.held * more), of).seconds()
+    each = of.group if problem.scaling == "block" and of.group is not None else 0.0
+    expected = took("experts", problem, of).seconds() + each * problem.held * (more - 1)
+    assert beside == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_die_with_more_experts_takes_longer_for_one_token() -> None:
+    """One token goes to one of 8 experts of a die, or to one of 16."""
+    of = ("chip=h100", "stack=trtllm_h100", "workload=experts", "mapping.decode.tp=1", "workload.tokens=[1]")
+    of = (*of, "mapping.precision.weights=fp8_128x128", "mapping.precision.activations=fp8_1x128", "workload.ep=32")
+    first, second = (float(metrics(*of, f"workload.experts={count}")["latency"]) for count in (256, 512))
+    group = asked(*of).base.mapping.stack.experts.group
+    assert second - first == pytest.approx(2 * 8 * group, rel=1e-6)  # two kernels, eight experts more a die
 
 
 @given(constants["generation"], problems["generation"], st.floats(1.0, 8.0))

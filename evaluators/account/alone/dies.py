@@ -23,6 +23,7 @@ from dse.evaluators.graph.operators import Attention as Scores
 from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Operator, Part, local
 from dse.evaluators.graph.words import GATE, NORM, ROPE
 from dse.evaluators.kernels.collective import LIBRARY
+from dse.evaluators.kernels.library.collectives import token
 from dse.evaluators.layouts.devices import call, heads_on
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.passes.call import Block, Call, Opener, alike, breadth_first
@@ -187,7 +188,8 @@ def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
         rows, touched = share(
             case.tokens, case.experts, case.top_k, case.ep, case.distribution, case.exponent, case.seed
         )  # of the die that has most
-        part, stored = _experts(case, rows, touched), case.experts / case.ep / touched
+        here = case.experts / case.ep
+        part, stored = _experts(case, rows, touched, here), here / touched
     else:
         of = Elementwise(NAMES[case.sort], (), float(case.rows), Dim(case.columns, split=True), *COUNTS[case.sort])
         part = Part("elements", float(case.rows), (of,), 1)
@@ -201,14 +203,14 @@ def _kernel(design: Design, case: Mixture | Operation, reader: Reader) -> Laid:
     return _laid(design, case.subject, (block,), plan, held, _ideal(calls), reader)[0]._replace(divided=(whole * 1.0, "decode"))
 
 
-def _experts(case: Mixture, rows: float, touched: float) -> Part:
+def _experts(case: Mixture, rows: float, touched: float, held: float) -> Part:
     """Two products into experts, what is between them, and one out of them."""
     inner, outer = Dim(case.intermediate, split=True), Dim(case.hidden)
     operators: tuple[Operator, ...] = (
-        MatMul("experts_gate", (), rows, outer, inner, touched),
-        MatMul("experts_up", (), rows, outer, inner, touched),
+        MatMul("experts_gate", (), rows, outer, inner, touched, held),
+        MatMul("experts_up", (), rows, outer, inner, touched, held),
         Elementwise("experts_activation", ("experts_gate", "experts_up"), rows, inner, *GATE),
-        MatMul("experts_down", ("experts_activation",), rows, inner, outer, touched),
+        MatMul("experts_down", ("experts_activation",), rows, inner, outer, touched, held),
     )
     return Part("experts", rows, operators, 1)
 
@@ -266,7 +268,8 @@ def _exchanging(design: Design, case: Collective) -> Any:
         return collective(Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded), machine)
     if plan.allreduce != LIBRARY:
         raise ClashError(f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce")
-    return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded)
+    each = token(case.pattern, float(case.hidden))
+    return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded, each=each)
 
 
 CASES: dict[type, Callable[[Design, Any, Reader], Laid]] = {

@@ -12,18 +12,25 @@ once, or each a slice:
     t = start + peer p (1 - e^(-n / reach)) + min((p - 1) n / (one N), second + 2 (p - 1) / p n / (two N))
 
 or as rings do, if that is faster. Exchanges with experts are a start and what a die sends, at a share of its links.
+
+Exchanges of each with all are pairs that send and receive. Up to 16 KiB a pair its words carry their flags, through one lane
+each; above, chunks go through buffers by as many lanes as there are bytes for, so that nothing is gained by few of them:
+
+    t = start + copy + l,   s = n / p,   V = (p - 1) s,   l = s / lane up to 16 KiB, but no less, and above
+    l = min((buffered^2 + (V / (low N))^2)^(1/2), bulk_start + V / (bulk N))
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels.library.took import together
 from dse.space.elementwise import maximum, minimum, where
 from dse.space.libraries.collectives import Exchanges, Rings, Short
 from dse.space.libraries.dispatch import Dispatch
 
 BUFFERED = 16 * 1024.0
-"""Bytes for each peer above which exchanges go through buffers. [B]"""
+"""Bytes for each peer above which exchanges go through buffers: `NCCL_P2P_LL_THRESHOLD` of NCCL. [B]"""
 
 SWITCHED = 4
 """Dies beyond which switches may sum."""
@@ -80,39 +87,65 @@ def exchange(nbytes: Any, group: Group, constants: Exchanges) -> Any:
         group: dies.
         constants: of the library.
 
-    >>> flat = Exchanges(start=1e-6, buffered=0.0, low=1.0, bulk_start=0.0, bulk=1.0)
-    >>> exchange(8e6, Group(4, 1e9, 1e12), flat)
-    0.006005
+    >>> flat = Exchanges(start=1e-6, lane=1e9, buffered=0.0, low=1.0, bulk_start=0.0, bulk=1.0)
+    >>> exchange(8e6, Group(4, 1e9, 1e12), flat), exchange(4e3, Group(4, 1e9, 1e12), flat)
+    (0.006005, 2.002e-06)
     """
     p, c = group.peers, constants
-    sent, link = (p - 1) / p * nbytes, group.links
-    first = where(nbytes / p > BUFFERED, c.buffered, 0.0) + sent / (c.low * link)
-    found = c.start + minimum(first, c.bulk_start + sent / (c.bulk * link)) + 2.0 * nbytes / p / group.memory
-    return where(p > 1, found, 0.0)
+    each, sent, link = nbytes / p, (p - 1) / p * nbytes, group.links
+    chunks = minimum(together(c.buffered, sent / (c.low * link), 2.0), c.bulk_start + sent / (c.bulk * link))
+    moved = maximum(minimum(each, BUFFERED) / c.lane, where(each > BUFFERED, chunks, 0.0))
+    return where(p > 1, c.start + moved + 2.0 * each / group.memory, 0.0)
 
 
-def to_experts(pattern: str, nbytes: Any, group: Group, constants: Dispatch) -> Any:
+def token(pattern: str, hidden: Any) -> Any:
+    """Bytes of a copy of a token: 8 bits with a scale of four bytes for 128 values to experts, and back in 16 bits. [B]
+
+    >>> token("dispatch", 7168), token("combine", 7168)
+    (7392.0, 14336.0)
+    """
+    return hidden * (1 + 4 / 128) if pattern == "dispatch" else 2.0 * hidden
+
+
+def begun(pattern: str, each: Any, constants: Dispatch) -> Any:
+    """What a dispatch or combine takes however few tokens there are: its start, and one token through the core that sends it.
+
+    Args:
+        pattern: dispatch or combine.
+        each: of a copy of a token. [B]
+        constants: of the library.
+
+    >>> slow = Dispatch(dispatch_start=1e-6, dispatch=1.0, combine_start=2e-6, combine=1.0, cores=20, dispatch_token=1e9)
+    >>> begun("dispatch", 4e3, slow), begun("combine", 4e3, slow)
+    (5e-06, 2e-06)
+    """
+    start, rate = (getattr(constants, f"{pattern}_{leaf}") for leaf in ("start", "token"))
+    return start if rate is None else start + each / rate
+
+
+def to_experts(pattern: str, nbytes: Any, each: Any, group: Group, constants: Dispatch) -> Any:
     """Seconds until each die has the tokens for its experts, or results of its own; 0 for one die.
 
-        t = start + (p - 1) / p n / min(share N, cores core)
+        t = start + token / through + (p - 1) / p n / min(share N, cores core)
 
-    with the last one only where a core's rate is said.
+    with `through` and `core`, of one core that sends, only where they are said: a token is read, converted and sent by one.
 
     Args:
         pattern: dispatch or combine.
         nbytes: that a die has for all experts, those on itself included, all of which have as many. [B]
+        each: of a copy of a token. [B]
         group: dies.
         constants: of the library.
 
     >>> flat = Dispatch(dispatch_start=1e-6, dispatch=1.0, combine_start=2e-6, combine=0.5, cores=20)
-    >>> to_experts("dispatch", 8e6, Group(4, 1e9, 1e12), flat), to_experts("combine", 8e6, Group(4, 1e9, 1e12), flat)
-    (0.006001, 0.012002)
+    >>> [to_experts(pattern, 8e6, 4e3, Group(4, 1e9, 1e12), flat) for pattern in ("dispatch", "combine")]
+    [0.006001, 0.012002]
     """
-    start, share, core = (getattr(constants, f"{pattern}{leaf}") for leaf in ("_start", "", "_core"))
+    share, core = (getattr(constants, f"{pattern}{leaf}") for leaf in ("", "_core"))
     p, rate = group.peers, share * group.links
     if core is not None:
         rate = minimum(rate, constants.cores * core)
-    return where(p > 1, start + (p - 1) / p * nbytes / rate, 0.0)
+    return where(p > 1, begun(pattern, each, constants) + (p - 1) / p * nbytes / rate, 0.0)
 
 
 def short(nbytes: Any, group: Group, constants: Short, otherwise: Any, *, recorded: bool) -> Any:

@@ -1,22 +1,24 @@
 """A library's products of experts on a die with a cache: one kernel for all that are touched.
 
-    t = start + gather + (C^q + B^q)^(1/q)
+    t = start + group held + gather + (C^q + B^q)^(1/q)
     B = (touched weights + rows that are not gathered) / (hbm W)
-    C = min over tiles a x b of  max(1, u) 2 a b k / (e r P),  u = touched ceil(rows / touched / a) ceil(n / b) / cores
+    C = max(1, u) 2 a b k / (e P),  u = touched ceil(rows / touched / a) ceil(n / b) / cores
 
-with r as of `products`; `gather` is rows that are collected for experts, or whose results are added up, at a rate of their own.
+with P of a core, and tiles of a x b = 16 x 128: what rows of an expert are rounded up to, and the least that a core has to do.
+Larger ones are what full rates are reached with, which is in e; small ones are bound by weights that come from memory once.
+`gather` is rows that are collected for experts, or whose results are added up, at a rate of their own. `group` is of kernels
+with scales of blocks alone, whose cores look through all experts that the die holds for their own tiles.
 """
 
 from typing import Any, NamedTuple
 
-from dse.evaluators.kernels.library.products import REUSE
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.elementwise import ceil_div, maximum
 from dse.space.libraries.experts import Grouped
 
-TILES = ((16, 128), (32, 128), (32, 256), (64, 128), (64, 256), (128, 128), (128, 256))
-"""Rows and columns of a tile of the result of one expert."""
+ROWS, COLUMNS = 16, 128
+"""Of the smallest tile of the result of one expert."""
 
 WIDE = 2.0
 """Bytes of an activation before and after experts. [B]"""
@@ -29,7 +31,8 @@ class Expert(NamedTuple):
         m: rows at all experts together.
         k, n: of each expert's weights; k is 0 of a pass.
         touched: experts that have rows.
-        weights: of those. [B]
+        held: experts that are on the die.
+        weights: of those that have rows. [B]
         near: values of a row that are read and written where they are.
         far: values of a row that are collected from tokens, or added up for them.
         scaling: how operands of 8 bits are scaled: "" for 16 bits, tensor, or block.
@@ -41,6 +44,7 @@ class Expert(NamedTuple):
     k: Any
     n: Any
     touched: Any
+    held: Any
     weights: Any
     near: Any
     far: Any
@@ -69,21 +73,18 @@ def took(of: Expert, constants: Grouped, die: Die) -> Took:
     said = {"tensor": constants.tensor, "block": constants.block}.get(of.scaling)
     operation = of.pace / ((constants.achieved if said is None else said) * die.peak)
     far = of.m * of.far * (2 * WIDE) / (constants.traffic * die.bandwidth)
-    return Took(constants.start, far, tiled(of, operation, die), memory, constants.sharpness, stream, cached).times(of.share)
+    start = constants.start + (constants.group * of.held if of.scaling == "block" and constants.group is not None else 0.0)
+    return Took(start, far, tiled(of, operation, die), memory, constants.sharpness, stream, cached).times(of.share)
 
 
 def tiled(of: Expert, operation: Any, die: Die) -> Any:
-    """Time of the cores at the tile that takes least, all experts having as many rows. [s]
+    """Time of the cores, all experts having as many rows. [s]
 
     Args:
         of: the product.
         operation: of a core at full rate. [s]
         die: that runs it.
     """
-    best: Any = None
     touched = maximum(of.touched, 1e-9)
-    for a, b in TILES:
-        units = ceil_div(of.m / touched, a) * touched * ceil_div(of.n, b) / die.cores
-        here = maximum(units, 1.0) * (operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * of.k)
-        best = here if best is None else minimum(best, here)
-    return best
+    units = ceil_div(of.m / touched, ROWS) * touched * ceil_div(of.n, COLUMNS) / die.cores
+    return maximum(units, 1.0) * of.k * (operation * (2.0 * ROWS * COLUMNS))
