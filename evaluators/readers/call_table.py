@@ -17,7 +17,7 @@ from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Opener
 from dse.evaluators.passes.prefetch import fitting
 from dse.evaluators.readers.price import Prefetch, Reader
 from dse.evaluators.readers.timeline import in_turn
-from dse.space.elementwise import Array, maximum
+from dse.space.elementwise import Array
 from dse.space.remember import same
 
 Structures = tuple[tuple[Block, ...], ...]
@@ -113,23 +113,17 @@ class Numbers(NamedTuple):
     """The table of one structure, with a number for each column.
 
     Attributes:
-        macs, counts, operations: as of `CallTable`.
-        elements, streamed, strided: likewise.
-        local: of each row. [B]
-        fetched: rows that read, with how much. [B]
+        rows: of each how many products, operations of one of them, operations on elements, activations, and what it reads;
+            1 or 0 where there are none. [1], [op], [op], [B], [B]
+        streamed, strided: as of `CallTable`, the former with operations on elements before what passes by.
         hidden: of each row of `CallTable.hidden`, itself, what is prefetched of it, and what was asked for before that. [B]
         blocks: of each block how often it runs, its opener, rows of its calls, places among `hidden` in the order in which they
             are prefetched, and each call with its place.
     """
 
-    macs: list[float]
-    counts: list[float] | None
-    elements: int
-    operations: list[float]
-    streamed: tuple[tuple[int, float], ...]
+    rows: list[tuple[float, float, float, float, float]]
+    streamed: tuple[tuple[int, float, float], ...]
     strided: tuple[tuple[int, Asked], ...]
-    local: list[float]
-    fetched: list[tuple[int, float]]
     hidden: list[tuple[int, float, float]]
     blocks: list[tuple[float, Opener | None, tuple[int, ...], list[int], list[tuple[int, int | None]]]]
 
@@ -141,15 +135,16 @@ def _numbers(of: CallTable) -> Numbers:
     for block, calls, places in of.blocks:
         stream = [place for at in block.order if (place := places[at]) is not None]
         blocks.append((block.times, block.opener, calls, stream, list(zip(calls, places, strict=True))))
+    rows = np.zeros((len(of.local), 5))
+    rows[:, 0] = 1.0
+    if of.counts is not None:
+        rows[: of.products, 0] = of.counts[:, 0]
+    rows[: of.products, 1], rows[of.elements :, 2] = of.macs[:, 0], of.operations[:, 0]
+    rows[:, 3], rows[slice(*of.reads), 4] = of.local[:, 0], of.fetch[:, 0]
     return Numbers(
-        of.macs[:, 0].tolist(),
-        None if of.counts is None else of.counts[:, 0].tolist(),
-        of.elements,
-        of.operations[:, 0].tolist(),
-        tuple((row, passes.item()) for row, passes in of.streamed),
+        [tuple(row) for row in rows.tolist()],
+        tuple((row, rows[row, 2].item(), passes.item()) for row, passes in of.streamed),
         tuple((row, Asked(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided),
-        of.local[:, 0].tolist(),
-        list(zip(range(*of.reads), of.fetch[:, 0].tolist(), strict=True)),
         list(zip(of.hidden, of.ahead[:, 0].tolist(), of.before[:, 0].tolist(), strict=True)),
         blocks,
     )
@@ -349,22 +344,17 @@ def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]
     records: Any = machine.engines, machine.cache, machine.memory
     engines, cache, memory = records
     overhead, matrix, vector = machine.overhead, engines.matrix, engines.vector
-    busy: list[float] = [macs * matrix for macs in of.macs]
-    if of.counts:
-        busy = [count * took for count, took in zip(of.counts, busy, strict=True)]
-    elements = [operations * vector for operations in of.operations]
-    for row, passes in of.streamed:
-        elements[row - of.elements] = engines.vectors(of.operations[row - of.elements], 0.0, passes, 1.0)
-    both = busy[of.elements :]
-    busy[of.elements :] = [*map(maximum, both, elements), *elements[len(both) :]]
-    own: dict[int, float] = {}
-    for row, asked in of.strided:
-        own[row] = memory.read(asked)[1]
     near, far, size = cache.byte, memory.byte, cache.size
-    reading = [local * (far if local > size else near) for local in of.local]
-    for row, nbytes in of.fetched:
-        reading[row] += nbytes * own.get(row, far)
-    durations = [(work if work >= read else read) + overhead for work, read in zip(busy, reading, strict=True)]
+    passing = {row: engines.vectors(operations, 0.0, passes, 1.0) for row, operations, passes in of.streamed}
+    own = {row: memory.read(asked)[1] for row, asked in of.strided}
+    busy, reading, durations = list[float](), list[float](), list[float]()
+    for row, (count, macs, operations, local, nbytes) in enumerate(of.rows):
+        work, beside = count * (macs * matrix), passing[row] if row in passing else operations * vector
+        work = work if work >= beside else beside
+        read = local * (far if local > size else near) + nbytes * own.get(row, far)
+        busy.append(work)
+        reading.append(read)
+        durations.append((work if work >= read else read) + overhead)
     ahead, arrived = list[float](), list[float]()
     if prefetch.policy != "none":
         saved, budget = machine.saved, prefetch.budget
@@ -380,9 +370,11 @@ def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]
             fetched, there = 0.0, dict[int, float]()
             for place in stream:
                 fetched = there[place] = fetched + arrived[place]
-            later: Any = maximum if isinstance(now, np.ndarray) else max  # of designs that differ in their links alone
+            alone = not isinstance(now, np.ndarray)  # else designs differ in their links
             for row, at in placed:
-                now = now + durations[row] if at is None else later(now, there[at]) + ahead[at]
+                if at is not None:
+                    now = (there[at] if there[at] > now else now) if alone else np.maximum(now, there[at])
+                now = now + (durations[row] if at is None else ahead[at])
         else:
             for row in calls:
                 now = now + durations[row]
