@@ -29,7 +29,7 @@ class Activity(NamedTuple):
     def __add__(self, other: "Activity") -> "Activity":  # type: ignore[override]
         return Activity(*(one + more for one, more in zip(self, other, strict=True)))
 
-    def __mul__(self, times: Any) -> "Activity":  # type: ignore[override]
+    def __mul__(self, times: Any) -> "Activity":
         return Activity(*(count * times for count in self))
 
 
