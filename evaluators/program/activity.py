@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from dse.space.elementwise import total
+
 
 class Activity(NamedTuple):
     """What a program does, whoever plays it; leaves are floats or arrays over designs.
@@ -27,10 +29,10 @@ class Activity(NamedTuple):
     boxed_bytes: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":  # type: ignore[override]
-        return Activity(*(one + more for one, more in zip(self, other, strict=True)))
+        return Activity(*(total(both) for both in zip(self, other, strict=True)))
 
     def __mul__(self, times: Any) -> "Activity":
-        return Activity(*(count * times for count in self))
+        return Activity(*(count if isinstance(count, float) and count == 0 else count * times for count in self))
 
 
 COUNTS = Activity._fields
