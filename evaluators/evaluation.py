@@ -534,7 +534,7 @@ def _ordered(names: tuple[str, ...], known: int) -> tuple[str, ...]:
 def _put(columns: Columns, rows: Any, total: dict[str, Any]) -> None:
     """Writes metrics of some designs; of the only one, which has numbers, all at once."""
     if columns.shape == (1,) and np.ndarray not in set(map(type, total.values())):
-        columns.update(zip(total, np.array(list(total.values()), dtype=float)[:, None], strict=True))
+        columns.update(zip(total, np.fromiter(total.values(), float, len(total))[:, None], strict=True))
         return
     here = in_line(rows)
     at = ... if isinstance(here, slice) and (len(rows),) == columns.shape else here

@@ -120,6 +120,17 @@ def at_most(a: Any, most: Any) -> Any:
     return most if np.minimum.reduce(a, axis=None) >= most else np.minimum(a, most)
 
 
+def within(a: Any, most: Any) -> Any:
+    """As `minimum`; where none exceeds the least of many, the very same.
+
+    >>> within(2.0, np.array([3.0, 2.0])), within(np.array([[1.0], [3.0]]), np.array([3.0, 2.0])).tolist(), within(1.0, 2.0)
+    (2.0, [[1.0, 1.0], [3.0, 2.0]], 1.0)
+    """
+    if not isinstance(most, ndarray):
+        return minimum(a, most)
+    return a if extremes(a)[1] <= extremes(most)[0] else np.minimum(a, most)
+
+
 def at_least(a: Any, least: Any) -> Any:
     """As `maximum`; where none of many is below a number, the very same.
 
@@ -291,6 +302,18 @@ def in_line(rows: Array) -> Any:
     if not len(rows) or rows[-1] - rows[0] != len(rows) - 1 or (rows[1:] <= rows[:-1]).any():
         return rows
     return slice(int(rows[0]), int(rows[-1]) + 1)
+
+
+def one_value(values: Any) -> Any:
+    """The number where all of many are the same: what it goes into is then worked out once.
+
+    >>> one_value(np.array([2.0, 2.0])), one_value(np.array([2.0, 3.0])).tolist(), one_value(2.0)
+    (2.0, [2.0, 3.0], 2.0)
+    """
+    if not isinstance(values, ndarray) or not values.size:
+        return values
+    low, high = extremes(values)
+    return low if low == high else values
 
 
 def column(values: Sequence[float]) -> Any:

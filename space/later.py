@@ -5,24 +5,23 @@ from typing import Any
 
 
 class Later:
-    """A metric that is worked out when somebody asks for it.
+    """Metrics that are worked out together when somebody asks for one of them.
 
     Args:
-        name: of the metric.
-        found: it and others that are worked out together; empty before.
         work: that finds them.
     """
 
-    __slots__ = ("_found", "_name", "_work")
+    __slots__ = ("_found", "_work")
 
-    def __init__(self, name: str, found: dict[str, Any], work: Callable[[], dict[str, Any]]) -> None:
-        self._name, self._found, self._work = name, found, work
+    def __init__(self, work: Callable[[], dict[str, Any]]) -> None:
+        self._found, self._work = dict[str, Any](), work
 
-    def __call__(self) -> Any:
-        """The metric."""
-        if not self._found:
-            self._found.update(self._work())
-        value = self._found[self._name]
+    def of(self, name: str) -> Any:
+        """One of them."""
+        found = self._found
+        if not found:
+            found.update(self._work())
+        value = found[name]
         return value() if callable(value) else value
 
 
@@ -35,13 +34,12 @@ def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str,
     >>> now(found)
     {'energy': 6.0, 'power': 3.0}
     """
-    found: dict[str, Any] = {}
-    return {name: Later(name, found, work) for name in names}
+    return dict.fromkeys(names, Later(work))
 
 
 def now(metrics: dict[str, Any]) -> dict[str, Any]:
     """Metrics, all of them worked out."""
-    return {name: value() if isinstance(value, Later) else value for name, value in metrics.items()}
+    return {name: value.of(name) if type(value) is Later else value for name, value in metrics.items()}
 
 
 def asked(metrics: dict[str, Any], wanted: Collection[str]) -> dict[str, Any]:

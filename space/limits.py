@@ -1,15 +1,14 @@
 """Limits as values: what is needed, what is there, and what makes up the need."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dse.space.elementwise import Number, ceil_div, maximum, where
 from dse.space.errors import DesignError
 from dse.space.units import show
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """One bound on designs; it holds where ``need <= have``. Leaves broadcast over designs.
 
     Attributes:

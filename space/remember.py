@@ -11,8 +11,8 @@ KEPT = 4096
 """Results of a function that are kept."""
 
 
-def remembered(function: Callable[..., T]) -> Callable[..., T]:
-    """A function whose results are kept by its arguments, where these can be hashed: arrays over designs cannot.
+def remembered(function: Callable[..., T], most: int = KEPT) -> Callable[..., T]:
+    """A function whose results, the last so many, are kept by its arguments, where these can be hashed: arrays cannot.
 
     >>> @remembered
     ... def twice(value):
@@ -20,7 +20,7 @@ def remembered(function: Callable[..., T]) -> Callable[..., T]:
     >>> twice(2), twice([1.0]), twice(2), twice.known().hits
     (4, [1.0, 1.0], 4, 1)
     """
-    known = lru_cache(maxsize=KEPT)(function)
+    known = lru_cache(maxsize=most)(function)
 
     @wraps(function)
     def answer(*given: Any) -> T:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import fields
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import distinct, maximum, where
+from dse.space.elementwise import distinct, extremes, maximum, where
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.layers import layers
@@ -249,10 +249,11 @@ def idle_dies(model: Model, mapping: Mapping) -> list[Limit]:
     """
     have = shares(model)
     plans = {phase: getattr(mapping, phase).tp for phase in ("prefill", "decode")}
-    return [Limit(f"mapping.{phase}.tp", tp * 1.0, have * 1.0, "1") for phase, tp in plans.items() if np.any(tp > have)]
+    some = [(phase, tp) for phase, tp in plans.items() if extremes(tp)[1] > have]
+    return [Limit(f"mapping.{phase}.tp", tp * 1.0, have * 1.0, "1") for phase, tp in some]
 
 
-@cache
+@same
 def shares(model: Model) -> int:
     """Heads, of queries or of states, or columns of an FFN, whatever a layer has most of: so many dies have a part of it."""
     found = layers(model)

@@ -12,6 +12,7 @@ from dse.evaluators.program.activity import COUNTS, Activity
 from dse.space.elementwise import column
 from dse.space.layers import ByReach, Reach, by_reach
 from dse.space.model import Model
+from dse.space.remember import same
 from dse.space.workload import Case, Workload, by_model, stretches
 
 
@@ -61,9 +62,14 @@ class Stretches:
     past: Any = 0.0
 
 
-@lru_cache(maxsize=16)
+@same
 def stretches_by_model(workload: Workload) -> tuple[Stretches, ...]:
-    """The cases of a workload, model by model."""
+    """The cases of a workload, model by model; of equal workloads the very same."""
+    return _by_model(workload)
+
+
+@lru_cache(maxsize=16)
+def _by_model(workload: Workload) -> tuple[Stretches, ...]:
     return tuple(stretches_of(model, cases, workload.decode_at) for model, cases in by_model(workload).items())
 
 

@@ -63,8 +63,8 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
 
 def filled(blocks: Iterable[Block]) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use, whatever anything takes. [B]"""
-    each = [job for block in blocks for call in block.calls for job in one_by_one(asked(call.job))]
-    return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in KINDS.items()]
+    each = {id(job): job for block in blocks for call in block.calls for job in one_by_one(asked(call.job))}
+    return [(name, most(_nbytes(job) for job in each.values() if isinstance(job, kind))) for name, kind in KINDS.items()]
 
 
 def one_by_one(job: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.evaluators.choices.structures import SIDES, Structures, alike, structures
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, lowest
+from dse.space.elementwise import Array, lowest, one_value
 from dse.space.fields import at, leaves, replaced
 
 RATES = (1e8, 4e9, 2.5e10, 1.6e11, 1e12, 1e14)
@@ -159,7 +159,7 @@ def quickest(kernel: Kernel, chip: Chip, said: Any) -> Sizes:
     """
     on = structures(chip, said, STEPS)
     sizes = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
-    return tuple(sizes) if on.many else tuple(size.item() for size in sizes)
+    return tuple(map(one_value, sizes))
 
 
 @lru_cache(maxsize=KEPT)

@@ -144,4 +144,4 @@ def _metrics(of: ModuleType, design: Design, asked: Any, limits: list[Limit], fi
     found |= alone(chip, spent.dynamic, found["latency"], chips=spent.dies)
     if spent.tokens is None:
         return found
-    return found | later(("energy_per_token",), lambda: {"energy_per_token": found["energy"]() / spent.tokens})
+    return found | later(("energy_per_token",), lambda: {"energy_per_token": found["energy"].of("energy") / spent.tokens})

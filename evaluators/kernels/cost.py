@@ -1,13 +1,11 @@
 """What a closed form answers."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dse.evaluators.program.activity import Activity
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Time and activity of a kernel; leaves broadcast over designs.
 
     Attributes:

@@ -9,6 +9,7 @@ together, one compiles a function and the others wait for it. The module also ho
 
 import contextlib
 import hashlib
+import inspect
 import os
 import tempfile
 from collections.abc import Callable
@@ -117,11 +118,16 @@ places is not, as machine code would grow with the product of the places."""
 
 
 def instead_of(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator of what compiled functions run where they call a function of `a` and `b`: closed forms are written once."""
+    """A decorator of what compiled functions run where they call a function, with the same arguments: `machine.in_loops`."""
 
     def replaces(other: Callable[..., Any]) -> Any:
         other.__annotations__.clear()  # both are compared, names and annotations
-        overload(function, jit_options=cast(Any, _plain))(lambda a, b: other)
+
+        def template(*given: Any) -> Any:
+            return other
+
+        template.__signature__ = inspect.signature(other)  # type: ignore[attr-defined]
+        overload(function, jit_options=cast(Any, _plain))(template)
         return other
 
     return replaces

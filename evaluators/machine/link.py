@@ -1,6 +1,5 @@
 """The links between dies, as a collective sees them."""
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dse.space.chip import Network
@@ -40,8 +39,7 @@ class Ports(NamedTuple):
     library: Library
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(NamedTuple):
     """Equal links between `peers` dies.
 
     Attributes:

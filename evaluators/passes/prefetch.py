@@ -94,9 +94,17 @@ def fitting(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]
     used = before + need
     if isinstance(budget, np.ndarray) and type(used) is float and used < _least(budget):  # one answer for all designs
         return need, used
-    if policy == "whole":
-        return need * (used < budget), used
-    return where(used < budget, need, maximum(budget - before, 0.0)), used
+    return (whole if policy == "whole" else in_part)(need, before, budget), used
+
+
+def whole(need: Any, before: Any, budget: Any) -> Any:
+    """Bytes of a call whose last one the budget has room for, else none. [B]"""
+    return need * (before + need < budget)
+
+
+def in_part(need: Any, before: Any, budget: Any) -> Any:
+    """Bytes of a call that the budget has room for. [B]"""
+    return where(before + need < budget, need, maximum(budget - before, 0.0))
 
 
 @same

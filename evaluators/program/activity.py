@@ -1,11 +1,11 @@
 """What is counted of a program: multiply-adds, elements, bytes and the links they cross."""
 
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
+
+from dse.space.elementwise import total
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     """What a program does, whoever plays it; leaves are floats or arrays over designs.
 
     Attributes:
@@ -28,12 +28,12 @@ class Activity:
     linked_bytes: Any = 0.0
     boxed_bytes: Any = 0.0
 
-    def __add__(self, other: "Activity") -> "Activity":
-        return Activity(*(getattr(self, name) + getattr(other, name) for name in COUNTS))
+    def __add__(self, other: "Activity") -> "Activity":  # type: ignore[override]
+        return Activity(*(total(both) for both in zip(self, other, strict=True)))
 
     def __mul__(self, times: Any) -> "Activity":
-        return Activity(*(getattr(self, name) * times for name in COUNTS))
+        return Activity(*(count if isinstance(count, float) and count == 0 else count * times for count in self))
 
 
-COUNTS = tuple(spec.name for spec in fields(Activity))
+COUNTS = Activity._fields
 """What an activity counts."""

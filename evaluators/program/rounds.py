@@ -28,8 +28,9 @@ A new word needs two kernels that want it.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,8 +60,7 @@ class Cores:
         return np.broadcast_shapes(self.row.shape, self.col.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """A tile that every core holds.
 
     Attributes:
@@ -80,7 +80,7 @@ class Slot:
     @property
     def itemsize(self) -> float:
         """Bytes of one value."""
-        return self.packed or np.dtype(self.dtype).itemsize
+        return self.packed or _itemsize(self.dtype)
 
     @property
     def row_bytes(self) -> Any:
@@ -91,6 +91,11 @@ class Slot:
     def nbytes(self) -> Any:
         """Bytes of one core's memory that the slot takes."""
         return self.shape[0] * self.row_bytes * self.depth
+
+
+@cache
+def _itemsize(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""All calls of a step at once, where they are numbers: each different one once, rows being calls and columns designs.
+"""All calls of a step at once, where they are numbers: each different one once.
 
 What a call takes is said where `price` finds it, in the machine. A pool of cores behind a cache has neither programs nor
-messages of its own. Each way to divide operators is a column of the table, which designs share.
+messages of its own. Each way to divide operators is a structure of the table, which designs share. Of one design it is worked
+out in plain numbers, of many by `call_loop`.
 """
 
 from functools import partial
@@ -10,58 +11,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.allocator import MANY
 from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Machine
-from dse.evaluators.machine.pooled import Cache, Pooled, Rated
+from dse.evaluators.machine.pooled import Pooled
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Opener
 from dse.evaluators.passes.prefetch import fitting
+from dse.evaluators.readers import call_loop
+from dse.evaluators.readers.call_loop import OPERATIONS
 from dse.evaluators.readers.price import Prefetch, Reader
-from dse.evaluators.readers.timeline import in_turn
-from dse.space.elementwise import Array, maximum
+from dse.space.elementwise import Array
+from dse.space.mapping import PREFETCH
 from dse.space.remember import same
 
 Structures = tuple[tuple[Block, ...], ...]
 """The blocks of a step, once for each way in which operators are divided."""
 
-PART = 4096
-"""Designs that are worked out at once."""
-
-MOST = 128
-"""Designs of one structure that prefetch; more are worked out call by call, whose arrays are small enough for a cache."""
-
 
 class CallTable(NamedTuple):
-    """Different calls of a step: those with products first, those with operations on elements last; columns are structures.
+    """Different calls of a step.
 
     Attributes:
-        macs, counts: operations of one product of each of the first rows, and how many; None where there is one of each.
-        products, elements: how many rows have products, and which is the first that has operations on elements.
-        operations, streamed: of the latter rows; rows that stream, with elements that pass by.
-        fetch, local: as of `Call`; `fetch` of rows between `reads`. [B]
-        reads: the first row that reads, and the one after the last.
+        calls: what each asks for, shape (structures, calls, ASKED) as of `call_loop`.
+        streamed: rows that stream, with elements that pass by.
         strided: rows that read in pieces, with what they ask for.
         hidden: rows that can be prefetched, as often as something else was asked for before them.
-        ahead, before: what is prefetched of these, and what was asked for before it in the order of its block. [B]
+        ahead: what is prefetched of these, and what was asked for before it in the order of its block. [B],
+            shape (structures, hidden, 2)
         blocks: of the first structure, with the row of each call; where it has an opener, that among `hidden`, and the order.
     """
 
-    macs: Array
-    counts: Array | None
-    products: int
-    elements: int
-    operations: Array
+    calls: Array
     streamed: tuple[tuple[int, Array], ...]
-    fetch: Array
-    local: Array
-    reads: tuple[int, int]
     strided: tuple[tuple[int, Asked], ...]
     hidden: tuple[int, ...]
     ahead: Array
-    before: Array
     blocks: tuple[tuple[Block, tuple[int, ...], tuple[int | None, ...]], ...]
 
 
-COUNT, M, K, N, OPERATIONS, STREAMED, FETCH, PIECE, STRIDE, LOCAL = range(10)
+_COUNT, _M, _K, _N, _OPERATIONS, _STREAMED, _FETCH, _PIECE, _STRIDE, _LOCAL = range(10)
 """Leaves of a call."""
 
 
@@ -78,33 +66,19 @@ def table(structures: Structures) -> CallTable | None:
     if None in kinds or not alike or len({tuple(map(_apart, blocks)) for blocks in structures}) > 1:
         return None
     leaves = np.moveaxis(np.array([[_leaves(call) for call in calls] for calls in every], dtype=float), 0, -1)
-    rows: dict[Any, int] = {}  # those with products, both, and operations on elements alone; those that read in between
-    for row in sorted(range(len(calls)), key=lambda row: kinds[row]):  # type: ignore[arg-type, return-value]
-        rows.setdefault((kinds[row], leaves[row].tobytes()), row)
-    place = {key: number for number, key in enumerate(rows)}
-    of = [place[kinds[row], leaves[row].tobytes()] for row in range(len(calls))]
-    chosen = list(rows.values())
-    leaf = leaves[chosen]
-    kind = [kinds[row] for row in chosen]
-    reading = [row for row, call in enumerate(chosen) if calls[call].reads]
-    reads = (reading[0], reading[-1] + 1) if reading else (0, 0)
-    products, elements = sum(found < ELEMENTS for found in kind), sum(found < BOTH for found in kind)  # type: ignore[operator]
-    laid, hidden, ahead, before = _hidden(blocks, of, leaf[:, FETCH])
-    count = leaf[:products, COUNT]
+    keys = [(kind, leaf.tobytes()) for kind, leaf in zip(kinds, leaves, strict=True)]
+    rows = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    of = [rows[key] for key in keys]
+    leaf = leaves[[of.index(row) for row in rows.values()]]
+    laid, hidden, ahead = _hidden(blocks, of, leaf[:, _FETCH])
+    macs = Pooled.operations(leaf[:, _M], leaf[:, _K], leaf[:, _N])
+    columns = leaf[:, _COUNT], macs, leaf[:, _OPERATIONS], leaf[:, _LOCAL], leaf[:, _FETCH]
     return CallTable(
-        Pooled.operations(leaf[:products, M], leaf[:products, K], leaf[:products, N]),
-        None if (count == 1).all() else count,
-        products,
-        elements,
-        leaf[elements:, OPERATIONS],
-        tuple((row, leaf[row, STREAMED]) for row in range(elements, len(leaf)) if leaf[row, STREAMED].any()),
-        leaf[slice(*reads), FETCH],
-        leaf[:, LOCAL],
-        reads,
-        tuple((row, Asked(*leaf[row, FETCH : STRIDE + 1])) for row in reading if leaf[row, STRIDE].any()),
+        np.ascontiguousarray(np.array(columns).T),
+        tuple((row, leaf[row, _STREAMED]) for row in range(len(leaf)) if leaf[row, _STREAMED].any()),
+        tuple((row, Asked(*leaf[row, _FETCH : _STRIDE + 1])) for row in range(len(leaf)) if leaf[row, _STRIDE].any()),
         hidden,
         ahead,
-        before,
         laid,
     )
 
@@ -113,23 +87,17 @@ class Numbers(NamedTuple):
     """The table of one structure, with a number for each column.
 
     Attributes:
-        macs, counts, operations: as of `CallTable`.
-        elements, streamed, strided: likewise.
-        local: of each row. [B]
-        fetched: rows that read, with how much. [B]
+        rows: of each how many products, operations of one of them, operations on elements, activations, and what it reads;
+            1 or 0 where there are none. [1], [op], [op], [B], [B]
+        streamed, strided: as of `CallTable`, the former with operations on elements before what passes by.
         hidden: of each row of `CallTable.hidden`, itself, what is prefetched of it, and what was asked for before that. [B]
         blocks: of each block how often it runs, its opener, rows of its calls, places among `hidden` in the order in which they
             are prefetched, and each call with its place.
     """
 
-    macs: list[float]
-    counts: list[float] | None
-    elements: int
-    operations: list[float]
-    streamed: tuple[tuple[int, float], ...]
+    rows: list[tuple[float, float, float, float, float]]
+    streamed: tuple[tuple[int, float, float], ...]
     strided: tuple[tuple[int, Asked], ...]
-    local: list[float]
-    fetched: list[tuple[int, float]]
     hidden: list[tuple[int, float, float]]
     blocks: list[tuple[float, Opener | None, tuple[int, ...], list[int], list[tuple[int, int | None]]]]
 
@@ -141,21 +109,17 @@ def _numbers(of: CallTable) -> Numbers:
     for block, calls, places in of.blocks:
         stream = [place for at in block.order if (place := places[at]) is not None]
         blocks.append((block.times, block.opener, calls, stream, list(zip(calls, places, strict=True))))
+    calls, ahead = of.calls[0].tolist(), of.ahead[0].tolist()
     return Numbers(
-        of.macs[:, 0].tolist(),
-        None if of.counts is None else of.counts[:, 0].tolist(),
-        of.elements,
-        of.operations[:, 0].tolist(),
-        tuple((row, passes.item()) for row, passes in of.streamed),
+        [tuple(call) for call in calls],
+        tuple((row, calls[row][OPERATIONS], passes.item()) for row, passes in of.streamed),
         tuple((row, Asked(*(leaf.item() for leaf in asked[:3]))) for row, asked in of.strided),
-        of.local[:, 0].tolist(),
-        list(zip(range(*of.reads), of.fetch[:, 0].tolist(), strict=True)),
-        list(zip(of.hidden, of.ahead[:, 0].tolist(), of.before[:, 0].tolist(), strict=True)),
+        [(row, *bytes_in) for row, bytes_in in zip(of.hidden, ahead, strict=True)],
         blocks,
     )
 
 
-def _hidden(blocks: tuple[Block, ...], of: list[int], fetch: Array) -> tuple[Any, tuple[int, ...], Array, Array]:
+def _hidden(blocks: tuple[Block, ...], of: list[int], fetch: Array) -> tuple[Any, tuple[int, ...], Array]:
     """Blocks with rows of their calls, and what of these can be prefetched: rows, bytes, and bytes before them."""
     found: dict[tuple[int, bytes], tuple[int, Array]] = {}
     laid, start, nothing = list[Any](), 0, np.zeros(fetch.shape[1])
@@ -170,33 +134,25 @@ def _hidden(blocks: tuple[Block, ...], of: list[int], fetch: Array) -> tuple[Any
         start += len(block.calls)
     rows = tuple(row for row, _ in found.values())
     before = np.array([used for _, used in found.values()]).reshape(len(rows), fetch.shape[1])
-    return tuple(laid), rows, fetch[list(rows)], before
+    return tuple(laid), rows, np.ascontiguousarray(np.array([fetch[list(rows)], before]).T)
 
 
-READING, BOTH, ELEMENTS = 1, 2, 4
-"""Kinds of calls, from the first to the last: with products, of which the latter read; with both; with operations alone."""
-
-
-def _kind(of: Call) -> int | None:
-    """Of what a call asks for; None where it is not of engines, cache and memory alone, or of more than one design and step."""
+def _kind(of: Call) -> tuple[bool, ...] | None:
+    """What a call asks for; None where it is not of engines, cache and memory alone, or of more than one design and step."""
     if (of.kernel, of.job, of.group, of.exchange) != (None,) * 4 or len(of.products) > 1 or of.wrote is not NOTHING:
         return None
     if not all(isinstance(leaf, int | float) for leaf in (*_leaves(of), of.pace)) or of.stride == inf:
         return None
-    if not of.products:
-        return ELEMENTS
-    if of.operations is None:
-        return READING if of.reads else 0
-    return BOTH if of.reads else BOTH + 1
+    return bool(of.products), of.operations is not None, bool(of.reads)
 
 
 def _leaves(of: Call) -> tuple[Any, ...]:
-    """Leaves in the order of `COUNT` to `LOCAL`."""
+    """Leaves in the order of `_COUNT` to `_LOCAL`."""
     count, m, k, n = of.products[0] if of.products else (ONCE, 0.0, 0.0, 0.0)
     m = m if of.pace is ONCE else m * of.pace
-    operations = 0.0 if of.operations is None else of.operations + of.specials
+    operations, streamed = (0.0, 0.0) if of.operations is None else (of.operations + of.specials, of.streamed)
     fetch, piece, stride = (of.fetch, of.piece, of.stride) if of.reads else (0.0, 0.0, 0.0)
-    return count, m, k, n, operations, of.streamed, fetch, piece, stride, of.local
+    return count, m, k, n, operations, streamed, fetch, piece, stride, of.local
 
 
 def _apart(block: Block) -> tuple[Any, ...]:
@@ -209,6 +165,8 @@ def seconds(
 ) -> Any:
     """Time of a step: what its blocks take as `price.timed` has them; None where no table does it. [s]
 
+    Compiled code is loaded for many designs: a few take less time call by call than that does.
+
     Args:
         structures: blocks of each.
         machine, reader, prefetch: as of `price.timed`.
@@ -219,12 +177,6 @@ def seconds(
         return None
     if reader.banks is not None:
         return None
-    records: Any = engines, memory  # of numbers, each of one design or of many
-    rates = (*records[0], cache.byte, cache.size, *records[1][:5], machine.overhead, prefetch.budget, which)
-    many = [len(rate) for rate in rates if isinstance(rate, np.ndarray)]
-    designs = max(many, default=1)
-    if which is None and designs > MOST and prefetch.policy != "none":
-        return None
     of = table(structures)
     if of is None:
         return None
@@ -233,138 +185,103 @@ def seconds(
         if block.opener is not None and id(block.opener) not in sums:
             opener = block.opener if peers is None else block.opener._replace(peers=peers)
             sums[id(block.opener)] = reader.collective(opener, machine)
-    if not many:
+    records: Any = engines, memory  # of numbers, each of one design or of many
+    rates = (*records[0], *cache[:2], *records[1][:5], machine.overhead, prefetch.budget, which, *sums.values())
+    if np.ndarray not in set(map(type, rates)):
         return _one(_numbers(of), machine, prefetch, sums)
-    if designs <= PART:
-        return _part(of, which, machine, prefetch, sums, designs)
-    found = np.empty(designs)
-    for start in range(0, designs, PART):
-        some = slice(start, min(start + PART, designs))
-
-        def cut(value: Any, some: slice = some) -> Any:
-            return value[some] if isinstance(value, np.ndarray) else value
-
-        own = machine._replace(
-            engines=Pooled(*map(cut, records[0])),
-            cache=Cache(*map(cut, cache)),
-            memory=Rated(*map(cut, records[1])),
-            saved=cut(machine.saved),
-            overhead=cut(machine.overhead),
-        )
-        hidden = prefetch._replace(budget=cut(prefetch.budget))
-        there = {place: cut(value) for place, value in sums.items()}
-        found[some] = _part(of, cut(which), own, hidden, there, some.stop - start)
-    return found
+    designs = max(len(rate) for rate in rates if isinstance(rate, np.ndarray))
+    if designs < MANY and not call_loop.seconds.signatures:
+        return None
+    return _many(of, which, machine, prefetch, sums, designs)
 
 
-def _part(
-    of: CallTable, which: Any, machine: Machine, prefetch: Prefetch, sums: dict[int, Any], designs: int
-) -> Any:  # fmt: skip
-    """Time of a step of some designs. [s]"""
+class Program(NamedTuple):
+    """The table as `call_loop.seconds` takes it, whose arguments these are, and openers in the order of their rates."""
+
+    calls: Array
+    kinds: Array
+    ahead: Array
+    hidden: Array
+    runs: Array
+    streams: Array
+    blocks: Array
+    times: Array
+    openers: tuple[int, ...]
+
+
+@partial(same, few=256)
+def _program(of: CallTable) -> Program:
+    calls, kinds = of.calls.copy(), np.full((2, of.calls.shape[1]), [[call_loop.VECTOR], [call_loop.FAR]])
+    openers = tuple(dict.fromkeys(id(block.opener) for block, _, _ in of.blocks if block.opener is not None))
+    rate = call_loop.RATES + len(openers)  # then of what streams, and of what is read in pieces, each with its own
+    for kind, rows in enumerate(([row for row, _ in of.streamed], [row for row, _ in of.strided])):
+        kinds[kind, rows] = range(rate, rate + len(rows))
+        rate += len(rows)
+    for row, _ in of.streamed:
+        calls[:, row, OPERATIONS] = 1.0  # all of them, once
+    runs, streams, blocks = list[tuple[int, int]](), list[int](), [(0, 0, -1)]
+    for block, rows_of, places in of.blocks:
+        runs += [(row, -1 if place is None else place) for row, place in zip(rows_of, places, strict=True)]
+        streams += [place for at in block.order if (place := places[at]) is not None]
+        opener = -1 if block.opener is None else call_loop.RATES + openers.index(id(block.opener))
+        blocks.append((len(runs), len(streams), opener))
+    return Program(
+        calls,
+        kinds,
+        of.ahead,
+        np.array(of.hidden, dtype=int),
+        np.array(runs, dtype=int),
+        np.array(streams, dtype=int),
+        np.ascontiguousarray(np.array(blocks).T),
+        np.array([float(block.times) for block, _, _ in of.blocks]),
+        openers,
+    )
+
+
+def _many(of: CallTable, which: Any, machine: Machine, prefetch: Prefetch, sums: dict[int, Any], designs: int) -> Array:
+    """Time of a step of many designs, those of one structure after those of another. [s], shape (designs,)"""
     records: Any = machine.engines, machine.cache, machine.memory
-    engines, cache, memory = records
+    (engines, cache, memory), program = records, _program(of)
 
     def each(column: Array) -> Array:
-        return column if which is None else column.take(which, axis=-1)
+        return column if which is None else column.take(which)
 
-    busy = np.empty((len(of.local), designs))
-    matrix = busy[: of.products]
-    np.multiply(each(of.macs), engines.matrix, out=matrix)
-    if of.counts is not None:
-        np.multiply(each(of.counts), matrix, out=matrix)
-    both = matrix[of.elements :].copy()
-    np.multiply(each(of.operations), engines.vector, out=busy[of.elements :])
-    for row, streamed in of.streamed:
-        busy[row] = engines.vectors(each(of.operations[row - of.elements]), 0.0, each(streamed), 1.0)
-    np.maximum(both, matrix[of.elements :], out=matrix[of.elements :])
-    fetched = np.empty((len(of.fetch), designs))
-    np.multiply(each(of.fetch), memory.byte, out=fetched)
-    own: dict[int, Any] = {}
-    for row, asked in of.strided:
-        fetched[row - of.reads[0]], own[row] = memory.read(Asked(*map(each, asked[:3])))
-    reading = np.empty(busy.shape)
-    np.multiply(each(of.local), _activations(of, each, cache, memory), out=reading)
-    reading[slice(*of.reads)] += fetched
-    ahead: Any = None
-    if prefetch.policy != "none":
-        bytes_in, _ = fitting(each(of.ahead), each(of.before), prefetch.policy, prefetch.budget)
-        saved = bytes_in * machine.saved
-        if own and saved.shape[1] < designs:
-            saved = np.array(np.broadcast_to(saved, (len(saved), designs)))
-        for place, row in enumerate(of.hidden):
-            if row in own:
-                saved[place] = bytes_in[place] * (own[row] - memory.byte + machine.saved)
-        rows = list(of.hidden)
-        ahead = np.maximum(busy[rows], reading[rows] - saved) + machine.overhead, bytes_in * memory.byte
-    np.maximum(busy, reading, out=busy)
-    busy += machine.overhead
-    total: Any = 0.0
-    for block, calls, places in of.blocks:
-        now: Any = 0.0 if block.opener is None else sums[id(block.opener)]
-        if ahead is None or block.opener is None:
-            now = _in_turn(now, calls, busy)
-        else:
-            now = _beside(now, block.order, calls, places, busy, *ahead)
-        total = total + now * block.times
-    return total
+    rates = (
+        *engines[:2], *cache[:2], memory.byte, machine.saved, machine.overhead, prefetch.budget,
+        *(sums[opener] for opener in program.openers),
+        *(engines.vectors(each(of.calls[:, row, OPERATIONS]), 0.0, each(passes), 1.0) for row, passes in of.streamed),
+        *(memory.read(Asked(*map(each, asked[:3])))[1] for _, asked in of.strided),
+    )  # fmt: skip
+    order, counts = (None, [designs]) if which is None else (np.argsort(which, kind="stable"), np.bincount(which))
+    ends = np.append(0, np.cumsum(counts))
+    given, found = np.empty((len(rates), designs)), np.empty(designs)
+    for row, rate in enumerate(rates):
+        given[row] = rate if order is None or np.size(rate) == 1 else rate[order]
+    near = np.empty((3 * of.calls.shape[1] + 4 * len(of.hidden) + 1, call_loop.TOGETHER))
+    call_loop.seconds(*program[:-1], PREFETCH.index(prefetch.policy), given, ends, near, found)
+    if order is None:
+        return found
+    placed = np.empty(designs)
+    placed[order] = found
+    return placed
 
 
-def _in_turn(now: Any, calls: tuple[int, ...], durations: Array) -> Any:
-    """As `timeline.in_turn`: rows are added one after the other."""
-    steps = np.empty((len(calls) + 1, durations.shape[1]))
-    steps[0] = now
-    durations.take(calls, axis=0, out=steps[1:], mode="clip")
-    return np.add.reduce(steps, axis=0) if durations.shape[1] > 1 else in_turn(steps[0], list(steps[1:]))
-
-
-def _beside(
-    now: Any,
-    order: tuple[int, ...],
-    calls: tuple[int, ...],
-    places: tuple[int | None, ...],
-    busy: Array,
-    hidden: Array,
-    own: Array,
-) -> Any:
-    """As `timeline.schedule`.
-
-    Args:
-        now: time of the collective. [s]
-        order, calls, places: of a block, as of `CallTable`.
-        busy, hidden: durations of calls, and of those whose bytes are there. [s]
-        own: time on the prefetch stream. [s]
-    """
-    stream = [place for at in order if (place := places[at]) is not None]
-    there = dict(zip(stream, np.add.accumulate(own.take(stream, axis=0), axis=0), strict=True))
-    end = np.array(np.broadcast_to(now, busy.shape[1:]), dtype=float)
-    for row, place in zip(calls, places, strict=True):
-        if place is not None:
-            np.maximum(end, there[place], out=end)
-        end += busy[row] if place is None else hidden[place]
-    return end
-
-
-def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]) -> Any:
+def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, float]) -> float:
     """Time of a step of one design, whose rates are numbers: arrays of one number would take longer. [s]"""
     records: Any = machine.engines, machine.cache, machine.memory
     engines, cache, memory = records
     overhead, matrix, vector = machine.overhead, engines.matrix, engines.vector
-    busy: list[float] = [macs * matrix for macs in of.macs]
-    if of.counts:
-        busy = [count * took for count, took in zip(of.counts, busy, strict=True)]
-    elements = [operations * vector for operations in of.operations]
-    for row, passes in of.streamed:
-        elements[row - of.elements] = engines.vectors(of.operations[row - of.elements], 0.0, passes, 1.0)
-    both = busy[of.elements :]
-    busy[of.elements :] = [*map(maximum, both, elements), *elements[len(both) :]]
-    own: dict[int, float] = {}
-    for row, asked in of.strided:
-        own[row] = memory.read(asked)[1]
     near, far, size = cache.byte, memory.byte, cache.size
-    reading = [local * (far if local > size else near) for local in of.local]
-    for row, nbytes in of.fetched:
-        reading[row] += nbytes * own.get(row, far)
-    durations = [(work if work >= read else read) + overhead for work, read in zip(busy, reading, strict=True)]
+    passing = {row: engines.vectors(operations, 0.0, passes, 1.0) for row, operations, passes in of.streamed}
+    own = {row: memory.read(asked)[1] for row, asked in of.strided}
+    busy, reading, durations = list[float](), list[float](), list[float]()
+    for row, (count, macs, operations, local, nbytes) in enumerate(of.rows):
+        work, beside = count * (macs * matrix), passing[row] if row in passing else operations * vector
+        work = work if work >= beside else beside
+        read = local * (far if local > size else near) + nbytes * own.get(row, far)
+        busy.append(work)
+        reading.append(read)
+        durations.append((work if work >= read else read) + overhead)
     ahead, arrived = list[float](), list[float]()
     if prefetch.policy != "none":
         saved, budget = machine.saved, prefetch.budget
@@ -380,20 +297,12 @@ def _one(of: Numbers, machine: Machine, prefetch: Prefetch, sums: dict[int, Any]
             fetched, there = 0.0, dict[int, float]()
             for place in stream:
                 fetched = there[place] = fetched + arrived[place]
-            later: Any = maximum if isinstance(now, np.ndarray) else max  # of designs that differ in their links alone
             for row, at in placed:
-                now = now + durations[row] if at is None else later(now, there[at]) + ahead[at]
+                if at is not None:
+                    now = there[at] if there[at] > now else now
+                now = now + (durations[row] if at is None else ahead[at])
         else:
             for row in calls:
                 now = now + durations[row]
         total = total + now * times
     return total
-
-
-def _activations(of: CallTable, each: Any, cache: Cache, memory: Rated) -> Any:
-    """Of a byte of activations of each call, in the cache or in main memory. [s/B]"""
-    if of.local.max() <= cache.smallest:
-        return cache.byte
-    if of.local.min() > cache.largest:
-        return memory.byte
-    return np.where(each(of.local) > cache.size, memory.byte, cache.byte)

@@ -111,7 +111,7 @@ def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float
     ]
     found = [proposed(of, case, chip, said, itemsize, kv) for case in cases]
     names = ("rows", "cols", "queries", "keys", *(("splits",) if of.split else ()))
-    return Tiling(*(np.stack([np.atleast_1d(getattr(one, name)) for one in found]) for name in names))
+    return Tiling(*(np.stack(np.broadcast_arrays(*(np.atleast_1d(getattr(one, name)) for one in found))) for name in names))
 
 
 class Choice(NamedTuple):

@@ -15,7 +15,7 @@ from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div, lowest, maximum, minimum, where
+from dse.space.elementwise import ceil_div, lowest, maximum, one_value, where, within
 from dse.space.fields import leaves
 from dse.space.remember import KEPT, same
 
@@ -85,9 +85,9 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
         kept, more = (nbytes(Job(recipe, some, Block(count, part), chip, itemsize)) for count in (0, 1))
         fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
         one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
-        one = one if recipe.whole else minimum(one, fits)
-        job = Job(recipe, some, Block(one, part), chip, itemsize)
-        over, seconds = maximum(nbytes(job) / chip.tile.sram - 1, 0.0), _seconds(job)
+        one = one if recipe.whole else within(one, fits)
+        held = kept + (more - kept) * one  # as `nbytes` has it: it grows with rows
+        over, seconds = maximum(held / chip.tile.sram - 1, 0.0), _seconds(Job(recipe, some, Block(one, part), chip, itemsize))
         if isinstance(waves, np.ndarray):
             every = np.broadcast_arrays(over, seconds, one)
             place = lowest(every[:2])
@@ -98,7 +98,7 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
             found = tuple(where(lower, new, old) for new, old in zip(found, best, strict=True))
         best = found
     assert best is not None
-    return Job(recipe, best[2], Block(best[3], best[4]), chip, itemsize)
+    return Job(recipe, one_value(best[2]), Block(*map(one_value, best[3:])), chip, itemsize)
 
 
 def nbytes(job: Job) -> Any:

@@ -1,26 +1,26 @@
 """The closed reader of products from memory on a mesh of tiles; leaves broadcast over designs."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.choices.quickest import RATE, ROOM
-from dse.evaluators.choices.structures import SIDES, Structures, alike, batches, by_structure, structures
+from dse.evaluators.choices.structures import SIDES, Batch, Structures, alike, batches, by_structure, structures
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights, Work, slots
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.channels import ColumnMemory, column_memory
+from dse.evaluators.machine.channels import ColumnMemory, channels_used, column_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, ceil_div, even, lowest, maximum
+from dse.space.elementwise import Array, ceil_div, even, lowest, maximum, one_value
 from dse.space.fields import at, replaced
 from dse.space.mapping import SummaPlan
-from dse.space.remember import same
+from dse.space.remember import remembered, same
 
 
 class Job(NamedTuple):
@@ -153,7 +153,7 @@ def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: flo
     return (
         found[0]
         if count == 1
-        else Part(*(np.stack([np.atleast_1d(side) for side in sides]) for sides in zip(*found, strict=True)))
+        else Part(*(np.stack(np.broadcast_arrays(*map(np.atleast_1d, sides))) for sides in zip(*found, strict=True)))
     )
 
 
@@ -167,15 +167,15 @@ def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: f
     for batch in batches(on):
         sides = [on.side(group) for group in batch.groups]
         meshes = tuple(tuple(side.get(name, at(on.chip, name)) for name in SIDES) for side in sides)
-        tried = _tried(shape, copies, meshes, tuple(map(on.asked, batch.groups)), itemsize, weights)
-        part, machine = tried.part, batch.chip
+        asked = shape, copies, meshes, tuple(map(on.asked, batch.groups)), itemsize, weights
+        tried, machine = _tried(*asked), _without_memory(batch)
         if len(meshes) > 1:
             counts = np.diff(tried.starts)
             machine = replaced(machine, {name: np.repeat([side[name] for side in sides], counts) for name in sides[0]})
-        work = _worked(Job(shape, part, machine, copies, itemsize, weights))
+        work = _worked(machine, *asked)
         choose = _one_by_one if len(on.which) <= FEW else _together
         choose(work, tried, batch.rows, designs, room, byte, found)
-    return Part(*(found if on.many else found[:, 0].tolist()))
+    return Part(*map(one_value, found))
 
 
 @same
@@ -184,9 +184,21 @@ def _by_byte(on: Structures, byte: Any) -> tuple[Array, Array]:
     return np.lexsort((np.broadcast_to(byte, on.which.shape), on.which)), by_structure(on)[1]
 
 
-def _worked(job: Job) -> list[Array]:
+@same
+def _without_memory(batch: Batch) -> Chip:
+    """Machines, the same wherever memories alone differ: nothing of candidates' work depends on these."""
+    return replaced(batch.chip, dict.fromkeys(STEPS, 1.0))
+
+
+@partial(remembered, most=64)
+def _worked(
+    chip: Chip, shape: Shape, copies: Any, meshes: tuple[tuple[float, float], ...], said: tuple[SummaPlan, ...],
+    itemsize: float, weights: Weights | None,
+) -> list[Array]:  # fmt: skip
     """Leaves of the work of candidates on kinds of machines, each of shape (kinds or 1, candidates or 1)."""
-    on = tile_fabric(job.chip), engines(job.chip), column_memory(job.chip)
+    part = _tried(shape, copies, meshes, said, itemsize, weights).part
+    job = Job(shape, part, chip, copies, itemsize, weights)
+    on = tile_fabric(chip), engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
     work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
     return [np.ascontiguousarray(np.atleast_2d(leaf), float) for leaf in work]
 
@@ -219,11 +231,12 @@ def _together(
     work: list[Array], tried: Tried, rows: Array, designs: tuple[Array, Array], room: Array, byte: Array, found: Array
 ) -> None:
     """The same by a compiled loop, which leaves out what no design of a structure would take."""
-    from dse.evaluators.readers.summa_candidates import take  # a few closed questions do without compiled loops
+    from dse.evaluators.readers.summa_candidates import LEAVES, take  # a few closed questions do without compiled loops
 
     part, held, starts, order = tried
     (near, nearer), fast, best = np.empty((2, len(held)), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
-    take(tuple(work), held, order, starts, rows, *designs, np.array(room), np.array(byte), near, nearer, fast, best)
+    own = np.empty((len(held), LEAVES + 1))
+    take(tuple(work), held, order, starts, rows, *designs, np.array(room), np.array(byte), near, nearer, fast, own, best)
     mine = best >= 0
     found[:, mine] = [size[best[mine]] for size in part]
 

@@ -79,7 +79,7 @@ def _either(condition: Any, one: Job, other: Job) -> Job:
     if np.ndim(condition) == 0:
         return one if condition else other
     slots = tuple(
-        replace(mine, shape=tuple(where(condition, *sides) for sides in zip(mine.shape, theirs.shape, strict=True)))
+        mine._replace(shape=tuple(where(condition, *sides) for sides in zip(mine.shape, theirs.shape, strict=True)))
         for mine, theirs in zip(one.walk.slots, other.walk.slots, strict=True)
     )
     items, blocks = where(condition, one.items, other.items), where(condition, one.blocks, other.blocks)

@@ -21,7 +21,7 @@ from dse.space.network import faults
 def _played(job: Job, left: int, play: Play) -> Timing:
     """With the last parts only, `left` of them: without loads and stores, and without vector instructions."""
     chip = job.chip
-    slots = tuple(replace(slot, shape=tuple(map(int, slot.shape))) for slot in job.walk.slots)
+    slots = tuple(slot._replace(shape=tuple(map(int, slot.shape))) for slot in job.walk.slots)
     mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
     walk = replace(job.walk, slots=slots)
     program = steps(walk, int(job.items), counts(job), mesh, channels=int(channels_used(chip)))

@@ -1,6 +1,5 @@
 """What a chip of tiles is asked for as a whole: products, attention, or rows from its memory, by each reader."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ def price(fidelity: str, job: Any) -> Cost:
         of = price(fidelity, job.job)
         nbytes = of.activity.memory_bytes
         through = 0.0 if job.job.chip.l2 is None else nbytes
-        return Cost(of.seconds, replace(of.activity, memory_bytes=nbytes * job.share, cache_bytes=through))
+        return Cost(of.seconds, of.activity._replace(memory_bytes=nbytes * job.share, cache_bytes=through))
     found: Cost = _readers(fidelity)[type(job)].price(job)
     return found
 

@@ -67,7 +67,7 @@ def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None
 
 def in_double(program: Program) -> Program:
     """A program on numbers of double precision, so that what differs is wrong; row numbers stay what they are."""
-    slots = (slot if slot.dtype.startswith("int32") else replace(slot, dtype="float64") for slot in program.slots)
+    slots = (slot if slot.dtype.startswith("int32") else slot._replace(dtype="float64") for slot in program.slots)
     return replace(program, slots=tuple(slots))
 
 

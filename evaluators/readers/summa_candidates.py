@@ -7,16 +7,10 @@ from typing import Any
 
 from dse.evaluators.kernels.gemm.summa_diagonal import Work
 from dse.evaluators.kernels.gemm.summa_diagonal import timed as timed_
-from dse.evaluators.machine.compile_cache import instead_of, loop, piece
-from dse.space.elementwise import maximum
+from dse.evaluators.machine.compile_cache import loop, piece
+from dse.evaluators.machine.in_loops import closed_form
 
-
-@instead_of(maximum)
-def _larger(a: Any, b: Any) -> Any:
-    return a if a >= b else b
-
-
-timed = piece(timed_)
+timed = closed_form(timed_)
 
 NEVER = float("inf")
 """More than any time. [s]"""
@@ -26,28 +20,46 @@ ALIKE = 32
 """Designs of a structure that are looked at together: fewer leave more out, and look at candidates more often."""
 
 
-@piece
-def _of(leaf: Any, row: int, column: int) -> Any:
-    """Of a table that may have one row or one column for all."""
-    return leaf[row if leaf.shape[0] > 1 else 0, column if leaf.shape[1] > 1 else 0]
+LEAVES = len(Work._fields)
+
+HELD = LEAVES
+"""Column of the memory that a candidate needs, behind the leaves of its work."""
 
 
 @piece
-def _seconds(work: Any, row: int, column: int, byte: float) -> Any:
-    """Time of a candidate on a kind of machine, with a channel's time for a byte."""
+def _gathered(work: Any, held: Any, kind: int, some: Any, own: Any) -> None:
+    """Writes what candidates are on a kind of machines, so that what is looked at together stands together.
+
+    Args:
+        work, kind, held: as of `take`.
+        some: candidates.
+        own: to be written, shape (candidates, LEAVES + 1).
+    """
+    for place in range(LEAVES):
+        leaf = work[place]
+        row, apart = kind if leaf.shape[0] > 1 else 0, leaf.shape[1] > 1
+        for at in range(len(some)):
+            own[at, place] = leaf[row, some[at] if apart else 0]
+    for at in range(len(some)):
+        own[at, HELD] = held[some[at]]
+
+
+@piece
+def _seconds(own: Any, at: int, byte: float) -> Any:
+    """Time of a candidate, with a channel's time for a byte."""
     return timed(
         Work(
-            _of(work[0], row, column),
-            _of(work[1], row, column),
-            _of(work[2], row, column),
-            _of(work[3], row, column),
-            _of(work[4], row, column),
-            _of(work[5], row, column),
-            _of(work[6], row, column),
-            _of(work[7], row, column),
-            _of(work[8], row, column),
-            _of(work[9], row, column),
-            _of(work[10], row, column),
+            own[at, 0],
+            own[at, 1],
+            own[at, 2],
+            own[at, 3],
+            own[at, 4],
+            own[at, 5],
+            own[at, 6],
+            own[at, 7],
+            own[at, 8],
+            own[at, 9],
+            own[at, 10],
         ),
         byte,
     )
@@ -61,28 +73,16 @@ def _over(held: float, room: float) -> Any:
 
 @piece
 def _narrow(
-    work: Any,
-    kind: int,
-    held: Any,
-    some: Any,
-    first: int,
-    end: int,
-    designs: Any,
-    low: int,
-    high: int,
-    room: Any,
-    byte: Any,
-    near: Any,
-    fast: Any,
+    own: Any, some: Any, count: int, designs: Any, low: int, high: int, room: Any, byte: Any, near: Any, fast: Any
 ) -> int:
     """Writes the candidates that some designs may take, in their order, and returns how many there are.
 
     Args:
-        work, kind, held: as of `take`.
-        some, first, end: candidates by memory, and which of them are looked at.
+        own: of candidates, as of `_gathered`.
+        some, count: places of those that are looked at, by memory, and how many.
         designs, low, high: as of `take`, and which of them.
         room, byte: as of `take`.
-        near, fast: to be written; `near` may be `some` where `first` is 0.
+        near, fast: to be written; `near` may be `some`.
     """
     quick = slow = byte[designs[low]]
     small = large = room[designs[low]]
@@ -90,21 +90,21 @@ def _narrow(
         design = designs[at]
         quick, slow = min(quick, byte[design]), max(slow, byte[design])
         small, large = min(small, room[design]), max(large, room[design])
-    count, least, fitting = 0, NEVER, NEVER
-    for at in range(first, end):
+    left, least, fitting = 0, NEVER, NEVER
+    for at in range(count):
         candidate = some[at]
-        one = _seconds(work, kind, candidate, quick)
+        one = _seconds(own, candidate, quick)
         if one > least:
             continue
-        near[count], fast[count], count = candidate, one, count + 1
-        other = _seconds(work, kind, candidate, slow)
+        near[left], fast[left], left = candidate, one, left + 1
+        other = _seconds(own, candidate, slow)
         least = min(least, other)
-        if _over(held[candidate], small) == 0:
+        if _over(own[candidate, HELD], small) == 0:
             fitting = min(fitting, other)
     few = 0
-    for at in range(count):
+    for at in range(left):
         candidate = near[at]
-        if fast[at] <= fitting and (fitting == NEVER or _over(held[candidate], large) == 0):
+        if fast[at] <= fitting and (fitting == NEVER or _over(own[candidate, HELD], large) == 0):
             near[few], few = candidate, few + 1
     return few
 
@@ -123,6 +123,7 @@ def take(
     near: Any,
     nearer: Any,
     fast: Any,
+    own: Any,
     best: Any,
 ) -> None:
     """Writes the candidate of each design that takes the least time of those that fit, or needs the least memory; the first.
@@ -142,27 +143,31 @@ def take(
         ends: where those of each structure begin, shape (all structures + 1,).
         room, byte: of designs. [B], [s/B], shape (designs,)
         near, nearer, fast: for numbers of candidates, twice, and times, shape (candidates,).
+        own: for what candidates are, shape (candidates, LEAVES + 1).
         best: to be written, shape (designs,).
     """
     for place in range(structures.shape[1]):
         number, side, kind = structures[0, place], structures[1, place], structures[2, place]
-        first, end = ends[number], ends[number + 1]
-        few = _narrow(work, kind, held, order, sides[side], sides[side + 1], designs, first, end, room, byte, near, fast)
+        first, end, some = ends[number], ends[number + 1], order[sides[side] : sides[side + 1]]
+        _gathered(work, held, kind, some, own)
+        for at in range(len(some)):
+            near[at] = at
+        few = _narrow(own, near, len(some), designs, first, end, room, byte, near, fast)
         for low in range(first, end, ALIKE):
             high = min(low + ALIKE, end)
             left, count = near, few
             if end - first > ALIKE and few > 2:  # two cost as much to look at as to leave out
                 left = nearer
-                count = _narrow(work, kind, held, near, 0, few, designs, low, high, room, byte, nearer, fast)
+                count = _narrow(own, near, few, designs, low, high, room, byte, nearer, fast)
             for at in range(low, high):
                 design = designs[at]
                 chosen, excess, seconds = -1, NEVER, NEVER
                 for turn in range(count):
                     candidate = left[turn]
-                    over = _over(held[candidate], room[design])
+                    over = _over(own[candidate, HELD], room[design])
                     if chosen >= 0 and over > excess:
                         continue
-                    one = _seconds(work, kind, candidate, byte[design])
-                    if chosen < 0 or over < excess or one < seconds or (one == seconds and candidate < chosen):
+                    one = _seconds(own, candidate, byte[design])
+                    if chosen < 0 or over < excess or one < seconds or (one == seconds and some[candidate] < some[chosen]):
                         chosen, excess, seconds = candidate, over, one
-                best[design] = chosen
+                best[design] = some[chosen]

@@ -218,7 +218,8 @@ def _some(value: Any, rows: Any) -> Any:
     if isinstance(value, dict):
         return {name: _some(of, rows) for name, of in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_some(of, rows) for of in value)
+        some = [_some(of, rows) for of in value]
+        return type(value)(*some) if hasattr(value, "_fields") else type(value)(some)
     if is_dataclass(value) and not isinstance(value, type):
         return type(value)(**{spec.name: _some(getattr(value, spec.name), rows) for spec in fields(value)})
     return value

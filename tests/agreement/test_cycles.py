@@ -358,7 +358,7 @@ def test_messages_and_trees_of_a_program_go_round_a_broken_link() -> None:
     program = sends(Mesh(3, 3), ((1, 0), (1, 2), 5))
     before, after = (cycles.play(program, on, faults=broken) for broken in (Faults(), cut))
     assert after.seconds == before.seconds + 2 * 2.0
-    assert after.activity == replace(before.activity, hop_bytes=2 * before.activity.hop_bytes)  # four links instead of two
+    assert after.activity == before.activity._replace(hop_bytes=2 * before.activity.hop_bytes)  # four links instead of two
     locked = on._replace(locked=1.0, vcs=1)
     whole, around = (cycles.play(program, locked, faults=broken).seconds for broken in (Faults(), cut))
     assert around == whole + 3 * 2 * 2.0  # a request, a grant, and words

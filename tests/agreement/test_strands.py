@@ -1,7 +1,5 @@
 """Engines side by side, strands that share them, and blocks from memory: against what is counted by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,7 +31,7 @@ MEMORY = channels("south", 4, 4, 4, 100.0, 1.0)
 
 def head(name: str, times: int) -> tuple[tuple[Slot, ...], tuple[Loop, ...]]:
     """A product, a vector instruction on what came out, and a product of that: as attention does, over and over."""
-    slots = tuple(replace(slot, name=name + slot.name) for slot in SLOTS)
+    slots = tuple(slot._replace(name=name + slot.name) for slot in SLOTS)
     body = (
         Round((Multiply(name + "a", name + "b", name + "s", combine="set"),)),
         Round((Vector("add", (name + "s", name + "b"), name + "t"),)),

@@ -1,24 +1,37 @@
 """That a table of a step's calls takes what these take one by one."""
 
 from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from dse.evaluators import evaluate
 from dse.evaluators.account import devices
 from dse.evaluators.account.stretches import stretches_by_model
+from dse.evaluators.allocator import MANY
 from dse.evaluators.machine.machine import of_die
-from dse.evaluators.readers import READERS, call_table
+from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike
+from dse.evaluators.readers import READERS, call_loop, call_table
+from dse.evaluators.readers.price import Prefetch, timed
 from dse.space.design import stacked
 from dse.space.fields import replaced
 from tests.samples import asked, wide
 
-COUNTS = (1, 7)
-"""Designs of one structure."""
+COUNTS = (1, 7, call_loop.TOGETHER + 3)
+"""Designs of one structure, alone, near one another, and more than are near at a time."""
 
 PHASES = ("prefill", "decode")
 
-MANY = {"chip.l2.bandwidth": np.linspace(4e12, 9e12, 1000)}
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """Many designs load compiled code, which few do not."""
+    question = asked("model=llama3_8b")
+    evaluate(
+        stacked([replaced(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(MANY)]), question.workload
+    )
+    assert call_loop.seconds.signatures
 
 
 @pytest.mark.parametrize("model", ["llama3_8b", "qwen3_30b_a3b", "gemma2_9b", "qwen3_next_80b_a3b"])
@@ -47,18 +60,17 @@ def test_calls_take_at_once_what_they_take_one_by_one(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["llama3_8b", "qwen3_30b_a3b"])
-def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str) -> None:
     question = asked(f"model={model}", "workload.batch=[4]", "workload.prompt=777", "workload.output=33")
-    monkeypatch.setattr(call_table, "PART", 150)
     space, rng = wide(question.base), np.random.default_rng(1)
     (job,) = stretches_by_model(question.workload)
-    columns = space.sample(rng.random((200, len(space.knobs))))
+    columns = space.sample(rng.random((600, len(space.knobs))))
     for policy in ("none", "whole", "partial"):
         words = {
             f"mapping.{phase}.{name}": word for phase in PHASES for name, word in (("prefetch", policy), ("allreduce", "ring"))
         }
         said = words | {"mapping.precision.weights": "bf16", "chip.network.latency_per": "hop"}
-        rows = [replaced(space.at(space.row(columns, row)), said) for row in range(200)]
+        rows = [replaced(space.at(space.row(columns, row)), said) for row in range(600)]
         ((_, many),) = stacked(rows).groups
         assert devices._degrees(many.mapping.prefill.tp)[1] is not None
         machine, reader = of_die(many.chip, many.mapping), READERS["closed"]
@@ -72,11 +84,72 @@ def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str
         np.testing.assert_array_equal(held.total, at_once.total)
 
 
-def test_many_designs_that_prefetch_and_library_kernels_have_no_table() -> None:
-    for words in (("chip=h100", "stack=trtllm_h100"), ("mapping.both.prefetch=whole", "mapping.both.tp=4")):
-        question = asked("model=llama3_8b", *words)
-        design = question.base if words[0] == "chip=h100" else replaced(question.base, MANY)
-        (job,), plan = stretches_by_model(question.workload), design.mapping.decode
-        machine = of_die(design.chip, design.mapping)
-        laid = devices._blocks(job, "decode", plan.tp, design.mapping.precision, plan.allreduce, design.chip.core.rates, None)
-        assert call_table.seconds((laid,), machine, READERS["closed"], devices._prefetch(design.chip, plan)) is None
+class _Unloaded(NamedTuple):
+    """Compiled code that nobody has loaded."""
+
+    signatures: tuple[Any, ...] = ()
+
+
+@pytest.mark.parametrize(("designs", "loads"), [(1, False), (2, False), (MANY - 1, False), (MANY, True)])
+def test_few_designs_load_no_compiled_code(designs: int, loads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = asked("model=llama3_8b")
+    some = stacked([replaced(question.base, {"chip.hbm.bandwidth": 1e12 + number}) for number in range(designs)])
+    usual = evaluate(some, question.workload)
+    monkeypatch.setattr(call_loop, "seconds", _Unloaded())
+    if loads:
+        with pytest.raises(TypeError, match="not callable"):
+            evaluate(some, question.workload)
+        return
+    without = evaluate(some, question.workload)
+    np.testing.assert_array_equal(without.columns["latency"], usual.columns["latency"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_calls_take_at_once_what_they_take_one_by_one(seed: int) -> None:
+    rng, question = np.random.default_rng(seed), asked("model=llama3_8b")
+    count = int(rng.choice((1, 2, call_loop.TOGETHER, 3 * call_loop.TOGETHER - 1)))
+    bandwidths = {"chip.hbm.bandwidth": rng.uniform(1e11, 9e12, count), "chip.core.vector": rng.uniform(1e9, 1e12, count)}
+    sizes = {"chip.l2.size": rng.uniform(1e5, 2e7, count), "mapping.stack.attention_passes": rng.uniform(0.0, 30.0, count)}
+    said = bandwidths | sizes | {"chip.network.bandwidth": rng.uniform(1e9, 1e11, count)}
+    some = {address: column if count > 1 else float(column[0]) for address, column in said.items() if rng.random() < 0.7}
+    design = replaced(question.base, some)
+    machine, reader = of_die(design.chip, design.mapping), READERS["closed"]
+    opener = Opener("ring", float(rng.integers(2, 9)), rng.uniform(1e3, 1e7), recorded=bool(rng.random() < 0.5))
+    known = [_call(rng) for _ in range(6)]
+    blocks = tuple(_block(rng, [known[place] for place in rng.integers(0, len(known), 5)], opener) for _ in range(4))
+    budget = rng.uniform(0.0, 1.0) * design.chip.l2.size
+    for policy in ("none", "whole", "partial"):
+        prefetch = Prefetch(policy, budget)
+        found = call_table.seconds((blocks,), machine, reader, prefetch)
+        assert found is not None
+        np.testing.assert_array_equal(found, devices.seconds(tuple(timed(blocks, machine, reader, prefetch=prefetch))))
+
+
+def _call(rng: np.random.Generator) -> Call:
+    """A call of a die, that multiplies, works on elements, or does both, and perhaps reads."""
+    multiplies, computes = [(True, True), (True, False), (False, True)][rng.integers(3)]
+    m, k, n = rng.integers(1, 2000, 3).astype(float).tolist()
+    of = Call("attention", "call", (), m, (m, k, n), local=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e7))
+    if multiplies:
+        of = of._replace(products=(Product(rng.choice([ONCE, 8.0]).item(), m, k, n),), pace=rng.choice([ONCE, 0.5]).item())
+    if computes:
+        of = of._replace(operations=rng.uniform(1e3, 1e9), specials=float(rng.integers(0, 2)) * 1e6)
+        of = of._replace(streamed=float(rng.integers(0, 2)) * rng.uniform(1e3, 1e8))
+    if rng.random() < 0.7:
+        apart = {"piece": 256.0, "stride": 1024.0} if rng.random() < 0.4 else {}
+        of = of._replace(reads="kv" if apart else "weights", fetch=float(rng.integers(0, 4)) * 1e6, **apart)
+    return of
+
+
+def _block(rng: np.random.Generator, calls: list[Call], opener: Opener) -> Block:
+    order = tuple(rng.permutation(len(calls)).tolist())
+    begins = opener if rng.random() < 0.7 else None
+    return Block("block", tuple(calls), alike(tuple(calls)), order, float(rng.integers(1, 60)), begins)
+
+
+def test_library_kernels_have_no_table() -> None:
+    question = asked("model=llama3_8b", "chip=h100", "stack=trtllm_h100")
+    design, (job,) = question.base, stretches_by_model(question.workload)
+    plan, machine = design.mapping.decode, of_die(design.chip, design.mapping)
+    laid = devices._blocks(job, "decode", plan.tp, design.mapping.precision, plan.allreduce, design.chip.core.rates, None)
+    assert call_table.seconds((laid,), machine, READERS["closed"], devices._prefetch(design.chip, plan)) is None

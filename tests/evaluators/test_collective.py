@@ -79,7 +79,7 @@ def test_a_batch_is_its_singles(name: str) -> None:
 
 def test_a_slot_that_is_sent_and_received_needs_two_versions() -> None:
     program = ALLREDUCE["ring"].steps(8, 2)
-    shallow = replace(program, slots=tuple(replace(slot, depth=1) for slot in program.slots))
+    shallow = replace(program, slots=tuple(slot._replace(depth=1) for slot in program.slots))
     with pytest.raises(ValueError, match="depth 2"):
         play(shallow, {"x": np.zeros((1, 2, 8, 1), np.float32)})
 

@@ -1,5 +1,6 @@
 """Norms, rotations, activations and routing from memory compute what they say, and take what their closed form says."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,17 @@ from dse.evaluators.kernels.vector.streamed import (
     rotation,
     steps,
 )
+from dse.evaluators.layouts.formats import BYTES
 from dse.evaluators.machine.channels import ColumnMemory, channels
 from dse.evaluators.program.activity import COUNTS
+from dse.evaluators.readers.closed_streamed import Job, nbytes
 from dse.evaluators.readers.events import play as timed
 from dse.evaluators.readers.numeric import play
 from dse.space.elementwise import Array
+from dse.space.numbers import FORMATS
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
+from tests.samples import asked
 
 RECIPES: dict[str, Recipe] = {
     "norm": norm(),
@@ -113,3 +118,14 @@ def test_a_convolution_reads_the_rows_before_a_block_once_more(rows: int) -> Non
     assert result(stored, "out", rows) == pytest.approx(y / (1 + np.exp(-y)))
     on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
     assert cost(recipe, rows, block, MESH, *on).activity.memory_bytes == blocks * (4 + 2) * WIDTH * 2
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_block_takes_its_rows_beside_what_it_takes_without_any(name: str) -> None:
+    rng = np.random.default_rng(0)
+    chip, recipe = asked("chip=tile_gh200", "workload=gemm", "mapping=summa").base.chip, RECIPES[name]
+    packed = [replace(recipe, packed=tuple((slot, BYTES[word]) for slot, _ in recipe.slots[:1])) for word in FORMATS]
+    for of in (recipe, *packed):
+        rows, width = rng.integers(1, 1 << 20, 64).astype(float), rng.integers(1, 1 << 14, 64).astype(float)
+        none, one, some = (nbytes(Job(of, rows, Block(count, width), chip)) for count in (0, 1, rows))
+        np.testing.assert_array_equal(some, none + (one - none) * rows)

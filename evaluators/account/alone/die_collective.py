@@ -1,6 +1,5 @@
 """Collectives between dies by themselves: all groups of dies at the same time, over the links that models have there."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,4 +257,4 @@ def _cost(of: Job | Kernel, chip: Chip, fidelity: str) -> Cost:
 def _joules(of: Activity, chip: Chip) -> Any:
     if chip.mesh is None:
         return of_pool(Pooled(linked_bytes=of.linked_bytes + of.boxed_bytes), chip)
-    return dynamic(replace(of), chip, WORD)
+    return dynamic(of, chip, WORD)

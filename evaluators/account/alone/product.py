@@ -95,7 +95,7 @@ def limits(design: Design, asked: Kernel) -> list[Limit]:
     each = [_limits(design, named(asked, rival.word)) for rival in asked.rivals]
     if not isinstance(best, np.ndarray):
         return each[best]
-    plain = [[replace(limit, parts=()) for limit in some] for some in each]  # whose slots are others
+    plain = [[limit._replace(parts=()) for limit in some] for some in each]  # whose slots are others
     return [picked(some, best) for some in zip(*plain, strict=True)]
 
 

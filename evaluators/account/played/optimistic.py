@@ -100,7 +100,7 @@ def bounds(
                 )
                 for columns, some, looser in zip((low, high), _of_load(design, load, of), (np.fmin, np.fmax), strict=True):
                     for name, column in columns.items():
-                        value = some[name]() if isinstance(some[name], Later) else some[name]
+                        value = some[name].of(name) if isinstance(some[name], Later) else some[name]
                         column[rows] = looser(column[rows], value)
     return Bounds(broken, low, high)
 

@@ -160,7 +160,7 @@ def _column(name: str, size: int, pieces: Sequence[tuple[Array, Any]]) -> Any:
     def whole() -> dict[str, Any]:
         found = np.full(size, np.nan)
         for rows, values in pieces:
-            found[rows] = values() if isinstance(values, Later) else values
+            found[rows] = values.of(name) if isinstance(values, Later) else values
         return {name: found}
 
     return later((name,), whole)[name] if any(isinstance(values, Later) for _, values in pieces) else whole()[name]

@@ -103,10 +103,10 @@ def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int, kv
     own = tuple(slot for slot in found if slot not in shared)
     if strand and not shape.latent:
         shared = tuple(
-            replace(slot, shape=(where(pairs(of, shape, tiling), 0, slot.shape[0]), *slot.shape[1:])) for slot in shared
+            slot._replace(shape=(where(pairs(of, shape, tiling), 0, slot.shape[0]), *slot.shape[1:])) for slot in shared
         )
     if np.all(pairs(of, shape, tiling)):
-        shared = tuple(replace(slot, name=f"{strand}.{slot.name[2:]}") for slot in shared if np.any(slot.shape[0]))
+        shared = tuple(slot._replace(name=f"{strand}.{slot.name[2:]}") for slot in shared if np.any(slot.shape[0]))
     return (*own, *shared)
 
 

@@ -5,7 +5,6 @@ of cores, so a core loads its tile from all over it, a value at a time; partial 
 answers every core of the column with the result once all have come.
 """
 
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -109,7 +108,7 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool =
 def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
     """x, the loaded part of W, sums, the result, and what lives here of W; leaves broadcast over designs."""
     x, w, y, out = partial.slots(shape, mesh, dtype)
-    return x, w, y, replace(out, depth=2), replace(w, name="home")
+    return x, w, y, out._replace(depth=2), w._replace(name="home")
 
 
 def place(shape: Shape, mesh: Mesh, x: Array, w: Array) -> Tiles:

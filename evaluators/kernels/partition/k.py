@@ -81,7 +81,7 @@ def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32", sums
 def _in_turns(shape: Shape, placement: str, cores: int, dtype: str, slots: tuple[Slot, ...]) -> Program:
     of, n = placed(placement, cores), ceil_div(shape.n, cores)
     a, w, c = slots
-    some = (Slot("v", (n, a.shape[1]), dtype, depth=2), Slot("p", (n, shape.m), dtype, depth=2), replace(c, depth=1))
+    some = (Slot("v", (n, a.shape[1]), dtype, depth=2), Slot("p", (n, shape.m), dtype, depth=2), c._replace(depth=1))
     zero, part = np.zeros(of.row.shape, int), np.full(of.row.shape, n)
     rounds: list[Round] = []
     for turn in range(ceil_div(shape.n, n)):

@@ -12,7 +12,7 @@ Source:
     [deepseekai2025] the lightning indexer, section 2. Halving is ours: radix selection of one bit a pass.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -94,7 +94,7 @@ def scores(of: Index, queries: Any, keys: Any, dtype: str) -> Walk:
     moving = ("q", "w", *loads, after)
     if widened:
         sides["wk"] = sides["k"]
-    slots = tuple(replace(one, packed=of.packed) if one.name == "k" else one for one in held(sides, dtype, (), moving))
+    slots = tuple(one._replace(packed=of.packed) if one.name == "k" else one for one in held(sides, dtype, (), moving))
     slots += held(summed, wide, (), moving) + held(statistics, "float32", (), moving)
     return Walk(("q", "w"), (), loads, body, (after,), (), (), slots)
 
