@@ -35,7 +35,7 @@ WIDE = Space(base(), (*GRID.knobs, Interval("chip.l2.size", 1e6, 1e9, log=True))
         (GRID, 2, 7, "qmc"),
         (WIDE, 2, 11, "qmc"),
         (WIDE, 2, 12, "local"),
-        (WIDE, 3, 2000, "local"),
+        (WIDE, 3, 5000, "local"),
         (WIDE, 3, 20000, "nsga2"),
         (WIDE, 4, 100, "nsga3"),
     ],
