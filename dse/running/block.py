@@ -116,13 +116,16 @@ def served(study: Study) -> bool:
     return any(isinstance(case, Load) for case in study.question.workload.cases)
 
 
-def made(study: Study, span: Span, files: Sequence[File], progress: Callable[[int], None] = lambda done: None) -> Made:
+def made(
+    study: Study, span: Span, files: Sequence[File], hands: Hands, progress: Callable[[int], None] = lambda done: None
+) -> Made:
     """A block, from its file or evaluated.
 
     Args:
         study: whose space, workload, objectives and constraints count.
         span: its rows.
         files: what there is of the screen.
+        hands: who evaluate.
         progress: called with the rows that are done.
     """
     stored = block_files.read(files, span.number)
@@ -133,7 +136,7 @@ def made(study: Study, span: Span, files: Sequence[File], progress: Callable[[in
     columns = space.grid(span.start, span.stop) if unit is None else space.sample(unit)
     block = _Block(study, columns, span, files)
     before = block.left
-    block.evaluate(progress)
+    block.evaluate(progress, hands)
     table = block.table()
     if study.screen["keep"] != FRONT:
         return seen(study, span, block_files.write(table, span.place, span.number), before)
@@ -205,15 +208,14 @@ class _Block:
         """Rows that are done."""
         return np.flatnonzero(self._done)
 
-    def evaluate(self, progress: Callable[[int], None]) -> None:
+    def evaluate(self, progress: Callable[[int], None], hands: Hands) -> None:
         """Evaluates what is not done, or of it what may be on the front; what is done when something ends this is stored."""
         self._since = time.monotonic()
         try:
-            with Hands(self._study.crew, at_once=served(self._study)) as hands:
-                if self._study.screen["prune"]:
-                    self._promising(progress, hands)
-                else:
-                    self._all_of(np.flatnonzero(~self._done), progress, hands)
+            if self._study.screen["prune"]:
+                self._promising(progress, hands)
+            else:
+                self._all_of(np.flatnonzero(~self._done), progress, hands)
         except BaseException:
             self._keep()
             raise
@@ -235,12 +237,10 @@ class _Block:
         def say(done: int) -> None:
             progress(done + int((left.why > 0).sum()))
 
-        for priced in (False, True):
-            parts = self._parts(np.flatnonzero(~self._done & (left.why == 0)))
-            work = partial(bounded, study, priced=priced)
-            for place, found in hands.mapped(work, in_parts(self._columns, parts), "parts of the bounds"):
-                left.take(parts[place], found)
-                say(self._size - self.left)
+        parts = self._parts(np.flatnonzero(~self._done & (left.why == 0)))
+        for rows, found in hands.mapped(partial(bounded, study), self._columns, parts, "parts of the bounds"):
+            left.take(rows, found)
+            say(self._size - self.left)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
             some, most = left.promising(rows, most), most * MORE
@@ -260,9 +260,9 @@ class _Block:
         """Evaluates some rows, and stores what is done every few seconds."""
         parts, study = self._parts(rows), self._study
         work = partial(_outcomes, study.question, study.screening, asked(study))
-        for place, outcomes in hands.mapped(work, in_parts(self._columns, parts), "parts"):
-            self._note(parts[place], outcomes)
-            self._pending.append(parts[place])
+        for some, outcomes in hands.mapped(work, self._columns, parts):
+            self._note(some, outcomes)
+            self._pending.append(some)
             progress(self._size - self.left)
             if time.monotonic() - self._since > KEPT_EVERY:
                 self._keep()

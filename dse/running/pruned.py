@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SURELY = 1e-9
 """Share by which a bound has to be beaten: what a bound and an evaluation round differently is less."""
 
-FIRST, MORE = 256, 16
+FIRST, MORE = 256, 64
 """Designs that are evaluated until one looks who is beaten, the most promising ones, and how many times as many each time after
 that: few take as long as many, where calls of many are not much longer."""
 
@@ -88,17 +88,26 @@ class Left:
         return np.sort(rows[layers(self.values[rows], ["min"] * self.values.shape[1], most)])
 
 
-def bounded(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Array]:
-    """Bounds of designs, and which of them break one of the study.
+def bounded(study: Study, columns: Columns) -> tuple[Array, Array]:
+    """Bounds of designs, and which of them break one of the study: without prices, then with those of what is left.
 
     Args:
         study: whose objectives and constraints count.
         columns: knobs of the designs.
-        priced: as `optimistic.bounds` has it.
 
     Returns:
         As `Left` has them: of each design why it is left out, and its objectives at their bounds.
     """
+    why, values = _bounded(study, columns, priced=False)
+    left = np.flatnonzero(why == 0)
+    for part in study.question.space.parts({a: c[left] for a, c in columns.items()}, len(left)) if len(left) else ():
+        rows = left[part]
+        why[rows], values[rows] = _bounded(study, {a: c[rows] for a, c in columns.items()}, priced=True)
+    return why, values
+
+
+def _bounded(study: Study, columns: Columns, *, priced: bool) -> tuple[Array, Array]:
+    """The same, `priced` as `optimistic.bounds` has it."""
     from dse.evaluators.account.played import optimistic
     from dse.evaluators.judges.serving import service_of
 

@@ -16,12 +16,15 @@ import pandas as pd
 
 from dse.config.expressions import evaluate
 from dse.evaluators import PHYSICS
-from dse.running.block import Made, Span, asked, made, merged, seen, served
+from dse.evaluators.account.metrics import METRICS
+from dse.running.block import TOGETHER, Made, Span, asked, made, merged, seen, served
+from dse.running.hands import Hands
 from dse.running.pruned import BEATEN
 from dse.running.study import FRONT, Study, stored_at
 from dse.running.workers import cpus
 from dse.space.chips import Chips
 from dse.space.design import digest
+from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Columns, Space
 from dse.store import block_files
@@ -62,13 +65,17 @@ class Screened:
     pruned: dict[str, int] = field(default_factory=dict)
 
 
-def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
+def screen(study: Study, progress: Callable[[int, int, int], None], hands: Hands | None = None) -> Screened:
     """Screens a study's space.
 
     Args:
         study: whose space, workload, objectives and constraints count.
         progress: called with (rows done, rows in all, front size).
+        hands: who evaluate; None for those of the study's crew, who go when it ends.
     """
+    if hands is None:
+        with hands_of(study) as own:
+            return screen(study, progress, own)
     plan = _plan(study)
     files = plan.place.files()
     found = _Found(study, plan, progress)
@@ -79,9 +86,14 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
             left.append(span)
         else:
             found.take(seen(study, span, stored, 0))
-    for one in _made(study, left, files, found.say):
+    for one in _made(study, left, files, hands, found.say):
         found.take(one)
-    return found.screened()
+    return found.screened(hands)
+
+
+def hands_of(study: Study) -> Hands:
+    """Whom a study's crew has for a screen."""
+    return Hands(study.crew, at_once=served(study))
 
 
 def stored(study: Study) -> Screened | None:
@@ -182,24 +194,26 @@ class _Found:
         """Tells how far it is: rows of blocks that are done, and more."""
         self._progress(self._rows + more, self._plan.total, 0 if self._front is None else len(self._front))
 
-    def screened(self) -> Screened:
-        """All of it."""
+    def screened(self, hands: Hands | None = None) -> Screened:
+        """All of it; workers that are hired complete the front."""
         assert self._front is not None
-        front = completed(self._study, self._front.reset_index(drop=True), self._left)
+        front = completed(self._study, self._front.reset_index(drop=True), self._left, hands if hands and hands.hired else None)
         files = tuple(file for _, file in sorted(self.files.items()))
         exact = self._plan.exact and self.whole
         pruned = dict(self._pruned)
         return Screened(self._rows, self._feasible, exact, front, files, self._kept, self._evaluated, self._left, pruned)
 
 
-def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: Callable[[int], None]) -> Iterator[Made]:
+def _made(
+    study: Study, spans: Sequence[Span], files: Sequence[File], hands: Hands, progress: Callable[[int], None]
+) -> Iterator[Made]:
     """Blocks that are not stored, made here or by workers, as they are done."""
     crew, count = study.crew, study.crew.count or cpus()
     many = len(spans) >= MANY * count
     hires, done, spent = many and crew.kind == "ray" and served(study), 0, 0.0
     while done < len(spans) and not hires:
         start = time.monotonic()
-        yield made(study, spans[done], files, progress)
+        yield made(study, spans[done], files, hands, progress)
         done, spent = done + 1, spent + time.monotonic() - start
         left = len(spans) - done
         saves = spent / done * left * (1 - 1 / count)
@@ -208,6 +222,7 @@ def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: 
         return
     from dse.running.cluster import mapped
 
+    hands.close()  # whose workers hold the CPUs that those of blocks need
     say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
     for place, one in mapped(crew, partial(_alone, study.alone), spans[done:]):
         here = one.file.here()
@@ -224,7 +239,8 @@ def _made(study: Study, spans: Sequence[Span], files: Sequence[File], progress: 
 
 def _alone(study: Study, span: Span) -> Made:
     """A block, by a worker: what one that died has stored of it is taken up."""
-    return made(study, span, span.place.files())
+    with hands_of(study) as hands:
+        return made(study, span, span.place.files(), hands)
 
 
 def coded(space: Space | Chips, rows: pd.DataFrame) -> Columns:
@@ -240,11 +256,29 @@ def coded(space: Space | Chips, rows: pd.DataFrame) -> Columns:
     return columns
 
 
-def completed(study: Study, rows: pd.DataFrame, left: bool) -> pd.DataFrame:
-    """Designs of a screen with the metrics that it has left out as well, where it has left out any."""
+def completed(study: Study, rows: pd.DataFrame, left: bool, hands: Hands | None = None) -> pd.DataFrame:
+    """Designs of a screen with the metrics that it has left out as well, where it has left out any.
+
+    Args:
+        study: that was screened.
+        rows: knobs and metrics of designs.
+        left: whether any are left out.
+        hands: who evaluate, in parts of one kind of chip each; None for all at once, here.
+    """
     if not left or not len(rows):
         return rows
     of = study.question
-    found = evaluate(of.space.stack(coded(of.space, rows)), of.workload, of.defined, fidelity=study.screening)
-    absent = {name: column for name, column in found.columns.items() if name not in rows and not np.isnan(column).all()}
-    return rows.assign(**absent)
+    columns, work = coded(of.space, rows), partial(_every, study.alone)
+    parts = of.space.parts(columns, TOGETHER) if hands else [np.arange(len(rows))]
+    found: dict[str, Array] = {}
+    for some, metrics in hands.mapped(work, columns, parts, "parts of the front") if hands else [(parts[0], work(columns))]:
+        for name, column in metrics.items():
+            found.setdefault(name, np.full(len(rows), np.nan))[some] = column
+    order = [name for name in (*METRICS, *found) if name in found and name not in rows]
+    return rows.assign(**{name: found[name] for name in dict.fromkeys(order) if not np.isnan(found[name]).all()})
+
+
+def _every(study: Study, columns: Columns) -> dict[str, Array]:
+    """Every metric of some designs."""
+    of = study.question
+    return dict(evaluate(of.space.stack(columns), of.workload, of.defined, fidelity=study.screening).columns)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.search.generations import Generations
 from dse.search.local import Local
 from dse.search.promoted import Cheaper, Promoted
 from dse.search.samplers import TRIES, Ask, Exhaustive, Possible, Quasirandom, Sampler, Told, Uniform, Values, at_unit, every
@@ -111,6 +112,7 @@ class Learning:
             self._sampler = make(optuna.samplers)
         # the space never changes; found anew from all trials, as Optuna does, it costs a third of an ask
         self._sampler.infer_relative_search_space = lambda study, trial: relative
+        self._generations = Generations(self._sampler) if hasattr(self._sampler, "get_trial_generation") else None
         self._possible, self._tries = possible, tries
         self._propose = self._sampler.sample_relative
         if possible is not every:
@@ -153,6 +155,7 @@ class Learning:
         for name, value in told.constraints.items():
             self._storage.set_trial_system_attr(self._trial(ask.number), f"constraints:{name}", value)
         self._study.tell(ask.number, objectives)
+        self._complete(ask)
 
     def restore(self, ask: Ask, told: Told | None) -> None:
         """Puts back a trial as it was, and the populations that Optuna had settled on when it was asked."""
@@ -172,6 +175,13 @@ class Learning:
         for name, value in ask.marks["study"].items():
             self._storage.set_study_system_attr(self._id, name, value)
             self._study_marks.add(name)
+        if state == states.COMPLETE:
+            self._complete(ask)
+
+    def _complete(self, ask: Ask) -> None:
+        """Counts a trial that has values."""
+        if self._generations is not None:
+            self._generations.complete(ask.marks["trial"])
 
     def _objectives(self, told: Told) -> Sequence[float] | None:
         """Of a design that was not evaluated, as bad as can be; None of one that failed."""

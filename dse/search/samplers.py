@@ -85,7 +85,7 @@ FEW_A_KNOB = 4
 MANY = 4
 """Objectives from which crowding distance no longer spreads a front, so that reference points are used."""
 
-MODELLED = 2_000
+MODELLED = 5_000
 """Budget up to which asks of `local`, 2 to 25 ms each by knobs and objectives, repay what they cost."""
 
 

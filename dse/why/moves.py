@@ -33,8 +33,9 @@ FAR = 10.0
 AT_ONCE = 256
 """Designs of the closed form that are evaluated between two looks at the clock."""
 
-FEW_AT_ONCE = 64
-"""The same of loads in the steady state: some tens of milliseconds a design, half of what one takes by itself."""
+FEW_AT_ONCE, MOST_AT_ONCE = 64, 4096
+"""The same of loads in the steady state: some tens of milliseconds a design, half of what one takes by itself; and how many
+where there is time for all: calls for each structure take most of it, as many for few designs as for many."""
 
 APART = ("mapping.precision.", "mapping.stack.")
 """Leaves of a mapping that are no step away: formats, which would compare unlike numbers, and measured software."""
@@ -149,7 +150,8 @@ def points(designs: Sequence[Design], goal: Goal, *, seconds: float = inf) -> li
     different = list(dict.fromkeys(designs))
     found: dict[Design, Point] = {}
     end = time.monotonic() + seconds
-    size = 1 if different and alone(different[0], goal) else FEW_AT_ONCE if goal.fidelity == FIDELITIES[0] else AT_ONCE
+    few = MOST_AT_ONCE if seconds == inf else FEW_AT_ONCE
+    size = 1 if different and alone(different[0], goal) else few if goal.fidelity == FIDELITIES[0] else AT_ONCE
     for start in range(0, len(different), size):
         if time.monotonic() > end:
             break
@@ -169,7 +171,8 @@ def _evaluated(designs: Sequence[Design], goal: Goal) -> list[Point]:
     except DesignError as error:
         if len(designs) == 1:
             return [Point({}, refused=str(error))]
-        return [point for design in designs for point in _evaluated([design], goal)]
+        middle = len(designs) // 2
+        return [point for some in (designs[:middle], designs[middle:]) for point in _evaluated(some, goal)]
     found, words = [], list(LIMITS)
     for row in range(len(designs)):
         metrics = {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}

@@ -35,7 +35,7 @@ WIDE = Space(base(), (*GRID.knobs, Interval("chip.l2.size", 1e6, 1e9, log=True))
         (GRID, 2, 7, "qmc"),
         (WIDE, 2, 11, "qmc"),
         (WIDE, 2, 12, "local"),
-        (WIDE, 3, 2000, "local"),
+        (WIDE, 3, 5000, "local"),
         (WIDE, 3, 20000, "nsga2"),
         (WIDE, 4, 100, "nsga3"),
     ],
@@ -44,6 +44,43 @@ def test_the_sampler_follows_space_and_budget(space: Space, objectives: int, bud
     chosen, why = suited(space, objectives, budget)
     assert chosen == name
     assert why
+
+
+class Forgetful:
+    """Generations as Optuna finds them, anew each time."""
+
+    def __init__(self, its: Any) -> None:
+        """Leaves the sampler alone."""
+
+    def complete(self, marks: Any) -> None:
+        """Nothing is kept."""
+
+
+@pytest.mark.parametrize("name", ["nsga2", "nsga3"])
+def test_generations_that_are_kept_are_those_that_optuna_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With some trials under way at each ask, some that fail, and half of them restored."""
+
+    def asked() -> list[Ask]:
+        source, asks = sampler(name, WIDE, ["max", "min"], seed=3, population=8), list[Ask]()
+
+        def told(ask: Ask) -> Told:
+            cores, size = float(ask.values["chip.cores"]), float(ask.values["chip.l2.size"])
+            return Told(None) if cores == 7 else Told((cores * (1 + ask.number % 3), size), {"limit": cores / 30 - 1})
+
+        for number in range(120):
+            asks.append(source.ask(number, None))
+            if number == 60:
+                source = sampler(name, WIDE, ["max", "min"], seed=3, population=8)
+                for ask in asks:
+                    source.restore(ask, told(ask) if ask.number < number - 3 else None)
+                source.tell(asks[number - 3], told(asks[number - 3]))
+            elif number >= 3:
+                source.tell(asks[number - 3], told(asks[number - 3]))
+        return asks
+
+    kept = asked()
+    monkeypatch.setattr("dse.search.from_optuna.Generations", Forgetful)
+    assert kept == asked()
 
 
 def test_the_choice_is_printed_and_kept_when_the_budget_grows(

@@ -16,8 +16,9 @@ from dse.commands.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.account.power import OF_PHASES
 from dse.report.cannot import few_kept
+from dse.running.bench import Bench
 from dse.running.block import CACHE_ROWS, SPREAD
-from dse.running.cluster import mapped
+from dse.running.cluster import Cluster, mapped
 from dse.running.frame import with_front
 from dse.running.screen import Screened, blocks, coded, screen, stored
 from dse.running.workers import Crew
@@ -114,6 +115,32 @@ def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
 
     found = dict(mapped(Crew("ray", count=2), work, range(20)))
     assert found == {place: place * place for place in range(20)}
+
+
+def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> None:
+    """Then its kinds are another's; and what is asked after that goes on with whoever is there."""
+
+    def work(item: int) -> int:
+        mark = tmp_path / str(item)
+        if item % 5 == 0 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item * item
+
+    def fatal(item: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    cluster = Cluster(Crew("ray", count=2))
+    bench = Bench(cluster, 2)
+    try:
+        for times in range(2):
+            made = [(place, found) for place, found, _ in bench.mapped(work, range(20), [0, 1] * 10, [1.0] * 20)]
+            assert sorted(made) == [(place, place * place) for place in range(20)], times
+        with pytest.raises(DesignError, match="again and again"):
+            list(bench.mapped(fatal, [1], [0], [1.0]))
+    finally:
+        bench.close()
+        cluster.close()
 
 
 def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: Screened, tmp_path: Path, monkeypatch: Any) -> None:

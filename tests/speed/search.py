@@ -1,8 +1,9 @@
-"""What a search costs beside its evaluations: python -m tests.speed.search [DESIGNS]
+"""What a search costs beside its evaluations: python -m tests.speed.search [DESIGNS] [FIDELITY]
 
 A study of attention on tiles by events asks so many designs (5,000) by the sampler that `auto` chooses, with limits looked at
 before and everything stored; evaluations are answered by the closed form, whose time is left out, so that what is left is the
 search. What an evaluation by events takes is measured on designs drawn from the same space, the first apart, which compiles.
+With `events` it is they that answer, which shows that the search costs the same.
 """
 
 import sys
@@ -33,7 +34,7 @@ WIDE = (
 
 
 class Answered:
-    """Workers that evaluate by the closed form, and count the time that it takes."""
+    """Workers that evaluate by a reader, and count the time that it takes."""
 
     def __init__(self, serial: Serial) -> None:
         self._serial, self.spent, self.cpu = serial, 0.0, 0.0
@@ -53,8 +54,8 @@ class Answered:
         """There is nothing to let go of."""
 
 
-def overhead(designs: int, overrides: Sequence[str] = WIDE) -> list[tuple[str, str, str]]:
-    """Lines of the speed table."""
+def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "closed") -> list[tuple[str, str, str]]:
+    """Lines of the speed table; `answers` is the fidelity of what the search is told."""
     from dse.commands.api import study_of
 
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +67,7 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE) -> list[tuple[str, s
         name, _ = suited(space, len(asked.objectives), designs)
         population = asked.search["population"]
         source = sampler(name, space, asked.directions, seed=0, population=population, possible=limits.possible)
-        workers = Answered(Serial(evaluator(workload, "closed")))
+        workers = Answered(Serial(evaluator(workload, answers)))
         with closing(Store(asked.store)) as store:
             store.begin(asked.name, asked.identity(), {})
             start = time.process_time()
@@ -83,7 +84,7 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE) -> list[tuple[str, s
     share = spent / (spent + different * each)
     return [
         (
-            f"search by {name}, {different:,} designs by events, stored",
+            f"search by {name}, {different:,} designs by events, answered by {answers}, stored",
             f"{spent / different * 1e3:.2f} ms CPU a design, {share:.1%} of the time",
             f"{each * 1e3:.0f} ms CPU an evaluation by events",
         )
@@ -91,5 +92,5 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE) -> list[tuple[str, s
 
 
 if __name__ == "__main__":
-    for line in overhead(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000):
+    for line in overhead(int((sys.argv[1:] or ["5000"])[0]), answers=(sys.argv[2:] or ["closed"])[0]):
         print("; ".join(line))

@@ -2,7 +2,9 @@
 
 Screens the same designs of studies/mesh_llm, which may be left out by bounds, by one process and by so many of Ray's workers (1
 and 2), and says the CPU that each process took from the start of the screen to its end. On a shared machine that alone means
-something: two workers are 1.85 times as fast as one where their total is at most 1.08 of its total, and they have equal shares.
+something. Beside the wall clock, Ray's start apart, stands what the screen would take on processors of its own: the CPU of this
+process, which works while workers wait, and of each stage that of the worker who had most of it. RAY_worker_niceness=0 lets
+workers have their share where other processes run.
 """
 
 import os
@@ -13,9 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from dse.commands.api import study_of
-from dse.running.screen import screen
+from dse.running.bench import Turn
+from dse.running.screen import hands_of, screen
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -85,21 +89,64 @@ def above(pid: int, parents: dict[int, int]) -> Iterator[int]:
         yield pid
 
 
-def screened(designs: int, count: int, words: tuple[str, ...]) -> tuple[Watch, str]:
-    """A screen by so many workers, 0 for none: its CPU, and what it found."""
+class Spent(NamedTuple):
+    """What a screen took.
+
+    Attributes:
+        watch: CPU by process.
+        start, wall: until workers ran, and from then on. [s]
+        busy: CPU of each worker that it says of its turns. [s]
+        alone: CPU of this process from then on. [s]
+        least: seconds that the screen takes on processors of its own. [s]
+        found: what it found.
+    """
+
+    watch: Watch
+    start: float
+    wall: float
+    busy: list[float]
+    alone: float
+    least: float
+    found: str
+
+
+def screened(designs: int, count: int, words: tuple[str, ...]) -> Spent:
+    """A screen by so many workers, 0 for none."""
     crew = ("workers.kind=ray", f"workers.count={count}") if count else ("workers.kind=serial",)
     with TemporaryDirectory() as folder:
         pruned = ("screen.keep=front", "screen.prune=true")
         asked = study_of("mesh_llm", f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
-        with Watch() as watch:
-            found = screen(asked, lambda done, total, size: None)
-    return watch, f"{found.rows:,} designs, {found.rows - sum(found.pruned.values()):,} evaluated, front of {len(found.front)}"
+        with Watch() as watch, hands_of(asked) as hands:
+            start = time.monotonic()
+            if count:
+                hands.hire()
+            begin, before = time.monotonic(), time.process_time()
+            found = screen(asked, lambda done, total, size: None, hands)
+            end, alone = time.monotonic(), time.process_time() - before
+    said = f"{found.rows:,} designs, {found.rows - sum(found.pruned.values()):,} evaluated, front of {len(found.front)}"
+    busy = [sum(turn.cpu for turn in hands.turns if turn.worker == place) for place in range(count)]
+    return Spent(watch, begin - start, end - begin, busy, alone, alone + longest(hands.turns), said)
+
+
+def longest(turns: list[Turn]) -> float:
+    """CPU of the worker who has most of it in each stage, of all stages, which come one after the other. [s]"""
+    stages: dict[int, dict[int, float]] = {}
+    for turn in turns:
+        stage = stages.setdefault(turn.stage, {})
+        stage[turn.worker] = stage.get(turn.worker, 0.0) + turn.cpu
+    return sum(max(stage.values()) for stage in stages.values())
 
 
 if __name__ == "__main__":
     said = [int(word) for word in sys.argv[1:] if word.isdigit()]
     designs, counts = (said or [4096])[0], said[1:] or [1, 2]
+    first: Spent | None = None
     for count in counts:
-        watch, found = screened(designs, count, tuple(word for word in sys.argv[1:] if not word.isdigit()))
-        total = f"{watch.total:.1f} s CPU, {watch.total / designs * 1e3:.2f} ms a design"
-        print(f"{found}; {count} workers | {total} | {watch.said()}", flush=True)
+        of = screened(designs, count, tuple(word for word in sys.argv[1:] if not word.isdigit()))
+        total = f"{of.watch.total:.1f} s CPU, {of.watch.total / designs * 1e3:.2f} ms a design"
+        shares = " + ".join(f"{seconds:.1f} s" for seconds in of.busy) or "none"
+        after = f"start {of.start:.1f} s, then {of.wall:.1f} s: this process {of.alone:.1f} s CPU, workers at work {shares}"
+        first = first or of
+        faster = f"{first.wall / of.wall:.2f} times as fast by wall, {first.least / of.least:.2f} by CPU of the longest"
+        print(f"{of.found}; {count} workers | {total} | {of.watch.said()}", flush=True)
+        print(f"  {after}; {of.least:.1f} s by CPU of the longest worker in each stage; {faster}", flush=True)
