@@ -30,7 +30,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
-from dse.evaluators.serving.policy import most_prompts, rules
+from dse.evaluators.serving.policy import largest
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -274,12 +274,9 @@ def _looked(
     return prompt * prompt_context + decodes * scored, decodes * context + past
 
 
-def _tokens(mapping: Mapping, load: Load) -> list[float]:
+def _tokens(mapping: Mapping, load: Load) -> tuple[int, ...]:
     """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk."""
-    longest = float(load.requests.prompt.max())
-    return [
-        min(longest, float(most_prompts(rule, 1, load.longest))) if rule.chunked else longest for rule in rules(mapping.serving)
-    ]
+    return largest(mapping.serving, int(load.requests.prompt.max()))
 
 
 def _held(design: Design, load: Load, tp: Any, positions: int, tokens: float) -> Footprint:
