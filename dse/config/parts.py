@@ -50,7 +50,7 @@ def whole(kind: str, address: str) -> str:
     """The words that say all of a part of a chip at an address; "" of a part that no file says.
 
     >>> whole("Memory", "chip.hbm.banks")
-    '+memory@chip.hbm.banks=hbm3 says all of them (or hbm2, hbm2_legacy, hbm4)'
+    '+memory@chip.hbm.banks=hbm3 says all of them (or hbm2, hbm2_legacy, hbm2e, hbm3e, hbm4)'
     """
     if kind not in PRESETS or not address.startswith("chip."):
         return ""

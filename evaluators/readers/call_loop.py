@@ -9,19 +9,23 @@ from typing import Any
 from dse.evaluators.machine.compile_cache import loop, piece
 from dse.evaluators.machine.in_loops import closed_form
 from dse.evaluators.passes import prefetch
+from dse.evaluators.readers.call_rates import (
+    BUDGET,
+    COUNT,
+    FAR,
+    FETCH,
+    LOCAL,
+    MACS,
+    MATRIX,
+    NEAR,
+    OPERATIONS,
+    OVERHEAD,
+    SAVED,
+    SIZE,
+    TOGETHER,
+)
 from dse.space.elementwise import maximum
 from dse.space.mapping import PREFETCH
-
-MATRIX, VECTOR, NEAR, SIZE, FAR, SAVED, OVERHEAD, BUDGET, RATES = range(9)
-"""Rates of designs: an operation of a product, and on elements [s]; a byte of the cache [s/B], its size [B]; a byte of main
-memory, and what it costs less from the cache [s/B]; of launching a call [s]; bytes that may be prefetched [B]; and how many
-these are."""
-
-COUNT, MACS, OPERATIONS, LOCAL, FETCH, ASKED = range(6)
-"""What a call asks for: products, operations of one, operations on elements, bytes of activations, and bytes that it reads."""
-
-TOGETHER = 256
-"""Designs whose numbers are near at a time."""
 
 NONE, WHOLE = map(PREFETCH.index, ("none", "whole"))
 """Policies of prefetching, by their places; the other one prefetches in part."""

@@ -5,6 +5,7 @@ messages of its own. Each way to divide operators is a structure of the table, w
 out in plain numbers, of many by `call_loop`.
 """
 
+import sys
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -17,12 +18,14 @@ from dse.evaluators.machine.machine import Machine
 from dse.evaluators.machine.pooled import Pooled
 from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Opener
 from dse.evaluators.passes.prefetch import fitting
-from dse.evaluators.readers import call_loop
-from dse.evaluators.readers.call_loop import OPERATIONS
+from dse.evaluators.readers.call_rates import FAR, OPERATIONS, RATES, TOGETHER, VECTOR
 from dse.evaluators.readers.price import Prefetch, Reader
 from dse.space.elementwise import Array
+from dse.space.errors import DesignError, nearest
 from dse.space.mapping import PREFETCH
 from dse.space.remember import same
+
+LOOP = "dse.evaluators.readers.call_loop"
 
 Structures = tuple[tuple[Block, ...], ...]
 """The blocks of a step, once for each way in which operators are divided."""
@@ -32,7 +35,7 @@ class CallTable(NamedTuple):
     """Different calls of a step.
 
     Attributes:
-        calls: what each asks for, shape (structures, calls, ASKED) as of `call_loop`.
+        calls: what each asks for, shape (structures, calls, ASKED) as of `call_rates`.
         streamed: rows that stream, with elements that pass by.
         strided: rows that read in pieces, with what they ask for.
         hidden: rows that can be prefetched, as often as something else was asked for before them.
@@ -177,6 +180,8 @@ def seconds(
         return None
     if reader.banks is not None:
         return None
+    if prefetch.policy not in PREFETCH:
+        raise DesignError(f"prefetch.policy: no option {prefetch.policy!r}; {nearest(prefetch.policy, PREFETCH)}")
     of = table(structures)
     if of is None:
         return None
@@ -190,7 +195,7 @@ def seconds(
     if np.ndarray not in set(map(type, rates)):
         return _one(_numbers(of), machine, prefetch, sums)
     designs = max(len(rate) for rate in rates if isinstance(rate, np.ndarray))
-    if designs < MANY and not call_loop.seconds.signatures:
+    if designs < MANY and not (LOOP in sys.modules and sys.modules[LOOP].seconds.signatures):
         return None
     return _many(of, which, machine, prefetch, sums, designs)
 
@@ -211,9 +216,9 @@ class Program(NamedTuple):
 
 @partial(same, few=256)
 def _program(of: CallTable) -> Program:
-    calls, kinds = of.calls.copy(), np.full((2, of.calls.shape[1]), [[call_loop.VECTOR], [call_loop.FAR]])
+    calls, kinds = of.calls.copy(), np.full((2, of.calls.shape[1]), [[VECTOR], [FAR]])
     openers = tuple(dict.fromkeys(id(block.opener) for block, _, _ in of.blocks if block.opener is not None))
-    rate = call_loop.RATES + len(openers)  # then of what streams, and of what is read in pieces, each with its own
+    rate = RATES + len(openers)  # then of what streams, and of what is read in pieces, each with its own
     for kind, rows in enumerate(([row for row, _ in of.streamed], [row for row, _ in of.strided])):
         kinds[kind, rows] = range(rate, rate + len(rows))
         rate += len(rows)
@@ -223,7 +228,7 @@ def _program(of: CallTable) -> Program:
     for block, rows_of, places in of.blocks:
         runs += [(row, -1 if place is None else place) for row, place in zip(rows_of, places, strict=True)]
         streams += [place for at in block.order if (place := places[at]) is not None]
-        opener = -1 if block.opener is None else call_loop.RATES + openers.index(id(block.opener))
+        opener = -1 if block.opener is None else RATES + openers.index(id(block.opener))
         blocks.append((len(runs), len(streams), opener))
     return Program(
         calls,
@@ -257,7 +262,9 @@ def _many(of: CallTable, which: Any, machine: Machine, prefetch: Prefetch, sums:
     given, found = np.empty((len(rates), designs)), np.empty(designs)
     for row, rate in enumerate(rates):
         given[row] = rate if order is None or np.size(rate) == 1 else rate[order]
-    near = np.empty((3 * of.calls.shape[1] + 4 * len(of.hidden) + 1, call_loop.TOGETHER))
+    from dse.evaluators.readers import call_loop  # which compiles, or loads what was
+
+    near = np.empty((3 * of.calls.shape[1] + 4 * len(of.hidden) + 1, TOGETHER))
     call_loop.seconds(*program[:-1], PREFETCH.index(prefetch.policy), given, ends, near, found)
     if order is None:
         return found

@@ -13,12 +13,13 @@ from dse.evaluators.allocator import MANY
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike
 from dse.evaluators.readers import READERS, call_loop, call_table
+from dse.evaluators.readers.call_rates import TOGETHER
 from dse.evaluators.readers.price import Prefetch, timed
 from dse.space.design import stacked
 from dse.space.fields import replaced
 from tests.samples import asked, wide
 
-COUNTS = (1, 7, call_loop.TOGETHER + 3)
+COUNTS = (1, 7, TOGETHER + 3)
 """Designs of one structure, alone, near one another, and more than are near at a time."""
 
 PHASES = ("prefill", "decode")
@@ -107,7 +108,7 @@ def test_few_designs_load_no_compiled_code(designs: int, loads: bool, monkeypatc
 @pytest.mark.parametrize("seed", range(12))
 def test_random_calls_take_at_once_what_they_take_one_by_one(seed: int) -> None:
     rng, question = np.random.default_rng(seed), asked("model=llama3_8b")
-    count = int(rng.choice((1, 2, call_loop.TOGETHER, 3 * call_loop.TOGETHER - 1)))
+    count = int(rng.choice((1, 2, TOGETHER, 3 * TOGETHER - 1)))
     bandwidths = {"chip.hbm.bandwidth": rng.uniform(1e11, 9e12, count), "chip.core.vector": rng.uniform(1e9, 1e12, count)}
     sizes = {"chip.l2.size": rng.uniform(1e5, 2e7, count), "mapping.stack.attention_passes": rng.uniform(0.0, 30.0, count)}
     said = bandwidths | sizes | {"chip.network.bandwidth": rng.uniform(1e9, 1e11, count)}

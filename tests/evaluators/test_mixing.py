@@ -227,7 +227,7 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     step = whole_chip.phases(batch.base, job, "closed")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
     prices = tiles._prices(served, load, "decode", "closed")
-    seconds, *_ = (prices.layers(4, 4) + prices.head(4) + prices.tokens(4, 601)).ravel()
+    seconds, *_ = (prices.layers(4) + prices.head(4) + prices.tokens(4, 601)).ravel()
     assert seconds == pytest.approx(float(step), rel=1e-9)
 
 

@@ -115,9 +115,9 @@ def begun(pattern: str, each: Any, constants: Dispatch) -> Any:
         each: of a copy of a token. [B]
         constants: of the library.
 
-    >>> slow = Dispatch(dispatch_start=1e-6, dispatch=1.0, combine_start=2e-6, combine=1.0, cores=20, dispatch_token=1e9)
+    >>> slow = Dispatch(dispatch_start=1.0, dispatch=1.0, combine_start=2.0, combine=1.0, cores=20, dispatch_token=1e3)
     >>> begun("dispatch", 4e3, slow), begun("combine", 4e3, slow)
-    (5e-06, 2e-06)
+    (5.0, 2.0)
     """
     start, rate = (getattr(constants, f"{pattern}_{leaf}") for leaf in ("start", "token"))
     return start if rate is None else start + each / rate
