@@ -19,6 +19,7 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
 from dse.evaluators.account.services.prompts import of_load
+from dse.evaluators.choices.structures import alike
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -30,7 +31,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
-from dse.evaluators.serving.policy import most_prompts, rules
+from dse.evaluators.serving.policy import BUDGETS, most_prompts, rules
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -40,7 +41,7 @@ from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.fields import replaced
 from dse.space.layers import Reach, by_reach
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import Mapping, Plan, Precision
+from dse.space.mapping import Mapping, Plan, Precision, Serving
 from dse.space.model import Model
 from dse.space.remember import remembered
 from dse.space.workload import Load
@@ -77,7 +78,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     """Of each pool, as one of its dies has it."""
     chip, mapping = _of(design)
 
-    def instance(tp: Any, tokens: float) -> Instance:
+    def instance(tp: Any, tokens: Any) -> Instance:
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
             found = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
             return found if several(design) else found[..., 0]
@@ -274,15 +275,28 @@ def _looked(
     return prompt * prompt_context + decodes * scored, decodes * context + past
 
 
-def _tokens(mapping: Mapping, load: Load) -> list[float]:
-    """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk."""
-    longest = float(load.requests.prompt.max())
-    return [
-        min(longest, float(most_prompts(rule, 1, load.longest))) if rule.chunked else longest for rule in rules(mapping.serving)
+def _tokens(mapping: Mapping, load: Load) -> list[Any]:
+    """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk.
+
+    Of shape (designs,) where designs differ in their budgets.
+    """
+    own = [(name, value) for name in BUDGETS if isinstance(value := getattr(mapping.serving, name), np.ndarray)]
+    if not own:
+        return _largest(mapping.serving, load)
+    first, which = alike([value for _, value in own])
+    kinds = [
+        _largest(replaced(mapping.serving, {name: value[row].item() for name, value in own}), load) for row in first.tolist()
     ]
+    return [np.array(tokens)[which] for tokens in zip(*kinds, strict=True)]
 
 
-def _held(design: Design, load: Load, tp: Any, positions: int, tokens: float) -> Footprint:
+def _largest(serving: Serving, load: Load) -> list[float]:
+    """The same, of one way to serve."""
+    longest = float(load.requests.prompt.max())
+    return [min(longest, float(most_prompts(rule, 1, load.longest))) if rule.chunked else longest for rule in rules(serving)]
+
+
+def _held(design: Design, load: Load, tp: Any, positions: int, tokens: Any) -> Footprint:
     """What one of `tp` dies holds with one request of so many positions, and the activations of so many tokens."""
     return _footprint(design, load, tp, by_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
 
@@ -292,14 +306,14 @@ def _room(design: Design, load: Load, tp: Any) -> Room:
     return room_of(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences, 0.0).kv)
 
 
-def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float, tokens: float) -> Footprint:
+def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float, tokens: Any) -> Footprint:
     mapping = _of(design)[1]
     return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
 
 
 @remembered
 def _on_die(
-    model: Model, guesses: int, tp: Any, precision: Precision, heads: str | None, tokens: float, cached: Any, sequences: float
+    model: Model, guesses: int, tp: Any, precision: Precision, heads: str | None, tokens: Any, cached: Any, sequences: float
 ) -> Footprint:
     """The same, of designs that differ in how they are used."""
     parts = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0, guesses))
