@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import at_once
+from dse.evaluators.account.played import at_once, served
 from dse.evaluators.account.services import several
 from dse.evaluators.evaluation import bound
 from dse.evaluators.judges.serving import service_of
@@ -86,3 +86,17 @@ def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> 
         (capacity, *_) = service_of(one).limits(one, question.workload.cases[0])
         of_memory.add(float(capacity.need))
     assert len(of_memory) == 3
+
+
+def test_errors_of_tables_are_worked_out_at_once_when_somebody_asks() -> None:
+    question = asked(*SERVED, "workload.prompt=400", "workload.output=40")
+    designs = stacked([replaced(question.base, {"mapping.serving.batch": batch}) for batch in (2, 8, 64, 8)])
+    served.ERRORS.clear()
+    quick = evaluate(designs, question.workload, metrics=["ttft"])
+    assert "step_price_error" not in quick.columns
+    assert "step_price_error" in quick.left
+    assert not served.ERRORS
+    (found,) = evaluate(designs, question.workload).columns["step_price_error"].reshape(1, -1)
+    assert len(served.ERRORS) == 3  # two have the same table
+    assert found[1] == found[3]
+    assert len(set(found.tolist())) == 3
