@@ -81,7 +81,7 @@ def metrics(
         found[row] = _ran(service, one, load, served_, tables)
     rans = [found[row] for row in range(max(size, 1))]
     worth: dict[str, Any] = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
-    tables = [ran.tables for ran in rans]
+    checked = [ran.tables for ran in rans]
     span = np.array([ran.span for ran in rans])
     pools = range(len(rans[0].means))
     done = [_means([ran.means[pool] for ran in rans]) for pool in pools]
@@ -91,7 +91,7 @@ def metrics(
         return peak.peak(fullest, lambda pool, made_of: service.watts(design, load, pool, made_of, fidelity))
 
     def off() -> dict[str, Any]:
-        errors = np.array([error.mean for error in served.errors_of(tables)])
+        errors = np.array([error.mean for error in served.errors_of(checked)])
         return {ERROR: errors if size else float(errors[0])}
 
     beside = later((ERROR,), off)
