@@ -280,7 +280,7 @@ def _tokens(mapping: Mapping, load: Load) -> list[Any]:
 
     Of shape (designs,) where designs differ in their budgets.
     """
-    own = [(name, value) for name in BUDGETS if isinstance(value := getattr(mapping.serving, name), np.ndarray)]
+    own = [(name, value) for name in BUDGETS if np.ndim(value := getattr(mapping.serving, name))]
     if not own:
         return _largest(mapping.serving, load)
     first, which = alike([value for _, value in own])
