@@ -111,7 +111,8 @@ def evaluate(
         workload: what is asked of them.
         fidelity: a word of `FIDELITIES`, or one on a part of the mesh.
         cases: also keep the metrics of each case.
-        metrics: that somebody asks for, of those that take work of their own (energy, power, price); None for all.
+        metrics: that somebody asks for, of those that take work of their own (energy, power, price, errors of tables); None for
+            all.
 
     Raises:
         DesignError: an unknown algorithm name, or a fidelity that is unknown or has nothing to play on this chip. Infeasible

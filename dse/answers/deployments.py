@@ -204,7 +204,7 @@ class Kinds:
         # how many instances share the links of a system of dies is in their prices
         key = f"{_key(values)} {many if software_of(design.mapping) in DIES else ''}"
         if key not in self._pools:
-            pools, _ = pools_of(design, self.load, "closed", checked=False)
+            pools, _ = pools_of(design, self.load, "closed")
             self._pools[key] = pools, paces(pools, self.load.requests)
         pools, taken = self._pools[key]
         counts = many[-len(pools) :]

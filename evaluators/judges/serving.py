@@ -25,7 +25,6 @@ from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.measures import OfClass, OfTurns, grouped
 from dse.evaluators.serving.policy import rules
-from dse.evaluators.serving.price import Error
 from dse.space.design import Design
 from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit, divides
@@ -138,7 +137,7 @@ def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
     if hasattr(service, "unloaded"):
         found: tuple[float, float] = service.unloaded(design, load, fidelity)
         return found
-    made, _ = deployed(design, load, fidelity, checked=False)
+    made, _ = deployed(design, load, fidelity)
     return served.unloaded(lambda requests: made, load)
 
 
@@ -220,7 +219,7 @@ def _peak(service: ModuleType, design: Design, load: Load, fidelity: str, pools:
 
 def _steady(design: Design, load: Load) -> tuple[Deployment, steady.Steady]:
     steady.refuse(load)
-    of = deployed(design, load, STEADY, checked=False)[0]
+    of = deployed(design, load, STEADY)[0]
     return of, steady.solved(of, load, *service_of(design).areas(design))
 
 
@@ -228,36 +227,31 @@ def _done(run: Served) -> Done:
     return [[(mean.times, mean.composition) for mean in served.means(run, pool)] for pool in range(len(run.pools))]
 
 
-def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True) -> tuple[Deployment, Error]:
-    """What serves a load, and the largest error of its prices; with room for the longest request, which is a limit.
-
-    Args:
-        design, load, fidelity: what is asked.
-        checked: whether the error is worked out; it is 0 where not.
-    """
-    pools, off = pools_of(design, load, fidelity, checked=checked)
-    return joined(design, load, pools), off
+def deployed(design: Design, load: Load, fidelity: str) -> tuple[Deployment, list[served.Checked]]:
+    """What serves a load, with its prices; with room for the longest request, which is a limit."""
+    pools, tables = pools_of(design, load, fidelity)
+    return joined(design, load, pools), tables
 
 
-def pools_of(design: Design, load: Load, fidelity: str, *, checked: bool = True) -> tuple[list[Pool], Error]:
+def pools_of(design: Design, load: Load, fidelity: str) -> tuple[list[Pool], list[served.Checked]]:
     """Pools of instances, as `deployed` has them; what it takes."""
     service, serving = service_of(design), _serving(design)
     instances = service.instances(design, load, steady.PRICES if fidelity == STEADY else fidelity)
-    pools, off = list[Pool](), Error(0.0, 0.0, 0)
+    pools, tables = list[Pool](), list[served.Checked]()
     for group in groups(serving, instances):
         of, rule, batch, _ = group
-        price, here = served.table(
+        table = served.table(
             of.pricing,
             rule,
             batch,
             served.longest(load) + 1,
             spread=steady.coarse(of.axes, load) if fidelity == STEADY else of.axes,
-            checks=of.checks * checked,
+            checks=of.checks,
             key=of.key,
         )
-        off = max(off, here)
-        pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
-    return guessing(pools, load), off
+        tables.append(table)
+        pools.append(pool(serving, group, load, table.price, float(of.free), of.room.at(0)))
+    return guessing(pools, load), tables
 
 
 def deployer(design: Design, load: Load, pools: Sequence[Pool]) -> Callable[[Requests], Deployment]:
@@ -307,9 +301,9 @@ def _limits(design: Design, load: Load) -> list[Limit]:
     return found
 
 
-def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served | None, Error]:
-    found, off = deployed(design, load, fidelity)
-    return served.run(lambda requests: found, load, log), off
+def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served | None, list[served.Checked]]:
+    found, tables = deployed(design, load, fidelity)
+    return served.run(lambda requests: found, load, log), tables
 
 
 def _played(design: Design, load: Load, fidelity: str) -> Served | None:

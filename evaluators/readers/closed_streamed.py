@@ -17,7 +17,7 @@ from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, lowest, maximum, one_value, where, within
 from dse.space.fields import leaves
-from dse.space.remember import KEPT, same
+from dse.space.remember import KEPT, remembered, same
 
 
 class Job(NamedTuple):
@@ -82,7 +82,7 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
     best: tuple[Any, ...] | None = None
     for slices, waves in tried:
         some, part = rows * slices, ceil_div(width, slices)
-        kept, more = (nbytes(Job(recipe, some, Block(count, part), chip, itemsize)) for count in (0, 1))
+        kept, more = _needs(recipe, part, itemsize)
         fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
         one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
         one = one if recipe.whole else within(one, fits)
@@ -101,9 +101,20 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
     return Job(recipe, one_value(best[2]), Block(*map(one_value, best[3:])), chip, itemsize)
 
 
+@remembered
+def _needs(recipe: Recipe, width: Any, itemsize: float) -> tuple[Any, Any]:
+    """Local memory of a tile with blocks of no row, and of one. [B]"""
+    without, one = (_held(recipe, Block(rows, width), itemsize) for rows in (0, 1))
+    return without, one
+
+
 def nbytes(job: Job) -> Any:
     """Local memory of a tile in use. [B]"""
-    return sum(slot.nbytes for slot in slots(job.recipe, job.block, DTYPES[job.itemsize])) * 1.0
+    return _held(job.recipe, job.block, job.itemsize)
+
+
+def _held(recipe: Recipe, block: Block, itemsize: float) -> Any:
+    return sum(slot.nbytes for slot in slots(recipe, block, DTYPES[itemsize])) * 1.0
 
 
 def _price(job: Job, memory: ColumnMemory) -> Cost:

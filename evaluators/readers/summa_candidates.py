@@ -75,7 +75,7 @@ def _over(held: float, room: float) -> Any:
 def _narrow(
     own: Any, some: Any, count: int, designs: Any, low: int, high: int, room: Any, byte: Any, near: Any, fast: Any
 ) -> int:
-    """Writes the candidates that some designs may take, in their order, and returns how many there are.
+    """Writes the candidates that some designs may take, in their order, with their least times, and returns how many there are.
 
     Args:
         own: of candidates, as of `_gathered`.
@@ -105,7 +105,7 @@ def _narrow(
     for at in range(left):
         candidate = near[at]
         if fast[at] <= fitting and (fitting == NEVER or _over(own[candidate, HELD], large) == 0):
-            near[few], few = candidate, few + 1
+            near[few], fast[few], few = candidate, fast[at], few + 1
     return few
 
 
@@ -153,6 +153,7 @@ def take(
         for at in range(len(some)):
             near[at] = at
         few = _narrow(own, near, len(some), designs, first, end, room, byte, near, fast)
+        chosen = -1
         for low in range(first, end, ALIKE):
             high = min(low + ALIKE, end)
             left, count = near, few
@@ -161,12 +162,16 @@ def take(
                 count = _narrow(own, near, few, designs, low, high, room, byte, nearer, fast)
             for at in range(low, high):
                 design = designs[at]
-                chosen, excess, seconds = -1, NEVER, NEVER
+                excess, seconds = NEVER, NEVER
+                if chosen >= 0:  # what the design before has taken leaves most others out
+                    excess, seconds = _over(own[chosen, HELD], room[design]), _seconds(own, chosen, byte[design])
                 for turn in range(count):
+                    if excess == 0 and fast[turn] > seconds:
+                        continue
                     candidate = left[turn]
                     over = _over(own[candidate, HELD], room[design])
-                    if chosen >= 0 and over > excess:
-                        continue
+                    if over > excess:
+                        break  # those behind need as much or more
                     one = _seconds(own, candidate, byte[design])
                     if chosen < 0 or over < excess or one < seconds or (one == seconds and some[candidate] < some[chosen]):
                         chosen, excess, seconds = candidate, over, one

@@ -90,6 +90,10 @@ def policies(serving: Serving) -> tuple[tuple[Policy, int], ...]:
     return tuple(zip(found, batches[-len(found) :], strict=True))
 
 
+BUDGETS = ("tokens", "unit", "chunk", "prefill_tokens")
+"""Of how requests are served, numbers that `rules` reads."""
+
+
 def rules(serving: Serving) -> tuple[Policy, ...]:
     """Of each pool of instances."""
     changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}

@@ -212,8 +212,27 @@ def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions
     Compositions without prompts and without decodes are drawn too, and those that cannot be are left out: a prompt's tokens
     attend to at least half of themselves.
     """
+    (found,) = errors([(price, axes)], pricing, compositions=compositions, seed=seed)
+    return found
+
+
+def errors(
+    tables: Sequence[tuple[Price, Sequence[Array]]], pricing: Pricing, *, compositions: int = 2000, seed: int = 0
+) -> list[Error]:
+    """As `error`, of several tables of a price with their axes: it is called once, with the compositions of all."""
     from dse.evaluators.serving.priced import composed
 
+    every = [_drawn(axes, compositions, seed) for _, axes in tables]
+    true = np.asarray(pricing(*map(np.concatenate, zip(*every, strict=True))), float).reshape(len(tables), -1)
+    found = list[Error]()
+    for (price, _), drawn, wanted in zip(tables, every, true, strict=True):
+        off = np.abs(np.array([composed(price, *one) for one in zip(*drawn, strict=True)]) / wanted - 1)
+        found.append(Error(float(off.mean()), float(off.max()), compositions))
+    return found
+
+
+def _drawn(axes: Sequence[Array], compositions: int, seed: int) -> list[Array]:
+    """Counts of compositions, in the order of `AXES`."""
     rng = np.random.default_rng(seed)
     drawn = []
     for number, values in enumerate(axes):
@@ -224,10 +243,7 @@ def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions
     drawn[0][kind == 1] = 0.0
     drawn[2][kind == 2] = 0.0
     drawn[1] = np.maximum(drawn[1], (drawn[0] + 1) / 2)
-    true = np.asarray(pricing(*drawn), float)
-    found = np.array([composed(price, *composition) for composition in zip(*drawn, strict=True)])
-    off = np.abs(found / true - 1)
-    return Error(float(off.mean()), float(off.max()), compositions)
+    return drawn
 
 
 def _price(coefficients: Array, grid: Array, sizes: Array, table: Array) -> Price:

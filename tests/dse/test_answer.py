@@ -84,7 +84,7 @@ def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int)
     words = ("chip=h200", "workload=serving", "model=qwen3_8b", f"mapping.serving.prefill_instances={apart}")
     design, load = load_of(*words, "mapping.serving.blocks=2588")
     assert held(*load_of(*words)) == ()
-    room = [pool.memory.blocks for pool in deployed(*load_of(*words), "closed", checked=False)[0].pools]
+    room = [pool.memory.blocks for pool in deployed(*load_of(*words), "closed")[0].pools]
     found = held(design, load)
     assert [(one.blocks, one.tokens, one.room, one.room_tokens) for one in found] == [
         (2588, 2588 * 16, blocks, blocks * 16) for blocks in room

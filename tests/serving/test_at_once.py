@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.played import at_once
+from dse.evaluators.account.played import at_once, served
 from dse.evaluators.account.services import several
+from dse.evaluators.evaluation import bound
+from dse.evaluators.judges.serving import service_of
 from dse.space.design import stacked
 from dse.space.fields import replaced
 from tests.samples import asked
@@ -64,3 +66,37 @@ def test_designs_at_once_differ_in_how_they_serve_alone() -> None:
         assert several(part) == (len(some) if len(some) > 1 else 0)
         rows += some.tolist()
     assert sorted(rows) == list(range(30))
+
+
+@pytest.mark.parametrize("pools", [0, 2])
+def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> None:
+    """Limits of several at once are those of each, and a chunk's activations are what they differ in."""
+    question = asked(*SERVED, "workload.prompt=4000", "workload.output=4", f"mapping.serving.prefill_instances={pools}")
+    address = "mapping.serving.prefill_tokens" if pools else "mapping.serving.tokens"
+    said = {"mapping.serving.policy": "chunked", "mapping.serving.prefill_policy": "chunked", "mapping.serving.tokens": 128}
+    designs = [replaced(question.base, {**said, address: tokens}) for tokens in (256, 2048, 256, 512)]
+    many = evaluate(stacked(designs), question.workload)
+    limits = bound(stacked(designs), question.workload)
+    of_memory = set[float]()
+    for row, one in enumerate(designs):
+        alone, mine = evaluate(stacked([one]), question.workload), bound(stacked([one]), question.workload)
+        assert (limits.limit[row], limits.need[row], limits.have[row]) == (mine.limit[0], mine.need[0], mine.have[0])
+        for name, column in alone.columns.items():
+            assert many.columns[name][row].tobytes() == column[0].tobytes(), (name, row)
+        (capacity, *_) = service_of(one).limits(one, question.workload.cases[0])
+        of_memory.add(float(capacity.need))
+    assert len(of_memory) == 3
+
+
+def test_errors_of_tables_are_worked_out_at_once_when_somebody_asks() -> None:
+    question = asked(*SERVED, "workload.prompt=400", "workload.output=40")
+    designs = stacked([replaced(question.base, {"mapping.serving.batch": batch}) for batch in (2, 8, 64, 8)])
+    served.ERRORS.clear()
+    quick = evaluate(designs, question.workload, metrics=["ttft"])
+    assert "step_price_error" not in quick.columns
+    assert "step_price_error" in quick.left
+    assert not served.ERRORS
+    (found,) = evaluate(designs, question.workload).columns["step_price_error"].reshape(1, -1)
+    assert len(served.ERRORS) == 3  # two have the same table
+    assert found[1] == found[3]
+    assert len(set(found.tolist())) == 3

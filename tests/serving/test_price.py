@@ -11,7 +11,7 @@ from scipy.interpolate import RegularGridInterpolator
 from dse.evaluators.serving.kvcache import Memory, Room, paged, shared_out, two_level
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import constant, error, linear, spread, tabled
+from dse.evaluators.serving.price import constant, error, errors, linear, spread, tabled
 from dse.evaluators.serving.priced import composed, interpolated, seconds
 from dse.space.errors import DesignError
 from dse.space.requests import requests
@@ -71,6 +71,7 @@ def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> No
     fine = error(tabled(rough, axes), rough, axes)
     assert 0 < fine.mean < coarse.mean
     assert fine.mean < fine.worst < coarse.worst
+    assert errors([(ROUGH, AXES), (tabled(rough, axes), axes)], rough) == [coarse, fine]
 
 
 @given(st.lists(st.tuples(st.integers(1, 300_000), st.integers(1, 300_000)), min_size=4, max_size=4))

@@ -11,17 +11,20 @@ import numpy as np
 
 from dse.evaluators.account.played import peak, served
 from dse.evaluators.account.played.peak import Fullest, Kind
-from dse.evaluators.account.played.served import Mean, Part, picked
+from dse.evaluators.account.played.served import Checked, Mean, Part, picked
 from dse.evaluators.account.services import HERE, Done, several
 from dse.evaluators.serving.loop import Served
-from dse.evaluators.serving.price import Error
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import leaves
+from dse.space.later import later
 from dse.space.workload import Load
 
 POOLS = "mapping.serving.prefill_instances"
 """Says how many pools there are, in which designs that are worked out at once have to agree."""
+
+ERROR = "step_price_error"
+"""Is worked out when somebody asks for it, at once for all designs whose prices are equal."""
 
 SIZES = ("tokens", "batch")
 """Of how requests are served, what says how many points a table of prices has."""
@@ -34,12 +37,14 @@ class Ran(NamedTuple):
         worth: its metrics beside what is used.
         means, fullest: of each pool, mean iterations, and what is under way at once.
         span: of the run. [s]
+        tables: of prices.
     """
 
     worth: dict[str, float]
     means: list[list[Mean]]
     fullest: list[Fullest]
     span: float
+    tables: list[Checked]
 
 
 def parts(design: Design) -> Iterator[Part]:
@@ -58,24 +63,25 @@ def parts(design: Design) -> Iterator[Part]:
 
 
 def metrics(
-    service: ModuleType, design: Design, load: Load, fidelity: str, run: Callable[[Design], tuple[Served | None, Error]]
+    service: ModuleType, design: Design, load: Load, fidelity: str, run: Callable[[Design], tuple[Served | None, list[Checked]]]
 ) -> dict[str, Any]:
     """What designs that keep all limits are worth, numbers or of shape (designs,); other arguments as of a service.
 
     Args:
-        run: plays one of them, with the error of its prices; no run where no rate keeps a load's bounds, which is looked for by
+        run: plays one of them, with its tables of prices; no run where no rate keeps a load's bounds, which is looked for by
             one design at a time.
     """
     size = several(design)
     found = dict[int, Ran]()
     for row in _largest_first(design, size) if size else [0]:
         one = picked(design, np.array([row])) if size else design
-        served_, off = run(one)
+        served_, tables = run(one)
         if served_ is None:
             return {"max_rate": 0.0}
-        found[row] = _ran(service, one, load, served_, off)
+        found[row] = _ran(service, one, load, served_, tables)
     rans = [found[row] for row in range(max(size, 1))]
-    worth = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
+    worth: dict[str, Any] = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
+    checked = [ran.tables for ran in rans]
     span = np.array([ran.span for ran in rans])
     pools = range(len(rans[0].means))
     done = [_means([ran.means[pool] for ran in rans]) for pool in pools]
@@ -84,15 +90,20 @@ def metrics(
     def most() -> Any:
         return peak.peak(fullest, lambda pool, made_of: service.watts(design, load, pool, made_of, fidelity))
 
+    def off() -> dict[str, Any]:
+        errors = np.array([error.mean for error in served.errors_of(checked)])
+        return {ERROR: errors if size else float(errors[0])}
+
+    beside = later((ERROR,), off)
     if not size:
-        numbers = {name: float(value[0]) for name, value in worth.items()}
+        numbers = {name: float(value[0]) for name, value in worth.items()} | beside
         one_each: Done = [
             [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in of] for of in done
         ]
         alone: dict[str, Any] = service.used(design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())))
         return numbers | alone
     used: dict[str, Any] = service.used(design, load, done, span, fidelity, most)
-    return worth | used
+    return worth | beside | used
 
 
 def _largest_first(design: Design, size: int) -> list[int]:
@@ -102,13 +113,13 @@ def _largest_first(design: Design, size: int) -> list[int]:
     return order
 
 
-def _ran(service: ModuleType, one: Design, load: Load, run: Served, off: Error) -> Ran:
+def _ran(service: ModuleType, one: Design, load: Load, run: Served, tables: list[Checked]) -> Ran:
     """Of one design; what the run holds beside is let go."""
     die, system = service.areas(one)
-    worth = served.worth(run, load, die, system, off) | {"devices": float(service.devices(one))}
+    worth = served.worth(run, load, die, system) | {"devices": float(service.devices(one))}
     worth |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
     means = [served.means(run, pool) for pool in range(len(run.pools))]
-    return Ran(worth, means, peak.of_run(run), served.span(run))
+    return Ran(worth, means, peak.of_run(run), served.span(run), tables)
 
 
 def _means(each: Sequence[Sequence[Mean]]) -> list[tuple[Array, tuple[Array, ...]]]:

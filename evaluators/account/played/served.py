@@ -18,7 +18,7 @@ from dse.evaluators.serving.capacity import SLOWEST, bounds_of, largest, spent
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
-from dse.evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
+from dse.evaluators.serving.price import Error, Price, Pricing, errors, spread, tabled
 from dse.evaluators.serving.state import Stop
 from dse.evaluators.serving.steady import steady
 from dse.evaluators.silicon import limits as silicon
@@ -219,11 +219,32 @@ def rate_of(served: Served, load: Load) -> float:
     return served.requests.rate / load.requests.rate * load.rate
 
 
-def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
-    """What a run is worth."""
+def worth(served: Served, load: Load, die: float, system: float) -> dict[str, float]:
+    """What a run is worth, whatever its prices are."""
     values = measures(served, Slo(*load.kept))
     areas = per_area(values["throughput"], float("nan"), die, system)
-    return values | {name: area for name, area in areas.items() if area == area} | {"step_price_error": off.mean}
+    return values | {name: area for name, area in areas.items() if area == area}
+
+
+class Checked(NamedTuple):
+    """A table whose error somebody may ask for.
+
+    Attributes:
+        price, pricing, axes: the table, what it is made of, and the points for which it is asked: it may have more.
+        checks: compositions at which its error is measured; 0 for none.
+        key: equal for equal prices; "" where nobody says.
+    """
+
+    price: Price
+    pricing: Pricing
+    axes: list[Array]
+    checks: int
+    key: str
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Equal where errors are."""
+        return (self.key or id(self.pricing), self.checks, *(values.tobytes() for values in self.axes))
 
 
 def table(
@@ -235,8 +256,8 @@ def table(
     spread: Callable[..., list[Array]] = spread,
     checks: int = COMPOSITIONS,
     key: str = "",
-) -> tuple[Price, Error]:
-    """A table of iterations, and its error.
+) -> Checked:
+    """A table of iterations, whose error `errors_of` works out.
 
     Args:
         pricing: of iterations.
@@ -248,7 +269,7 @@ def table(
         key: equal for equal prices; "" where nobody says, and the table is made anew.
     """
     axes = spread(most_prompts(rule, batch, longest), longest, batch, longest)
-    return _priced(pricing, axes, key), _error(pricing, axes, checks, key)
+    return Checked(_priced(pricing, axes, key), pricing, axes, checks, key)
 
 
 def _priced(pricing: Pricing, axes: list[Array], key: str) -> Price:
@@ -274,19 +295,25 @@ def _together(some: list[Array], others: list[Array]) -> list[Array] | None:
     return found if on else None
 
 
-def _error(pricing: Pricing, axes: list[Array], checks: int, key: str) -> Error:
-    """Of a table with these points and no more, so that it is the same whatever else was priced before."""
-    if not checks:
-        return Error(0.0, 0.0, 0)
-    place = (key, checks, *(values.tobytes() for values in axes))
-    found = ERRORS.pop(place, None) if key else None
-    if found is None:
-        found = error(_priced(pricing, axes, key), pricing, axes, compositions=checks)
-    if key:
-        ERRORS[place] = found
-        while len(ERRORS) > MOST_TABLES:
-            ERRORS.pop(next(iter(ERRORS)))
-    return found
+def errors_of(many: Sequence[Sequence[Checked]]) -> list[Error]:
+    """The largest error of the tables of each of many designs; what has equal prices is priced at once.
+
+    That of a table is one of the points for which it is asked, so that it is the same whatever else was priced before.
+    """
+    every = {of.place: of for tables in many for of in tables if of.checks}
+    known = {place: ERRORS.pop(place) for place in every if place in ERRORS}
+    new: dict[tuple[Any, ...], list[Checked]] = {}
+    for place, of in every.items():
+        if place not in known:
+            new.setdefault(place[:2], []).append(of)
+    for alike in new.values():
+        found = errors([(of.price, of.axes) for of in alike], alike[0].pricing, compositions=alike[0].checks)
+        known |= {of.place: error for of, error in zip(alike, found, strict=True)}
+    ERRORS.update((place, known[place]) for place, of in every.items() if of.key)  # last, as they were used last
+    while len(ERRORS) > MOST_TABLES:
+        ERRORS.pop(next(iter(ERRORS)))
+    none = Error(0.0, 0.0, 0)
+    return [max((known[of.place] if of.checks else none for of in tables), default=none) for tables in many]
 
 
 def longest(load: Load) -> int:

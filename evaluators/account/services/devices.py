@@ -19,6 +19,7 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
 from dse.evaluators.account.services.prompts import of_load
+from dse.evaluators.choices.structures import alike
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -30,7 +31,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
-from dse.evaluators.serving.policy import largest
+from dse.evaluators.serving.policy import BUDGETS, largest
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -77,7 +78,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     """Of each pool, as one of its dies has it."""
     chip, mapping = _of(design)
 
-    def instance(tp: Any, tokens: float) -> Instance:
+    def instance(tp: Any, tokens: Any) -> Instance:
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
             found = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
             return found if several(design) else found[..., 0]
@@ -274,12 +275,23 @@ def _looked(
     return prompt * prompt_context + decodes * scored, decodes * context + past
 
 
-def _tokens(mapping: Mapping, load: Load) -> tuple[int, ...]:
-    """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk."""
-    return largest(mapping.serving, int(load.requests.prompt.max()))
+def _tokens(mapping: Mapping, load: Load) -> tuple[Any, ...]:
+    """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk.
+
+    Of shape (designs,) where designs differ in their budgets.
+    """
+    own = [(name, value) for name in BUDGETS if np.ndim(value := getattr(mapping.serving, name))]
+    longest = int(load.requests.prompt.max())
+    if not own:
+        return largest(mapping.serving, longest)
+    first, which = alike([value for _, value in own])
+    kinds = [
+        largest(replaced(mapping.serving, {name: value[row].item() for name, value in own}), longest) for row in first.tolist()
+    ]
+    return tuple(np.array(tokens)[which] for tokens in zip(*kinds, strict=True))
 
 
-def _held(design: Design, load: Load, tp: Any, positions: int, tokens: float) -> Footprint:
+def _held(design: Design, load: Load, tp: Any, positions: int, tokens: Any) -> Footprint:
     """What one of `tp` dies holds with one request of so many positions, and the activations of so many tokens."""
     return _footprint(design, load, tp, by_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
 
@@ -289,14 +301,14 @@ def _room(design: Design, load: Load, tp: Any) -> Room:
     return room_of(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences, 0.0).kv)
 
 
-def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float, tokens: float) -> Footprint:
+def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float, tokens: Any) -> Footprint:
     mapping = _of(design)[1]
     return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
 
 
 @remembered
 def _on_die(
-    model: Model, guesses: int, tp: Any, precision: Precision, heads: str | None, tokens: float, cached: Any, sequences: float
+    model: Model, guesses: int, tp: Any, precision: Precision, heads: str | None, tokens: Any, cached: Any, sequences: float
 ) -> Footprint:
     """The same, of designs that differ in how they are used."""
     parts = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0, guesses))

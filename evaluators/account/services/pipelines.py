@@ -18,6 +18,7 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.partitions import with_partition
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.played import drawn, peak, served, steady
+from dse.evaluators.account.played.served import Checked
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import pipelines_standing as standing
@@ -42,7 +43,7 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import Error, Price, spread
+from dse.evaluators.serving.price import spread
 from dse.evaluators.silicon import area, price
 from dse.evaluators.silicon.energy import design_parts, dynamic
 from dse.space.chip import Chip, decoding, memory_channels
@@ -143,11 +144,12 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, Any]:
     if fidelity == STEADY:
         return standing.metrics(design, load)
     chip, fleet, apart = _chip(design), fleet_of(design, load), decode_cores(design)
-    run, off, between = _served(design, load, fleet, fidelity, 0)
+    run, tables, between = _served(design, load, fleet, fidelity, 0)
     if run is None:
         return {"max_rate": 0.0}
     made = float(area.die(chip, apart)), float(area.total(chip, apart))
-    values = served.worth(run, load, *made, off) | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
+    values = served.worth(run, load, *made) | {"step_price_error": served.errors_of([tables])[0].mean}
+    values |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
     counts = run.state.work
     read = counts["positions"].sum() + counts["past"].sum()
     values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
@@ -295,12 +297,12 @@ def _divided(design: Design) -> list[Limit]:
 
 def _served(
     design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str, log: int
-) -> tuple[Served | None, Error, Ways | None]:
-    """A run, the largest error of its prices, and how caches are moved, where they are; None where no rate keeps the bounds."""
+) -> tuple[Served | None, list[Checked], Ways | None]:
+    """A run, its prices, and how caches are moved, where they are; None where no rate keeps the bounds."""
     at, found = _by_rate(design, load, fleet, fidelity)
     run = served.run(at, load, log)
-    _, off, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
-    return run, off, between
+    _, tables, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
+    return run, tables, between
 
 
 def played(design: Design, load: Load, fidelity: str) -> Served | None:
@@ -329,9 +331,9 @@ def spent(design: Design, load: Load, run: Served, fidelity: str) -> dict[str, f
 
 def _by_rate(
     design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str
-) -> tuple[Callable[[Requests], Deployment], dict[float, tuple[Deployment, Error, Ways | None]]]:
+) -> tuple[Callable[[Requests], Deployment], dict[float, tuple[Deployment, list[Checked], Ways | None]]]:
     """What serves a load at any rate, and what has been made of that so far, by rate; 0 where all rates have the same."""
-    found: dict[float, tuple[Deployment, Error, Ways | None]] = {}
+    found: dict[float, tuple[Deployment, list[Checked], Ways | None]] = {}
 
     def at(requests: Requests) -> Deployment:
         # how much is on the links at a time depends on the rate
@@ -343,21 +345,22 @@ def _by_rate(
     return at, found
 
 
-def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str) -> tuple[Deployment, Error, Ways | None]:
+def _deployed(
+    design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str
+) -> tuple[Deployment, list[Checked], Ways | None]:
     longest, reader, paces = served.longest(load), READERS[fidelity], paced(load, fleet, READERS[fidelity])
     between = moved(design, load, fleet, paces, reader)
-    prices, off = list[Price](), Error(0.0, 0.0, 0)
+    tables = list[Checked]()
     for place, of in enumerate(fleet):
         crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
-        table, here = served.table(
+        table = served.table(
             priced(load, of, reader, between, crowding), of.rule, int(of.plan.microbatch), longest + 1,
             spread=partial(spread, spilled=True, whole=of_load(load)),
             key=priced_by(design, load, place, crowding, fidelity, of.words, without=()),
         )  # fmt: skip
-        prices.append(table)
-        off = max(off, here)
-    (found,) = assembled(design, load, fleet, prices, paces, between)
-    return found, off, between
+        tables.append(table)
+    (found,) = assembled(design, load, fleet, [table.price for table in tables], paces, between)
+    return found, tables, between
 
 
 def _chip(design: Design) -> Chip:

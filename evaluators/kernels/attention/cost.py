@@ -473,7 +473,7 @@ def _activity(task: Task) -> Activity:
         ("allreduce", "row", 2 * m * STATISTIC, each * blocks),
         ("reduce", "row", o_bytes, each * waves_),
     ):
-        total = total + _team(task, _FREE, pattern, along, nbytes).activity * times
+        total = total + _team(task, pattern, along, nbytes) * times
     came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
     moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
@@ -487,19 +487,14 @@ def _activity(task: Task) -> Activity:
     return total + merge.activity(task.merge, mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
 
 
-def _team(task: Task, fabric: Fabric, pattern: str, along: str, nbytes: Any) -> Cost:
+def _team(task: Task, pattern: str, along: str, nbytes: Any) -> Activity:
     """A collective along the rows or columns of all groups, the diagonal being their roots."""
-    found: Cost = TEAMS[task.of.collective].cost(
+    found: Activity = TEAMS[task.of.collective].activity(
         Shape(nbytes / VALUE, 1, 1),
         task.mesh,
-        fabric,
         pattern=pattern,
         along=along,
         rows=task.tiling.rows,
         cols=task.tiling.cols,
     )
     return found
-
-
-_FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes=1.0)
-"""A network that counts."""

@@ -11,6 +11,7 @@ from dse.evaluators.kernels.collective.team import Chain, Groups, Rounds, Team, 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Multicast, Program, Reduce, Round, Slot
 
 
@@ -31,6 +32,11 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str
 def seconds(shape: Shape, fabric: Fabric, *, pattern: str, **cut: Any) -> Any:
     """Time alone."""
     return team.seconds(shape, fabric, pattern, Groups(**cut), chains)
+
+
+def activity(shape: Shape, mesh: Mesh, *, pattern: str, **cut: Any) -> Activity:
+    """What is moved alone."""
+    return team.activity(shape, mesh, pattern, Groups(**cut), moved)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:

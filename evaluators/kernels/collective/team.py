@@ -189,10 +189,15 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups,
         mesh: leaves broadcast over designs.
         moved: messages of a team, and links that they cross.
     """
+    return Cost(seconds(shape, fabric, pattern, groups, chains), activity(shape, mesh, pattern, groups, moved))
+
+
+def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Moved) -> Activity:
+    """What all teams move; arguments as of `cost`."""
     sides = (groups.rows, groups.cols)
     count = floor_div(mesh.rows, groups.rows) * floor_div(mesh.cols, groups.cols) * 2.0 * shape.m
     sent, hops = (_by_sides(sides, (1.0,), _Counts(of, moved, pattern, groups.along, groups.root)) for of in (_sent, _crossed))
-    return Cost(seconds(shape, fabric, pattern, groups, chains), Activity(sent_bytes=sent * count, hop_bytes=hops * count))
+    return Activity(sent_bytes=sent * count, hop_bytes=hops * count)
 
 
 def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains) -> Any:

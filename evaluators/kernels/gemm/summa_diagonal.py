@@ -276,7 +276,7 @@ def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weig
     chunks, groups = of.waves * of.chunks, floor_div(mesh.rows, part.rows)
     total = Activity()
     for along, nbytes in (("row", a), ("column", b)):
-        total = total + _spread(along, nbytes, part, mesh, _FREE).activity * chunks
+        total = total + _spread(along, nbytes, part, mesh) * chunks
     stores = floor_div(mesh.rows, part.split)  # of a column
     added = of.waves * (mesh.rows - stores) * mesh.cols * c
     total = total + Activity(sent_bytes=added, hop_bytes=added)
@@ -295,10 +295,10 @@ def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weig
     return total + Activity(macs=macs, elements=elements, memory_bytes=moved, hop_bytes=links)
 
 
-def _spread(along: str, nbytes: Any, part: Part, mesh: Mesh, fabric: Fabric) -> Cost:
+def _spread(along: str, nbytes: Any, part: Part, mesh: Mesh) -> Activity:
     """A multicast along all rows, or along the columns of all groups, diagonals being their roots."""
     rows = mesh.rows if along == "row" else part.rows
-    return hardware.cost(Shape(nbytes / VALUE, 1, 1), mesh, fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
+    return hardware.activity(Shape(nbytes / VALUE, 1, 1), mesh, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
 
 
 def _spread_seconds(along: str, part: Part, mesh: Mesh, fabric: Fabric) -> Any:
@@ -306,10 +306,6 @@ def _spread_seconds(along: str, part: Part, mesh: Mesh, fabric: Fabric) -> Any:
     rows = mesh.rows if along == "row" else part.rows
     taken = hardware.seconds(Shape(0.0, 1, 1), fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
     return where((mesh.cols if along == "row" else rows) > 1, taken, 0.0)
-
-
-_FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes=1.0)
-"""A network that counts."""
 
 
 def slots(part: Part, dtype: str, weights: Weights | None = None) -> tuple[Slot, ...]:
