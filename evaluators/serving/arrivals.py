@@ -57,6 +57,8 @@ INSTANCE = np.dtype(
         ("oldest", "i8"),  # place in the ring of the one that ends first
         ("decoding", "i8"),  # lanes that have requests that decode
         ("paces", "f8"),  # passes of decodes of all lanes, one each [s]
+        ("slowest", "f8"),  # the longest of these [s]
+        ("around", "f8"),  # from one pass of a lane to its next, where nobody prefills [s]
         ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
         ("due", "?"),  # whether a pass has ended, or somebody has come, at that instant
         ("next", "f8"),  # before which nothing happens [s]
@@ -74,6 +76,7 @@ LANE = np.dtype(
         ("gone", "f8"),  # from the first stage, this pass
         ("end", "f8"),  # of the last pass that is known, which may be still under way
         ("last", "f8"),
+        ("stands", "?"),  # whether a pass of decodes from `end` on stands behind prompts that are under way
     ]
 )
 
@@ -184,13 +187,14 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
         here = room.instances[i]
         here.held = here.queued = here.turn = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
-        here.paces, here.at, here.due, here.next = 0.0, math.inf, False, math.inf
+        here.paces = here.slowest = here.around = 0.0
+        here.at, here.due, here.next = math.inf, False, math.inf
         for stage in range(stages):
             room.free[i, stage] = 0.0
     for number in range(instances * stages):
         lane = room.lanes[number]
         lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
-        lane.pace, lane.end = 0.0, -math.inf
+        lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
     room.paces[:] = -1.0
     for place in range(len(room.gaps)):
         room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
@@ -341,7 +345,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
             end = free[stages - 1] = max(end, t + of.share * (step + others * here.paces / here.decoding))
         if lane.older + lane.fresh == 0:
             lane.last, lane.older = lane.end, lane.decodes
-        lane.start, lane.gone, lane.end = t, free[0], end
+        lane.start, lane.gone, lane.end, lane.stands = t, free[0], end, False
         room.ring[i * stages + after(here.oldest, here.flying, stages)] = number
         here.flying += 1
         here.turn = turn

@@ -41,18 +41,29 @@ def pace(price, of, steady, spilled, room, decodes):
 
 @piece
 def around(of, here, lane):
-    """From one pass of a lane to the next, where nobody prefills: all stages, or all lanes in the slowest stage. [s]"""
-    return max(lane.pace, of.share * here.paces) if of.stages > 1 else lane.pace
+    """From one pass of a lane to the next, where nobody prefills. [s]"""
+    return here.around if of.stages > 1 else lane.pace
 
 
 @piece
 def paced(price, of, steady, spilled, room, i, number, before):
-    """Of a lane that other requests decode in than before."""
+    """Of a lane that other requests decode in than before.
+
+    Lanes go through the stages one behind the other, and none overtakes: from one pass to the next all take as long as the
+    slowest of them through all stages, or as all of them in the slowest stage.
+    """
     here, lane = room.instances[i], room.lanes[number]
     now = pace(price, of, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
     here.decoding += (lane.decodes > 0) - (before > 0)
     here.paces = here.paces + now - lane.pace if here.decoding > 0 else 0.0
-    lane.pace = now
+    slowest = max(now, here.slowest)
+    if of.stages > 1 and now < lane.pace and lane.pace >= here.slowest:
+        slowest = now
+        for other in range(i * int(of.stages), (i + 1) * int(of.stages)):
+            if other != number:
+                slowest = max(slowest, room.lanes[other].pace)
+    lane.pace, here.slowest = now, slowest
+    here.around = max(slowest, of.share * here.paces)
 
 
 @piece
@@ -132,6 +143,8 @@ def free(of, room, i, lane, each):
     here = room.instances[i]
     if of.stages == 1 or here.flying == 0:
         return PLENTY
+    if lane.stands:
+        return 0
     start = room.lanes[room.ring[i * int(of.stages) + here.oldest]].start
     return max(0, math.ceil((start - lane.end) / each - NEAR))
 
@@ -161,14 +174,15 @@ def behind(price, of, steady, spilled, room, i, number, t):
             continue
         caught(price, of, steady, spilled, room, i, other, start)
         each, later = around(of, here, lane), rank * of.share * lane.pace
-        many = max(0, math.ceil((start - lane.end) / each - NEAR))
+        many = 0 if lane.stands else max(0, math.ceil((start - lane.end) / each - NEAR))
         enters = max(lane.end + many * each, gone + later)
-        if enters >= t or lane.decodes == 0:
+        if (not lane.stands and enters >= t) or lane.decodes == 0:
             continue
-        if here.flying > 0 and room.lanes[room.ring[i * stages + here.oldest]].start <= enters:
-            continue  # it is behind those
         if many > 0:
             passed(room, other, many, each)
+        lane.stands = here.flying > 0 and room.lanes[room.ring[i * stages + here.oldest]].start <= enters
+        if lane.stands:
+            continue  # it is behind those
         passed(room, other, 1, max(each, t + later - lane.end))
         left(price, of, steady, spilled, room, i, other)
 
