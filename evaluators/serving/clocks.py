@@ -62,8 +62,10 @@ def paced(price, of, steady, spilled, room, i, number, before):
         for other in range(i * int(of.stages), (i + 1) * int(of.stages)):
             if other != number:
                 slowest = max(slowest, room.lanes[other].pace)
-    lane.pace, here.slowest = now, slowest
+    lane.pace, here.slowest, slower = now, slowest, here.around
     here.around = max(slowest, of.share * here.paces)
+    if here.around < slower:
+        here.leaves = -math.inf
 
 
 @piece
@@ -163,6 +165,12 @@ def caught(price, of, steady, spilled, room, i, number, t):
 
 
 @piece
+def leaving(of, here, lane, heap):
+    """Before which nobody leaves a lane: half a pass before the first one, which is more than rounding. [s]"""
+    return lane.end + (heap[0].token - lane.tokens - 0.5) * around(of, here, lane) if lane.decodes > 0 else math.inf
+
+
+@piece
 def behind(price, of, steady, spilled, room, i, number, t):
     """Of lanes whose pass of decodes is behind the prompts of one, which end: theirs end one after the other."""
     here, stages, start, gone = room.instances[i], int(of.stages), room.lanes[number].start, room.lanes[number].gone
@@ -172,7 +180,8 @@ def behind(price, of, steady, spilled, room, i, number, t):
         lane = room.lanes[other]
         if lane.decodes == 0 or lane.end >= t:
             continue
-        caught(price, of, steady, spilled, room, i, other, start)
+        if here.leaves <= start:
+            caught(price, of, steady, spilled, room, i, other, start)
         each, later = around(of, here, lane), rank * of.share * lane.pace
         many = 0 if lane.stands else max(0, math.ceil((start - lane.end) / each - NEAR))
         enters = max(lane.end + many * each, gone + later)
