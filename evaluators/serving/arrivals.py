@@ -30,6 +30,7 @@ from dse.evaluators.serving.clocks import (
     caught,
     gap,
     joined,
+    leaving,
     left,
     longest,
     next_left,
@@ -57,6 +58,9 @@ INSTANCE = np.dtype(
         ("oldest", "i8"),  # place in the ring of the one that ends first
         ("decoding", "i8"),  # lanes that have requests that decode
         ("paces", "f8"),  # passes of decodes of all lanes, one each [s]
+        ("slowest", "f8"),  # the longest of these [s]
+        ("around", "f8"),  # from one pass of a lane to its next, where nobody prefills [s]
+        ("leaves", "f8"),  # before which nobody who decodes leaves [s]
         ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
         ("due", "?"),  # whether a pass has ended, or somebody has come, at that instant
         ("next", "f8"),  # before which nothing happens [s]
@@ -74,6 +78,7 @@ LANE = np.dtype(
         ("gone", "f8"),  # from the first stage, this pass
         ("end", "f8"),  # of the last pass that is known, which may be still under way
         ("last", "f8"),
+        ("stands", "?"),  # whether a pass of decodes from `end` on stands behind prompts that are under way
     ]
 )
 
@@ -184,13 +189,14 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
         here = room.instances[i]
         here.held = here.queued = here.turn = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
-        here.paces, here.at, here.due, here.next = 0.0, math.inf, False, math.inf
+        here.paces = here.slowest = here.around = 0.0
+        here.leaves, here.at, here.due, here.next = math.inf, math.inf, False, math.inf
         for stage in range(stages):
             room.free[i, stage] = 0.0
     for number in range(instances * stages):
         lane = room.lanes[number]
         lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
-        lane.pace, lane.end = 0.0, -math.inf
+        lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
     room.paces[:] = -1.0
     for place in range(len(room.gaps)):
         room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
@@ -225,15 +231,21 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
 @piece
 def _caught(price, of, steady, spilled, room, i, t):
     """Lets go who leaves an instance by an instant."""
+    here, found = room.instances[i], math.inf
+    if here.leaves > t:
+        return
+    slower = here.around
     for number in range(i * int(of.stages), (i + 1) * int(of.stages)):
         caught(price, of, steady, spilled, room, i, number, t)
+        found = min(found, leaving(of, here, room.lanes[number], room.leaving[number]))
+    here.leaves = found if here.around >= slower else -math.inf
 
 
 @piece
 def _next(of, room, i):
-    """When something happens in an instance: a pass starts or ends, or somebody leaves. [s]"""
+    """Before which nothing happens in an instance: no pass starts or ends, and nobody leaves. [s]"""
     here = room.instances[i]
-    found = min(here.at, next_left(of, room, i))
+    found = min(here.at, here.leaves)
     if here.flying > 0:
         found = min(found, room.lanes[room.ring[i * int(of.stages) + here.oldest]].end)
     return found
@@ -290,6 +302,7 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
     lane.prompts = keep
     if lane.decodes > before:
         paced(price, of, steady, spilled, room, i, number, before)
+    here.leaves = min(here.leaves, leaving(of, here, lane, room.leaving[number]))
     if of.stages > 1 and here.decoding > 0:
         behind(price, of, steady, spilled, room, i, number, t)
 
@@ -341,7 +354,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
             end = free[stages - 1] = max(end, t + of.share * (step + others * here.paces / here.decoding))
         if lane.older + lane.fresh == 0:
             lane.last, lane.older = lane.end, lane.decodes
-        lane.start, lane.gone, lane.end = t, free[0], end
+        lane.start, lane.gone, lane.end, lane.stands = t, free[0], end, False
         room.ring[i * stages + after(here.oldest, here.flying, stages)] = number
         here.flying += 1
         here.turn = turn

@@ -41,18 +41,31 @@ def pace(price, of, steady, spilled, room, decodes):
 
 @piece
 def around(of, here, lane):
-    """From one pass of a lane to the next, where nobody prefills: all stages, or all lanes in the slowest stage. [s]"""
-    return max(lane.pace, of.share * here.paces) if of.stages > 1 else lane.pace
+    """From one pass of a lane to the next, where nobody prefills. [s]"""
+    return here.around if of.stages > 1 else lane.pace
 
 
 @piece
 def paced(price, of, steady, spilled, room, i, number, before):
-    """Of a lane that other requests decode in than before."""
+    """Of a lane that other requests decode in than before.
+
+    Lanes go through the stages one behind the other, and none overtakes: from one pass to the next all take as long as the
+    slowest of them through all stages, or as all of them in the slowest stage.
+    """
     here, lane = room.instances[i], room.lanes[number]
     now = pace(price, of, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
     here.decoding += (lane.decodes > 0) - (before > 0)
     here.paces = here.paces + now - lane.pace if here.decoding > 0 else 0.0
-    lane.pace = now
+    slowest = max(now, here.slowest)
+    if of.stages > 1 and now < lane.pace and lane.pace >= here.slowest:
+        slowest = now
+        for other in range(i * int(of.stages), (i + 1) * int(of.stages)):
+            if other != number:
+                slowest = max(slowest, room.lanes[other].pace)
+    lane.pace, here.slowest, slower = now, slowest, here.around
+    here.around = max(slowest, of.share * here.paces)
+    if here.around < slower:
+        here.leaves = -math.inf
 
 
 @piece
@@ -132,6 +145,8 @@ def free(of, room, i, lane, each):
     here = room.instances[i]
     if of.stages == 1 or here.flying == 0:
         return PLENTY
+    if lane.stands:
+        return 0
     start = room.lanes[room.ring[i * int(of.stages) + here.oldest]].start
     return max(0, math.ceil((start - lane.end) / each - NEAR))
 
@@ -150,6 +165,12 @@ def caught(price, of, steady, spilled, room, i, number, t):
 
 
 @piece
+def leaving(of, here, lane, heap):
+    """Before which nobody leaves a lane: half a pass before the first one, which is more than rounding. [s]"""
+    return lane.end + (heap[0].token - lane.tokens - 0.5) * around(of, here, lane) if lane.decodes > 0 else math.inf
+
+
+@piece
 def behind(price, of, steady, spilled, room, i, number, t):
     """Of lanes whose pass of decodes is behind the prompts of one, which end: theirs end one after the other."""
     here, stages, start, gone = room.instances[i], int(of.stages), room.lanes[number].start, room.lanes[number].gone
@@ -159,16 +180,18 @@ def behind(price, of, steady, spilled, room, i, number, t):
         lane = room.lanes[other]
         if lane.decodes == 0 or lane.end >= t:
             continue
-        caught(price, of, steady, spilled, room, i, other, start)
+        if here.leaves <= start:
+            caught(price, of, steady, spilled, room, i, other, start)
         each, later = around(of, here, lane), rank * of.share * lane.pace
-        many = max(0, math.ceil((start - lane.end) / each - NEAR))
+        many = 0 if lane.stands else max(0, math.ceil((start - lane.end) / each - NEAR))
         enters = max(lane.end + many * each, gone + later)
-        if enters >= t or lane.decodes == 0:
+        if (not lane.stands and enters >= t) or lane.decodes == 0:
             continue
-        if here.flying > 0 and room.lanes[room.ring[i * stages + here.oldest]].start <= enters:
-            continue  # it is behind those
         if many > 0:
             passed(room, other, many, each)
+        lane.stands = here.flying > 0 and room.lanes[room.ring[i * stages + here.oldest]].start <= enters
+        if lane.stands:
+            continue  # it is behind those
         passed(room, other, 1, max(each, t + later - lane.end))
         left(price, of, steady, spilled, room, i, other)
 

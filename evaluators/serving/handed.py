@@ -45,11 +45,11 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
         here = room.instances[i]
         here.held = here.queued = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
-        here.paces = 0.0
+        here.paces = here.slowest = here.around = 0.0
     for number in range(int(of.instances * of.stages)):
         lane = room.lanes[number]
         lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
-        lane.pace, lane.end = 0.0, -math.inf
+        lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
     room.paces[:] = -1.0
     room.channels[:] = -math.inf
     room.way[0] = room.way[1] = -1

@@ -80,9 +80,9 @@ def test_of_pools_of_their_own_it_is_nearly_the_loop(seed: int, rule: str, routi
     assert found["tbt_p99"] == pytest.approx(loop["tbt_p99"], rel=0.1)
 
 
-@pytest.mark.parametrize("stages", [1, 6])
+@pytest.mark.parametrize("stages", [1, 4, 6])
 def test_random_pools_keep_bounds_for_as_many_as_in_the_loop(stages: int) -> None:
-    """Medians over loads and rules; the mean time of all requests is 0.2 off, and says yes where the loop says no."""
+    """Means and medians over loads and rules: not too many, and not too few."""
     off, gaps = list[float](), list[float]()
     for seed in range(24):
         rng = np.random.default_rng(seed)
@@ -90,11 +90,12 @@ def test_random_pools_keep_bounds_for_as_many_as_in_the_loop(stages: int) -> Non
         asked = _loaded(rng, of, bool(seed // 4 % 2))
         slo, loop = _bounds(rng, of, asked)
         found = standing([of], asked, float(slo.ttft), float(slo.tpot))[0]
-        off.append(abs(found["within"] - loop["slo_attainment"]))
+        off.append(found["within"] - loop["slo_attainment"])
         gaps.append(abs(np.log(found["tbt_p99"] / loop["tbt_p99"])))
-    assert np.median(off) < 0.06
-    assert np.quantile(off, 0.9) < 0.2
-    assert np.median(gaps) < 0.15
+    assert abs(np.mean(off)) < 0.035
+    assert np.median(np.abs(off)) < 0.03
+    assert np.quantile(np.abs(off), 0.9) < 0.16
+    assert np.median(gaps) < 0.09
 
 
 def test_bounds_on_tokens_are_those_of_a_queue_where_nothing_is_played() -> None:
