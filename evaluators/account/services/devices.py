@@ -18,7 +18,7 @@ from dse.evaluators.account.devices import done_in, idle_dies, port_limit, refus
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import of_load
+from dse.evaluators.account.services.prompts import evenly, of_load
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -264,14 +264,10 @@ def _looked(
     reach: Reach, guesses: int, prompt: Array, prompt_context: Array, decodes: Array, context: Array
 ) -> tuple[Any, Any]:
     """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
-    prompt_context, scored, context = (
-        reach.seen(prompt_context),
-        _scored(reach, guesses, context),
-        reach.seen(context + guesses),
-    )
-    # positions that prompts attend to before themselves are read once a chunk
-    past = np.where(prompt > 0, np.maximum(0.0, prompt_context - (prompt + 1) / 2), 0.0)
-    return prompt * prompt_context + decodes * scored, decodes * context + past
+    own, past = evenly(prompt, prompt_context)
+    pairs = prompt / own * reach.after(past, own) + decodes * _scored(reach, guesses, context)
+    # what prompts attend to before themselves is read once a chunk
+    return pairs, decodes * reach.seen(context + guesses) + reach.seen(past)
 
 
 def _tokens(mapping: Mapping, load: Load) -> list[float]:
