@@ -30,7 +30,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
-from dse.evaluators.serving.policy import most_prompts, rules
+from dse.evaluators.serving.policy import rules
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -77,7 +77,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     """Of each pool, as one of its dies has it."""
     chip, mapping = _of(design)
 
-    def instance(tp: Any, tokens: float) -> Instance:
+    def instance(tp: Any, tokens: Any) -> Instance:
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
             found = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
             return found if several(design) else found[..., 0]
@@ -270,15 +270,33 @@ def _looked(
     return pairs, decodes * reach.seen(context + guesses) + reach.seen(past)
 
 
-def _tokens(mapping: Mapping, load: Load) -> list[float]:
-    """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk."""
-    longest = float(load.requests.prompt.max())
-    return [
-        min(longest, float(most_prompts(rule, 1, load.longest))) if rule.chunked else longest for rule in rules(mapping.serving)
-    ]
+def _tokens(mapping: Mapping, load: Load) -> list[Any]:
+    """Tokens that go through the layers at a time, of each pool: of the largest iteration of prompts, or of decodes.
+
+    Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
+    decodes alone computes them one at a time.
+    """
+    serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
+    said = replace(serving, **dict.fromkeys(("tokens", "unit", "chunk", "prefill_tokens"), 0))  # which designs differ in
+    pools, found, all_of = rules(said), list[Any](), len(load.requests.prompt)
+    batches = [where(serving.prefill_batch > 0, serving.prefill_batch, serving.batch), serving.batch]
+    for place, (rule, most) in enumerate(zip(pools, batches[-len(pools) :], strict=True)):
+        first, last, batch = place == 0, place == len(pools) - 1, minimum(most, all_of) * 1.0
+        again = last and not rule.lifetime and not rule.swap
+        longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
+        own = (serving.tokens, serving.unit, serving.chunk) if last else (serving.prefill_tokens, 0, 0)
+        tokens, unit, chunk = (
+            where(value > 0, value, getattr(rule, name))
+            for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)
+        )  # fmt: skip
+        budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
+        alone = 0.0 if rule.chunked else longest
+        prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
+        found.append(maximum(prompts, batch * (1 + load.guesses) * last))
+    return found
 
 
-def _held(design: Design, load: Load, tp: Any, positions: int, tokens: float) -> Footprint:
+def _held(design: Design, load: Load, tp: Any, positions: int, tokens: Any) -> Footprint:
     """What one of `tp` dies holds with one request of so many positions, and the activations of so many tokens."""
     return _footprint(design, load, tp, by_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0, tokens)
 
@@ -288,14 +306,14 @@ def _room(design: Design, load: Load, tp: Any) -> Room:
     return room_of(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences, 0.0).kv)
 
 
-def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float, tokens: float) -> Footprint:
+def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float, tokens: Any) -> Footprint:
     mapping = _of(design)[1]
     return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
 
 
 @remembered
 def _on_die(
-    model: Model, guesses: int, tp: Any, precision: Precision, heads: str | None, tokens: float, cached: Any, sequences: float
+    model: Model, guesses: int, tp: Any, precision: Precision, heads: str | None, tokens: Any, cached: Any, sequences: float
 ) -> Footprint:
     """The same, of designs that differ in how they are used."""
     parts = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0, guesses))
