@@ -351,3 +351,25 @@ def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
     assert found == pytest.approx(
         tokens * (2 * load.model.hidden + widest) * BYTES[base.mapping.precision.activations], rel=1e-9
     )
+
+
+BOXED = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", "mapping.both.ep=1", "mapping.both.pp=1")
+"""Dies by a switch: what goes from one to another crosses two links. What else goes over links is nothing."""
+
+
+@pytest.mark.parametrize(("chip", "links"), [(("chip=a100",), 1), (BOXED, 2)])
+def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[str, ...], links: int) -> None:
+    """Of all requests with more than one token, those of their prompts."""
+    few = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
+    words = (*chip, *few, "model=qwen3_1b7", "mapping.both.tp=1", "mapping.serving.batch=64")
+
+    def joules(picojoules: float, *more: str) -> float:
+        dear = (f"chip.technology.{reach}_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))
+        return metrics(*words, *more, *dear)["energy"]
+
+    apart = "mapping.serving.prefill_instances=1"
+    design, load = load_of(*words, apart)
+    cached = 24 * 256 * growing_values(load.model) * BYTES[design.mapping.precision.kv]
+    assert joules(100, apart) - joules(0, apart) == pytest.approx(links * cached * 100e-12, rel=1e-6)
+    assert joules(100) == joules(0)
+    assert joules(100, apart, "workload.output=1") == joules(0, apart, "workload.output=1")

@@ -18,7 +18,7 @@ from dse.evaluators.account.devices import done_in, idle_dies, port_limit, refus
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import evenly, of_load
+from dse.evaluators.account.services.prompts import evenly, of_load, sent_on
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -138,6 +138,8 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, pe
             work = work.plus(_over_designs(_done(design, timed).times(count * plan.tp), designs))
             paced = sum(of.block.times * call.flop * call.pace for of in timed for call in of.block.calls)
             ideal = ideal + _each(count * paced, designs)
+    if mapping.serving.prefill_instances:
+        work = work.plus(Pooled(linked_bytes=_moved(design, load)))
     dies = devices(design)
     values = {
         "utilisation": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
@@ -173,6 +175,12 @@ def devices(design: Design) -> Any:
     """Chips of all instances."""
     _, mapping = _of(design)
     return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
+
+
+def _moved(design: Design, load: Load) -> Any:
+    """Of caches that go to instances that decode, to each die what it holds of them. [B]"""
+    tp = _of(design)[1].decode.tp
+    return _room(design, load, tp).altogether(sent_on(load)) * tp
 
 
 def _share(design: Design, tp: Any) -> Any:

@@ -57,6 +57,12 @@ def evenly(tokens: Array, context: Array) -> tuple[Array, Array]:
     return own, np.where(tokens > 0, np.maximum(context - (own + 1) / 2, 0.0), 0.0)
 
 
+def sent_on(load: Load) -> Array:
+    """Prompts whose caches go to where they are decoded, if that is elsewhere: of all requests with more than one token."""
+    found: Array = load.requests.prompt[load.requests.output > 1]
+    return found
+
+
 def of_load(load: Load, most: int = 2) -> list[float]:
     """Lengths of prompts, where these are few: prices jump between points of a table, and these are to be as they are."""
     lengths: list[float] = np.unique(load.requests.prompt).tolist()
