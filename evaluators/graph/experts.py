@@ -231,11 +231,14 @@ MOST_DRAWN = 4096
 def drawn(experts: Experts, tokens: float) -> Array:
     """Rows of each expert, most popular first, in one draw of the choices of some tokens, without replacement each.
 
-    The `top_k` largest of the logarithms of weights plus Gumbel noise are such a choice [kool2019]. Shape (count,).
+    Each is chosen about as often as `chosen` says: Pareto sampling keeps the `top_k` largest of log-odds of these shares plus
+    logistic noise [rosen1997]. Weights that are drawn one after the other would spread tokens wider. Shape (count,).
     """
     count = max(int(min(tokens, MOST_DRAWN)), 1)
-    noise = np.random.default_rng(experts.seed).gumbel(size=(count, experts.count))
-    keys = noise - experts.skew * np.log(np.arange(1, experts.count + 1))
+    noise = np.exp(-np.random.default_rng(experts.seed).gumbel(size=(count, experts.count)))
+    shares = chosen(experts)
+    with np.errstate(divide="ignore"):  # what is always chosen
+        keys = -noise - np.log(-np.expm1(-noise)) + np.log(shares) - np.log1p(-shares)
     picked = np.argpartition(-keys, experts.top_k - 1, axis=1)[:, : experts.top_k]
     return np.bincount(picked.ravel(), minlength=experts.count) * (max(tokens, 1.0) / count)
 

@@ -138,8 +138,9 @@ def footprint(
 ) -> Footprint:
     """What one device must hold: its share of weights, caches and states, and activations of `tokens`.
 
-    The embedding table is divided by rows like the head; a tied table is stored once. Activations are counted for one
-    request at a time: the residual stream, twice, and the widest intermediate.
+    The embedding table is divided by rows like the head; a tied table is stored once. Activations are the
+    residual stream, twice, and the widest intermediate: of a batch those of one prompt at a time, which is what the batches of
+    [yuzuguler2025] have room for, of requests that are served those of the largest iteration.
 
     Args:
         parts, model, tp, precision: of a step, and how it is divided.

@@ -104,18 +104,6 @@ def rules(serving: Serving) -> tuple[Policy, ...]:
     return _admitting(policy(serving.prefill_policy, **budget), serving), every
 
 
-def largest(serving: Serving, longest: int) -> tuple[int, ...]:
-    """The most tokens of one prompt in an iteration, of each pool of instances: all of them, or a chunk.
-
-    Words that form no policy are refused where requests are played: until then a prompt is whole.
-    """
-    try:
-        found = rules(serving)
-    except DesignError:
-        return (longest,) * (2 if serving.prefill_instances else 1)
-    return tuple(min(longest, most_prompts(rule, 1, longest)) if rule.chunked else longest for rule in found)
-
-
 def _admitting(rule: Policy, serving: Serving) -> Policy:
     """A policy with what is said of blocks and caches."""
     rule = replace(rule, swap=serving.preemption == "swap")

@@ -326,12 +326,50 @@ and values made of a latent; DeepSeek-V2-Lite's first layer has an FFN of 10,944
 
 @pytest.mark.parametrize("model", WIDE)
 @pytest.mark.parametrize("tp", [1, 8])
-@pytest.mark.parametrize(("policy", "tokens"), [("prefill_first", 3000), ("chunked", 512), ("fusion", 1024)])
-def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(model: str, tp: int, policy: str, tokens: int) -> None:
-    words = ("chip=h200", f"mapping.both.tp={tp}", f"model={model}", "workload=serving", "workload.prompt=3000")
-    base, load = load_of(*words, "workload.requests=5", f"mapping.serving.policy={policy}", "chip.hbm.capacity='1 TB'")
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        (("policy=prefill_first",), 4096),  # its budget: a prompt and some
+        (("policy=prefill_first", "batch=1"), 3015),  # a prompt whose tokens are computed again
+        (("policy=prefill_first", "batch=1", "preemption=swap"), 3000),
+        (("policy=chunked",), 512),
+        (("policy=fusion",), 1024),
+        (("policy=orca", "batch=7"), 21000),
+        (("policy=static", "batch=7"), 21000),
+        (("policy=orca", "batch=64"), 27000),  # no more than there are requests
+        (("policy=orca", "prefill_instances=1", "prefill_policy=chunked", "batch=7"), 512),
+    ],
+)
+def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
+    model: str, tp: int, words: tuple[str, ...], tokens: int
+) -> None:
+    plan = ("chip=h200", f"mapping.both.tp={tp}", f"model={model}", "chip.hbm.capacity='1 TB'")
+    asked_for = ("workload=serving", "workload.requests=9", "workload.prompt=3000", "workload.output=16")
+    base, load = load_of(*plan, *asked_for, *(f"mapping.serving.{word}" for word in words))
     (found,) = (dict(one.parts)["activations"] for one in devices.limits(base, load) if one.parts)
     widest = max(WIDE[model], 10944 if model == "deepseek_v2_lite" else 0) / tp
     assert found == pytest.approx(
         tokens * (2 * load.model.hidden + widest) * BYTES[base.mapping.precision.activations], rel=1e-9
     )
+
+
+BOXED = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", "mapping.both.ep=1", "mapping.both.pp=1")
+"""Dies by a switch: what goes from one to another crosses two links. What else goes over links is nothing."""
+
+
+@pytest.mark.parametrize(("chip", "links"), [(("chip=a100",), 1), (BOXED, 2)])
+def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[str, ...], links: int) -> None:
+    """Of all requests with more than one token, those of their prompts."""
+    few = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
+    words = (*chip, *few, "model=qwen3_1b7", "mapping.both.tp=1", "mapping.serving.batch=64")
+
+    def joules(picojoules: float, *more: str) -> float:
+        dear = (f"chip.technology.{reach}_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))
+        return metrics(*words, *more, *dear)["energy"]
+
+    apart = "mapping.serving.prefill_instances=1"
+    design, load = load_of(*words, apart)
+    cached = 24 * 256 * growing_values(load.model) * BYTES[design.mapping.precision.kv]
+    assert joules(100, apart) - joules(0, apart) == pytest.approx(links * cached * 100e-12, rel=1e-6)
+    assert joules(100) == joules(0)
+    assert joules(100, apart, "workload.output=1") == joules(0, apart, "workload.output=1")

@@ -18,8 +18,7 @@ from dse.evaluators.account.devices import done_in, idle_dies, port_limit, refus
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.least import Least, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import of_load
-from dse.evaluators.choices.structures import alike
+from dse.evaluators.account.services.prompts import evenly, of_load, sent_on
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -31,7 +30,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
-from dse.evaluators.serving.policy import BUDGETS, largest
+from dse.evaluators.serving.policy import rules
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -139,6 +138,8 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, pe
             work = work.plus(_over_designs(_done(design, timed).times(count * plan.tp), designs))
             paced = sum(of.block.times * call.flop * call.pace for of in timed for call in of.block.calls)
             ideal = ideal + _each(count * paced, designs)
+    if mapping.serving.prefill_instances:
+        work = work.plus(Pooled(linked_bytes=_moved(design, load)))
     dies = devices(design)
     values = {
         "utilisation": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
@@ -174,6 +175,12 @@ def devices(design: Design) -> Any:
     """Chips of all instances."""
     _, mapping = _of(design)
     return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
+
+
+def _moved(design: Design, load: Load) -> Any:
+    """Of caches that go to instances that decode, to each die what it holds of them. [B]"""
+    tp = _of(design)[1].decode.tp
+    return _room(design, load, tp).altogether(sent_on(load)) * tp
 
 
 def _share(design: Design, tp: Any) -> Any:
@@ -265,30 +272,36 @@ def _looked(
     reach: Reach, guesses: int, prompt: Array, prompt_context: Array, decodes: Array, context: Array
 ) -> tuple[Any, Any]:
     """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
-    prompt_context, scored, context = (
-        reach.seen(prompt_context),
-        _scored(reach, guesses, context),
-        reach.seen(context + guesses),
-    )
-    # positions that prompts attend to before themselves are read once a chunk
-    past = np.where(prompt > 0, np.maximum(0.0, prompt_context - (prompt + 1) / 2), 0.0)
-    return prompt * prompt_context + decodes * scored, decodes * context + past
+    own, past = evenly(prompt, prompt_context)
+    pairs = prompt / own * reach.after(past, own) + decodes * _scored(reach, guesses, context)
+    # what prompts attend to before themselves is read once a chunk
+    return pairs, decodes * reach.seen(context + guesses) + reach.seen(past)
 
 
-def _tokens(mapping: Mapping, load: Load) -> tuple[Any, ...]:
-    """Tokens of a prompt that go through the layers at a time, of each pool: all of the longest one, or the largest chunk.
+def _tokens(mapping: Mapping, load: Load) -> list[Any]:
+    """Tokens that go through the layers at a time, of each pool: of the largest iteration of prompts, or of decodes.
 
-    Of shape (designs,) where designs differ in their budgets.
+    Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
+    decodes alone computes them one at a time.
     """
-    own = [(name, value) for name in BUDGETS if np.ndim(value := getattr(mapping.serving, name))]
-    longest = int(load.requests.prompt.max())
-    if not own:
-        return largest(mapping.serving, longest)
-    first, which = alike([value for _, value in own])
-    kinds = [
-        largest(replaced(mapping.serving, {name: value[row].item() for name, value in own}), longest) for row in first.tolist()
-    ]
-    return tuple(np.array(tokens)[which] for tokens in zip(*kinds, strict=True))
+    serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
+    said = replace(serving, **dict.fromkeys(("tokens", "unit", "chunk", "prefill_tokens"), 0))  # which designs differ in
+    pools, found, all_of = rules(said), list[Any](), len(load.requests.prompt)
+    batches = [where(serving.prefill_batch > 0, serving.prefill_batch, serving.batch), serving.batch]
+    for place, (rule, most) in enumerate(zip(pools, batches[-len(pools) :], strict=True)):
+        first, last, batch = place == 0, place == len(pools) - 1, minimum(most, all_of) * 1.0
+        again = last and not rule.lifetime and not rule.swap
+        longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
+        own = (serving.tokens, serving.unit, serving.chunk) if last else (serving.prefill_tokens, 0, 0)
+        tokens, unit, chunk = (
+            where(value > 0, value, getattr(rule, name))
+            for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)
+        )  # fmt: skip
+        budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
+        alone = 0.0 if rule.chunked else longest
+        prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
+        found.append(maximum(prompts, batch * (1 + load.guesses) * last))
+    return found
 
 
 def _held(design: Design, load: Load, tp: Any, positions: int, tokens: Any) -> Footprint:

@@ -17,6 +17,7 @@ from dse.evaluators.account.partitions import Phase, Tried, quickest, with_parti
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.played import served
 from dse.evaluators.account.services import several
+from dse.evaluators.account.services.prompts import evenly
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
@@ -336,9 +337,9 @@ def _steps(
 
     def looked(reach: Reach) -> tuple[Any, Any, Any]:
         """Pairs of prompts, positions that they attend to before themselves, which are read once a chunk, and decodes' own."""
-        near, own = reach.seen(prompt_context), reach.seen(context)
-        return prompt * near, where(prompt > 0, maximum(near - (prompt + 1) / 2, 0.0), 0.0), decodes * own
+        return prompt / each * reach.after(before, each), reach.seen(before), decodes * reach.seen(context)
 
+    each, before = evenly(prompt, prompt_context)
     pairs, past, own = (by_reach(model, lambda reach, n=n: looked(reach)[n]) for n in range(3))  # type: ignore[misc]
     prompts = Step("prefill", prompt, (prompt > 0) * 1.0, pairs, past)
     generating = Step("decode", decodes, decodes, own, own)

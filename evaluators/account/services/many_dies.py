@@ -24,16 +24,7 @@ from dse.evaluators.account import many_dies
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.dies_limits import count, layout_limits, one_split, port_limit
 from dse.evaluators.account.dies_memory import caches, fed_weights, units_of, weights
-from dse.evaluators.account.many_dies import (
-    HIDDEN,
-    Played,
-    area_parts,
-    areas,
-    handed,
-    in_detail,
-    played,
-    stages_of,
-)
+from dse.evaluators.account.many_dies import HIDDEN, Played, area_parts, areas, handed, in_detail, played, stages_of
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.played import steady
 from dse.evaluators.account.power import of_phases
@@ -51,7 +42,7 @@ from dse.evaluators.account.services.die_iterations import (
     typical,
 )
 from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import of_load
+from dse.evaluators.account.services.prompts import of_load, sent_on
 from dse.evaluators.account.stretches import stretches_of
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.transformer import transformer
@@ -59,7 +50,8 @@ from dse.evaluators.layouts.dies import Split
 from dse.evaluators.layouts.turns import Iteration, together
 from dse.evaluators.machine.d2d import level, placed
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.readers.die_exchange import hand_over
+from dse.evaluators.readers import crossings
+from dse.evaluators.readers.die_exchange import Exchange, hand_over
 from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import points, spread
@@ -195,6 +187,12 @@ def _stage_dies(plan: SplitPlan) -> Any:
 
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Caches over links between dies, from copies of attention that prefill to those that decode, as many as can at a time."""
+    room, sent, _ = _caches_moved(design, load)
+    return room.times(max(float(sent.links), float(sent.injection))), float(sent.latency)
+
+
+def _caches_moved(design: Design, load: Load) -> tuple[Room, Exchange, int]:
+    """What a message has of a cache, an exchange of a byte a message, and caches that go at a time by it."""
     before, after = pools_of(design, load)
     on = level(design.chip, _kind(design).KIND.reached(design.mapping))
     ends = [_copies(design, of) for of in (before, after)]
@@ -202,11 +200,9 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
     start, end = (
         copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
     )
-    sent = hand_over(on, start, end, 1.0)
-    each = max(float(sent.links), float(sent.injection))
     # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
     room = room_of(load.model, _stage(design, load, after).kv).times(_members(after) / pairs)
-    return room.times(each), float(sent.latency)
+    return room, hand_over(on, start, end, 1.0), ways
 
 
 def channels(design: Design, load: Load) -> int:
@@ -229,6 +225,9 @@ def used(
             run = _run(design, load, pool, made_of, fidelity)
             activity = activity + _done(run) * times
             flop += times * _asked(_whole(load, made_of))
+    if len(pools_of(design, load)) == 2:
+        room, sent, ways = _caches_moved(design, load)
+        activity = activity + crossings.activity(sent, ways) * float(room.altogether(sent_on(load)))
     whole = devices(design) * seconds
     slices = [nbytes for of in pools_of(design, load) for _, nbytes in _slices(design, load, of)]
     return {

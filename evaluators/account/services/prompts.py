@@ -39,6 +39,30 @@ def alike(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
     return prompts, own, np.maximum(context - (own + 1) / 2, 0.0)
 
 
+def evenly(tokens: Array, context: Array) -> tuple[Array, Array]:
+    """The same with as many prompts as account for all: not a whole number of them, so that what is priced has no jumps.
+
+    Their pairs of queries and keys are tokens times context, where nothing limits what a token sees.
+
+    Args:
+        tokens, context: as of `alike`; they broadcast together.
+
+    Returns:
+        Tokens of each prompt, and those before it, of which there are some for a prompt alone.
+
+    >>> [found.tolist() for found in evenly(np.array([300.0, 900.0, 100.0, 0.0]), np.array([150.5, 150.5, 250.5, 0.0]))]
+    [[300.0, 300.0, 100.0, 1.0], [0.0, 0.0, 200.0, 0.0]]
+    """
+    own = np.maximum(np.minimum(tokens, 2 * context - 1), 1.0)
+    return own, np.where(tokens > 0, np.maximum(context - (own + 1) / 2, 0.0), 0.0)
+
+
+def sent_on(load: Load) -> Array:
+    """Prompts whose caches go to where they are decoded, if that is elsewhere: of all requests with more than one token."""
+    found: Array = load.requests.prompt[load.requests.output > 1]
+    return found
+
+
 def of_load(load: Load, most: int = 2) -> list[float]:
     """Lengths of prompts, where these are few: prices jump between points of a table, and these are to be as they are."""
     lengths: list[float] = np.unique(load.requests.prompt).tolist()
