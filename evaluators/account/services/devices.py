@@ -30,7 +30,7 @@ from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.closed_collective import refuse_sums
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
-from dse.evaluators.serving.policy import rules
+from dse.evaluators.serving.policy import BUDGETS, rules
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -285,7 +285,7 @@ def _tokens(mapping: Mapping, load: Load) -> list[Any]:
     decodes alone computes them one at a time.
     """
     serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
-    said = replace(serving, **dict.fromkeys(("tokens", "unit", "chunk", "prefill_tokens"), 0))  # which designs differ in
+    said = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
     pools, found, all_of = rules(said), list[Any](), len(load.requests.prompt)
     batches = [where(serving.prefill_batch > 0, serving.prefill_batch, serving.batch), serving.batch]
     for place, (rule, most) in enumerate(zip(pools, batches[-len(pools) :], strict=True)):
