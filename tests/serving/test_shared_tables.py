@@ -29,8 +29,8 @@ def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: py
     rng = np.random.default_rng(7)
 
     def last(batch: int) -> tuple[list[float], float]:
-        run, off = deployed(replaced(asked.base, {"mapping.serving.batch": batch}), load, "closed")  # type: ignore[arg-type]
-        return run.serve(load.requests)["completed"].tolist(), off.mean  # type: ignore[union-attr]
+        run, tables = deployed(replaced(asked.base, {"mapping.serving.batch": batch}), load, "closed")  # type: ignore[arg-type]
+        return run.serve(load.requests)["completed"].tolist(), served.errors_of([tables])[0].mean  # type: ignore[union-attr]
 
     batches = [int(2 ** rng.uniform(0, 8)) for _ in range(3)]
     alone = []
