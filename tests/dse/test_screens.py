@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +105,21 @@ def test_workers_screen_as_one_does(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(tables["serial"], tables["ray"], check_exact=True)
 
 
-def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
+def fragile(folder: Path) -> Callable[[int], int]:
+    """The square of a number; the first worker that is asked for a fifth one dies of it."""
+
     def work(item: int) -> int:
-        mark = tmp_path / str(item)
+        mark = folder / str(item)
         if item % 5 == 0 and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return item * item
 
+    return work
+
+
+def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
+    work = fragile(tmp_path)
     found = dict(mapped(Crew("ray", count=2), work, range(20)))
     assert found == {place: place * place for place in range(20)}
 
@@ -120,12 +127,7 @@ def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
 def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> None:
     """Then its kinds are another's; and what is asked after that goes on with whoever is there."""
 
-    def work(item: int) -> int:
-        mark = tmp_path / str(item)
-        if item % 5 == 0 and not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return item * item
+    work = fragile(tmp_path)
 
     def fatal(item: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
