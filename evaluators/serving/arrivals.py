@@ -36,6 +36,7 @@ from dse.evaluators.serving.clocks import (
     next_left,
     paced,
     passed,
+    queue_up,
     ready,
 )
 from dse.evaluators.serving.handed import handed
@@ -214,14 +215,9 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
                 best = i
         turn = turn + 1 if turn + 1 < instances else 0
         here = room.instances[best]
-        room.behind[r], room.done[r] = -1, 0
+        room.done[r] = 0
         room.first[r] = room.begun[r] = room.last[r] = math.nan
-        if here.head < 0:
-            here.head = r
-        else:
-            room.behind[here.tail] = r
-        here.tail = r
-        here.queued += 1
+        queue_up(room, best, r)
         here.at, here.due, here.next = t, True, t
     for i in range(instances):
         _advance(price, of, shares, load, steady, spilled, room, i, math.inf)

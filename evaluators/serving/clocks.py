@@ -32,6 +32,19 @@ GAPS = np.dtype([("count", "i8"), ("seconds", "f8")])
 
 
 @piece
+def queue_up(room, i, r):
+    """A request becomes the last in the queue of an instance."""
+    here = room.instances[i]
+    room.behind[r] = -1
+    if here.head < 0:
+        here.head = r
+    else:
+        room.behind[here.tail] = r
+    here.tail = r
+    here.queued += 1
+
+
+@piece
 def pace(price, of, steady, spilled, room, decodes):
     """A pass with so many decodes and nothing else; each is priced once. [s]"""
     if room.paces[decodes] < 0:

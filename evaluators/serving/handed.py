@@ -10,7 +10,7 @@ import math
 
 from dse.evaluators.machine.compile_cache import piece, released
 from dse.evaluators.serving.chunks import chunks
-from dse.evaluators.serving.clocks import NEAR, around, caught, joined, next_left, paced, passed
+from dse.evaluators.serving.clocks import NEAR, around, caught, joined, next_left, paced, passed, queue_up
 
 
 @released
@@ -66,16 +66,11 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
             best = turn % int(of.instances)
             turn += 1
         here = room.instances[best]
-        room.behind[r], room.share[r] = -1, best
+        room.share[r] = best
         if here.held < _most(of):
             _send(load, sends, sent, chunk, room, r, t)
             continue
-        if here.head < 0:
-            here.head = r
-        else:
-            room.behind[here.tail] = r
-        here.tail = r
-        here.queued += 1
+        queue_up(room, best, r)
     _until(price, of, load, steady, spilled, sends, sent, chunk, room, math.inf)
 
 
