@@ -21,7 +21,21 @@ from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.queues import behind, elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
-from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, may, paged, release, remember, steady, take
+from dse.evaluators.serving.rooms import (
+    blocks_of,
+    cells,
+    far,
+    fits,
+    grow,
+    hosted,
+    known,
+    may,
+    paged,
+    release,
+    remember,
+    steady,
+    take,
+)
 from dse.evaluators.serving.state import BATCH, MEMORY
 from dse.evaluators.serving.turns import answered, asked, next_arrival, unanswered, upcoming
 
@@ -120,7 +134,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
         if alone and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
             here.why = _why(s, here)
             t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, transfer, stop, coming, t))
-        step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.cells * pool.host
+        step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + hosted(f, pool)
         if not (step > 0 and step < np.inf):
             return False
         end = t
@@ -278,7 +292,7 @@ def _count(s, here, lane, t, end, step):
 def _form(s, here, pool, lane, t):
     """Chooses what a lane runs next: requests' tokens in `part`, their counts in `step`. Returns whether any."""
     f = s.step[0]
-    f.prompt = f.pairs = f.requests = f.positions = f.past = f.far = f.moved = f.cells = 0.0
+    f.prompt = f.pairs = f.requests = f.positions = f.past = f.far = f.moved = f.cells = f.moves = 0.0
     share = -(-(here.held + here.queued) // here.stages)
     room = min(-(-pool.batch // here.stages), share)
     for _ in range(2):
@@ -376,6 +390,7 @@ def _prefill(s, here, pool, lane, t, room, new):
         join(s, here, lane, unqueue(s, here))
         if q.fetch > 0:
             f.cells += cells(s, pool, q.fetch)
+            f.moves += 1
             s.total[0].fetched += q.fetch
             q.fetch = 0
         q.done = q.begun = hit
@@ -523,6 +538,7 @@ def _move(s, pool, q):
     """Counts what goes to the host or comes back."""
     s.step[0].moved += _held(q)
     s.step[0].cells += cells(s, pool, _held(q))
+    s.step[0].moves += _held(q) > 0
 
 
 @piece

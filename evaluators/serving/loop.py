@@ -41,6 +41,7 @@ class Pool:
         every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
         pooled: prefixes stay in blocks that running requests do not need, and requests share them (`prefixes`).
         hosted: blocks on the host for prefixes that have left the pool; the memory says how long one takes to come back.
+        copies: of attention, to which requests of an iteration are dealt in turn, each with its own way to the host.
         guesses: tokens that are guessed a decoding request in an iteration; the price has rows for them.
         acceptance: chance that a guess is right where those before it are.
         seed: of which guesses are.
@@ -58,14 +59,16 @@ class Pool:
     every: int = 0
     pooled: bool = False
     hosted: int = 0
+    copies: int = 1
     guesses: int = 0
     acceptance: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.instances, self.stages, self.batch) < 1 or min(self.prefix, self.snapshot, self.every) < 0:
+        if min(self.instances, self.stages, self.batch, self.copies) < 1 or min(self.prefix, self.snapshot, self.every) < 0:
             raise DesignError(
-                f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
+                f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}, {self.copies} copies; each "
+                "must be at least 1"
             )
         if self.hosted < 0 or (self.hosted and not self.pooled):
             raise DesignError(f"pool: {self.hosted} blocks on the host, for prefixes of one pool of blocks alone")

@@ -5,6 +5,8 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 
 # mypy: disable-error-code="no-untyped-def"
 
+import math
+
 from dse.evaluators.machine.compile_cache import piece
 from dse.evaluators.serving.guesses import reached
 from dse.evaluators.serving.prefixes import evict, leave, match, share
@@ -38,6 +40,15 @@ def cells(s, pool, positions):
     for k in range(len(windows)):
         found += windows[k].blocks * min(positions, windows[k].positions)
     return found
+
+
+@piece
+def hosted(f, pool):
+    """What an iteration waits for caches that go to the host or come back. [s]
+
+    They are dealt to copies of attention in turn, each of which has links of its own: the first one has most of them.
+    """
+    return f.cells * pool.host * math.ceil(f.moves / pool.copies) / max(f.moves, 1.0)
 
 
 @piece

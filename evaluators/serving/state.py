@@ -51,7 +51,7 @@ LANE = _fields("number instance count", "end start", "prompts")
 
 POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each pages buffers "
-    "prefix prefix_block entry snapshot every hosted guesses seed",
+    "prefix prefix_block entry snapshot every hosted copies guesses seed",
     "host acceptance",
     "mixed chunked static lifetime swap by_chunk gated hands_over pooled",
 )
@@ -60,10 +60,10 @@ POOL = _fields(
 WINDOW = _fields("positions steps blocks")
 """What a request has of windows: blocks each step, up to so many positions and steps; 0 where another pool has more windows."""
 
-STEP = _fields(real="prompt pairs requests positions past far moved cells")
+STEP = _fields(real="prompt pairs requests positions past far moved cells moves")
 """What an iteration is made of: prompt tokens, pairs of query and key in prompts, decoding requests, positions that these read,
-earlier positions that prompts read, how many of both have overflowed, positions that come from the host or go there, and
-how many of a block that is with all that a request has."""
+earlier positions that prompts read, how many of both have overflowed, positions that come from the host or go there, how
+many of a block that is with all that a request has, and how many requests they are of."""
 
 TOTAL = _fields(
     "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work "

@@ -157,7 +157,7 @@ def hit_of(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, An
 def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
     """Forms an iteration and starts it."""
     pool = world["pools"][m["pool"]]
-    moved = cells = m["fetched"] = 0
+    moved = cells = ways = m["fetched"] = m["fetches"] = 0
     together = load(m) + len(m["queue"])
     room = min(ceil(pool.batch / pool.stages), ceil(together / pool.stages))
     plan: list[tuple[dict[str, Any], int]] = []
@@ -165,6 +165,7 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
         pushed, some = compose(world, m, lane, pool, room, now, plan)
         moved += sum(some)
         cells += sum(cells_of(pool, positions) for positions in some)
+        ways += sum(positions > 0 for positions in some)
         if plan or not pushed:
             break
     if not plan:
@@ -176,7 +177,9 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     far = sum(min(far_of(pool, r), r["cached"] + (n == 0)) for r, n in plan)
     c = [float(x) for x in pool.price.linear]
     step = c[0] + c[1] * tokens + c[2] * pairs + c[3] * len(decodes) + c[4] * positions + c[5] * far
-    step += (cells + cells_of(pool, m["fetched"])) * pool.memory.host
+    ways += m["fetches"]
+    share = ceil(ways / pool.copies) / ways if ways else 1.0  # of a copy of attention that has most
+    step += (cells + cells_of(pool, m["fetched"])) * pool.memory.host * share
     end = now
     for stage, share in enumerate(pool.shares):
         end = max(end, m["stages"][stage]) + step * share
@@ -286,6 +289,7 @@ def prompts(
         fetched = r.pop("fetched", 0)
         world["total"]["fetched"] += fetched
         m["fetched"] += fetched
+        m["fetches"] += fetched > 0
         remember(world, m, pool, r, hit)
         r["state"] = "running"
         world["total"]["reused"] += hit

@@ -53,7 +53,7 @@ def test_both_tiers_do_what_the_plain_reference_does(many: Requests, data: st.Da
         rule = replace(rule, by_chunk=by_chunk, tokens=64, swap=draw(st.booleans()))
         return Pool(
             linear(1.0, 0.125), rule, Memory(blocks, block, spare=0.0, host=host), draw(st.sampled_from([1, 2])), batch=4,
-            pooled=True, hosted=draw(st.sampled_from([0, 3, 10, 1000])),
+            pooled=True, hosted=draw(st.sampled_from([0, 3, 10, 1000])), copies=draw(st.sampled_from([1, 2, 3])),
         )  # fmt: skip
 
     pools = [pool()]
@@ -125,6 +125,19 @@ def test_a_request_computed_again_elsewhere_fetches_nothing_again() -> None:
     found = serve(many, [pool, last])
     assert found.total["preempted"] > 0
     assert found.total["fetched"] == 2 * 24
+
+
+@pytest.mark.parametrize(("copies", "most"), [(1, 3), (2, 2), (3, 1), (8, 1)])
+def test_copies_of_attention_fetch_at_the_same_time(copies: int, most: int) -> None:
+    """Three prompts that come back in one iteration, dealt to copies: the one with most of them ends last."""
+    one, starts = [(32, 1)] * 3, np.array([0, 4, 8, 12, 12, 16, 20, 24])  # and one without hashes that takes all memory
+    many = requests([*one, (160, 1), *one], [0.0, 1e3, 2e3, 2.5e3, 3e3, 3e3, 3e3])
+    many = replace(many, starts=starts, hashes=np.tile(np.arange(12), 2).astype(np.int32), block=8)
+    memory = Memory(160, 1, spare=0.0, host=0.25)
+    pool = Pool(linear(1.0, 0.5), policy("prefill_first"), memory, pooled=True, hosted=1000, copies=copies)
+    found = serve(many, [pool])
+    assert found.total["fetched"] == 3 * 24
+    assert (found["first"][-3:] - 3e3).tolist() == [1 + 3 * 8 * 0.5 + most * 24 * 0.25] * 3
 
 
 def test_a_host_beside_no_pool_of_blocks_is_refused() -> None:

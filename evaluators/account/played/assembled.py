@@ -53,6 +53,7 @@ def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, 
         **known._asdict(),
         pooled=serving.reuse == "pool",
         hosted=hosted(copies * float(serving.host_capacity), room, block=int(serving.block)) if serving.host_capacity else 0,
+        copies=copies,
     )
 
 
