@@ -74,7 +74,7 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     if chip.d2d is not None:
         found = found + activity.linked_bytes * links.between(chip).mean * _near(chip)
     if chip.boxes is not None:
-        found = found + activity.boxed_bytes * _outside(chip)
+        found = found + activity.boxed_bytes * outward(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
 
 
@@ -97,7 +97,7 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
     operands, nothing = activity.operands, not isinstance(activity.operands, np.ndarray) and activity.operands == 0
     multiplied = 0.0 if nothing else operands * (tech.mac / WORD + 2 / own.reuse * access(tech.access, own.private))
     on_chip = total((multiplied, activity.elements * tech.element, activity.shared_bytes * tech.shared))
-    outside = total((activity.memory_bytes * chip.dram.byte, activity.linked_bytes * _outside(chip)))
+    outside = total((activity.memory_bytes * chip.dram.byte, activity.linked_bytes * outward(chip)))
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
     return total((on_chip * supply.squared(chip), outside))
@@ -141,7 +141,7 @@ def _busy(chip: Chip) -> dict[str, Any]:
     byte = 2 * _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
     found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
-        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip) + links.port(chip) * _outside(chip)
+        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip) + links.port(chip) * outward(chip)
     return found
 
 
@@ -150,7 +150,7 @@ def _near(chip: Chip) -> Any:
     return getattr(chip.technology, chip.die.near + "_byte")
 
 
-def _outside(chip: Chip) -> Any:
+def outward(chip: Chip) -> Any:
     """Energy of a byte over a link to other chips. [J/B]"""
     return getattr(chip.technology, chip.die.reach + "_byte")
 

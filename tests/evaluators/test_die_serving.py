@@ -353,15 +353,21 @@ def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
     )
 
 
+ONE = "mapping.both.tp=1"
+
 BOXED = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", "mapping.both.ep=1", "mapping.both.pp=1")
 """Dies by a switch: what goes from one to another crosses two links. What else goes over links is nothing."""
 
 
-@pytest.mark.parametrize(("chip", "links"), [(("chip=a100",), 1), (BOXED, 2)])
+HOSTS = [("chip=tile_gh200",), ("chip=wse2",)]
+"""Chips whose caches go to a host, and from one to another chip."""
+
+
+@pytest.mark.parametrize(("chip", "links"), [(("chip=a100", ONE), 1), ((*BOXED, ONE), 2), *((chip, 2) for chip in HOSTS)])
 def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[str, ...], links: int) -> None:
     """Of all requests with more than one token, those of their prompts."""
     few = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
-    words = (*chip, *few, "model=qwen3_1b7", "mapping.both.tp=1", "mapping.serving.batch=64")
+    words = (*chip, *few, "model=qwen3_1b7", "mapping.serving.batch=64")
 
     def joules(picojoules: float, *more: str) -> float:
         dear = (f"chip.technology.{reach}_byte='{picojoules} pJ/B'" for reach in ("module", "package", "board"))

@@ -1,10 +1,14 @@
 """Prompts of an iteration, of which only tokens and positions that these attend to are known; and where to price them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.price import before
+from dse.evaluators.silicon.energy import outward
+from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.workload import Load
 
@@ -61,6 +65,18 @@ def sent_on(load: Load) -> Array:
     """Prompts whose caches go to where they are decoded, if that is elsewhere: of all requests with more than one token."""
     found: Array = load.requests.prompt[load.requests.output > 1]
     return found
+
+
+def by_hosts(room: Room, load: Load, chip: Chip, apart: Any) -> Any:
+    """Energy of caches that go by way of hosts to chips that decode, where others prefill; over two links each. [J]
+
+    Args:
+        room: of a request, on all of a chip.
+        load: whose prompts are sent on.
+        chip: at either end.
+        apart: whether chips that prefill are others than those that decode.
+    """
+    return 2 * room.altogether(sent_on(load)) * outward(chip) if apart else 0.0
 
 
 def of_load(load: Load, most: int = 2) -> list[float]:

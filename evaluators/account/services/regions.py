@@ -29,7 +29,7 @@ from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
 from dse.evaluators.account.services.least import Least, lanes, worked_prompt
-from dse.evaluators.account.services.prompts import alike, of_load, points
+from dse.evaluators.account.services.prompts import alike, by_hosts, of_load, points
 from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import Step
@@ -133,7 +133,8 @@ def areas(design: Design) -> tuple[float, float]:
 
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str, peak: Callable[[], Any]) -> dict[str, float]:
     """Shares of what all cores and links could do in the time, what the fullest core holds, and energy from what is done."""
-    chip, _ = _of(design)
+    chip, mapping = _of(design)
+    moved = by_hosts(_request(design, load), load, chip, mapping.serving.prefill_instances)
     activity, useful = Activity(), 0.0
     for pool, some in enumerate(done):
         for times, made_of in some:
@@ -148,7 +149,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str, 
         "utilisation": useful / 2 * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
         "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
-        **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))), seconds)], tokens, chips=wafers, peak=peak),
+        **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))) + moved, seconds)], tokens, chips=wafers, peak=peak),
         "power_energy": float(chip.power) * wafers * seconds,
     }
 

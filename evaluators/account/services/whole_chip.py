@@ -25,7 +25,7 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, counted, priced_by, several
 from dse.evaluators.account.services.counted import each
 from dse.evaluators.account.services.least import Least, at_a_time, fastest, lanes, multiplied, read_weights, worked_prompt
-from dse.evaluators.account.services.prompts import alike, whole_points
+from dse.evaluators.account.services.prompts import alike, by_hosts, whole_points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
 from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
@@ -182,11 +182,12 @@ def used(
 
     `spent` is what `done` has spent, without its seconds, in the order of `SPENT`; None where it is worked out.
     """
-    chip, _ = _of(design)
+    chip, mapping = _of(design)
     if spent is None:
         each = [(times, _iteration(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
         spent = sum((times * _spent(design, 1, of)[1:, 0] for times, of in each), start=np.zeros(len(SPENT) - 1))
     joules, memory_bytes, hop_bytes, operations = spent
+    joules = joules + by_hosts(_room(design, load), load, chip, mapping.serving.prefill_instances)
     whole = devices(design) * seconds
     rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
     engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
