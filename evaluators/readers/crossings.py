@@ -50,7 +50,7 @@ class Job(NamedTuple):
         at: places of the dies of each group, shape (groups, members); of a hand-over, of each stage of each copy of the model.
         to: of a hand-over, places of those that take it, shaped likewise.
         nbytes: as of `layouts.dies.Crossing`. [B]
-        ranks: dies that work, whose mean the activity is of.
+        ranks: dies whose mean the activity is of: all that work; of a hand-over, those that are not of a last stage.
         shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly; `Several` of these of several
             iterations.
         boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
@@ -108,8 +108,8 @@ class Between(NamedTuple):
         groups = groups[:, : self.attention or None]
         if pattern != "hand_over":
             return Job(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks, sums=self.sums)
-        each = groups.reshape(-1, self.stages, groups.shape[1])
-        return Job(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks)
+        each, last = groups.reshape(-1, self.stages, groups.shape[1]), ranks // self.stages
+        return Job(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks - last)
 
 
 def between(

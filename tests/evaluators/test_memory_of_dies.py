@@ -19,7 +19,7 @@ from dse.space.model import Model
 from dse.space.numbers import BYTES
 from dse.space.parameters import growths, parameters
 from tests.presets import EVERY
-from tests.samples import asked
+from tests.samples import asked, typed
 
 FORMATS = st.sampled_from(("bf16", "fp8", "fp32"))
 ALONE = Split(tp=1, pp=1, ep=1, dp=1, group=1, redundant=0, batches=1, halves=1)
@@ -104,3 +104,24 @@ def test_rows_of_exchanges_say_what_leaves_dies(chip: str, tp: int) -> None:
         whole = 48 * case.decode_steps * 64 * 2048 * BYTES[said.activations]
         assert rows["attention sums"].sent == pytest.approx(3 * whole, rel=1e-9)
         assert rows["tokens"].sent == pytest.approx(3 * whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("pp", [2, 4])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_stages_hand_on_each_token_once_and_pay_for_it(pp: int, tp: int) -> None:
+    """As a row says, and by two links of a board each: of dies that share heads each has the whole of a token."""
+    words = (
+        "chip=h800_ep", "chip.dies.rows=4", "chip.dies.cols=4", "chip.boxes.size=4", "model=qwen3_1b7", "mapping.both.ep=1",
+        f"mapping.both.pp={pp}", f"mapping.both.tp={tp}", "mapping.both.microbatches=2", "workload.batch=[16]",
+        "workload.prompt=100", "workload.output=3",
+    )  # fmt: skip
+    of = asked(*words)
+    case, said = of.workload.cases[0], of.base.mapping.precision
+    steps = {"prefill": 16 * 100, "decode": 16 * case.decode_steps}
+    each = {phase: (pp - 1) * tp * tokens * 2048 * BYTES[said.activations] for phase, tokens in steps.items()}
+    rows = {row.phase: row for row in explain(of.base, case).rows if row.operator == "to the next stage"}
+    assert {phase: row.sent for phase, row in rows.items()} == pytest.approx(each, rel=1e-9)
+    if tp == 1:  # else sums cross links too
+        dear, free = (typed(asked(*words, f"chip.technology.board_byte='{value} pJ/B'")) for value in (1000, 0))
+        joules = float((dear.columns["energy"] - free.columns["energy"])[0])
+        assert joules == pytest.approx(2 * sum(each.values()) * 1000e-12, rel=1e-6)
