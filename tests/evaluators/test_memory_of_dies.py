@@ -125,3 +125,18 @@ def test_stages_hand_on_each_token_once_and_pay_for_it(pp: int, tp: int) -> None
         dear, free = (typed(asked(*words, f"chip.technology.board_byte='{value} pJ/B'")) for value in (1000, 0))
         joules = float((dear.columns["energy"] - free.columns["energy"])[0])
         assert joules == pytest.approx(2 * sum(each.values()) * 1000e-12, rel=1e-6)
+
+
+@pytest.mark.parametrize("apart", [4, 8])
+def test_rows_of_served_loads_say_what_dies_of_attention_and_of_ffns_exchange(apart: int) -> None:
+    """Copies of tokens go from dies that have attention to others, all of them over links, and results come back."""
+    of = asked(
+        "chip=h800_ep", f"chip.dies.rows={apart // 4}", "model=qwen3_30b_a3b", "mapping.both.pp=1", "mapping.both.tp=1",
+        f"mapping.both.ep={apart}", f"mapping.both.attention_dies={apart}", "mapping.both.pingpong=2", "workload=serving",
+        "workload.arrivals=at_once", f"workload.requests={4 * apart}", "workload.prompt=64", "workload.output=1",
+        "mapping.serving.batch=64", "mapping.serving.tokens=10000", "chip.hbm.capacity='1 TB'",
+    )  # fmt: skip
+    said, copies = of.base.mapping.precision, 48 * 4 * apart * 64 * 8 * 2048
+    rows = {row.operator: row.sent for row in explain(of.base, of.workload.cases[0]).rows}
+    assert rows["dispatch"] == pytest.approx(copies * BYTES[said.activations], rel=1e-9)
+    assert rows["combine"] == pytest.approx(copies * BYTES[said.combine or said.activations], rel=1e-9)

@@ -262,8 +262,12 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
     phase = Phase(it.phase, kind.KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
     # blocks are those of all stages: each is on the dies of one
     share = _asked(_whole(load, made_of)) / flop if flop else 1.0
-    phase = phase._replace(dies=split.attention or split.group, asked=share)
-    rows = kind.rows(phase, fidelity)
+    phase, rows = phase._replace(asked=share), list[Row]()
+    # what a die exchanges is the mean over all dies of a stage, also where only some have attention
+    apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.Job) for block in blocks]
+    for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
+        some = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
+        rows += kind.rows(phase._replace(timed=some, dies=dies), fidelity)
     beyond = [
         block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
         for unit in one.units
