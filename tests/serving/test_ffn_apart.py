@@ -1,5 +1,7 @@
 """Attention dies and FFN dies apart: a layer's time against micro-batches that are played, work and weights that add up."""
 
+from itertools import pairwise
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -97,6 +99,30 @@ def test_more_micro_batches_hide_exchanges_where_there_is_enough_to_do() -> None
             taken[parts, count] = many_dies._run(design, load, pool, made_of, "closed").seconds
     assert taken[2, 6144] < taken[1, 6144]
     assert taken[3, 24] > taken[1, 24]
+
+
+@pytest.mark.parametrize("prompts", [False, True])
+@pytest.mark.parametrize(
+    ("whole", "cut"), [({"attention_dies": 4, "ep": 4, "pingpong": 1}, {"pingpong": 3}), ({"ep": 4}, {"overlap": "halves"})]
+)
+def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
+    whole: dict[str, object], cut: dict[str, object], prompts: bool
+) -> None:
+    """Four copies of attention: up to four requests are one part, and more of them never take less."""
+
+    def run(said: dict[str, object], count: int) -> many_dies.Run:
+        of = (f"mapping.both.{name}={value}" for name, value in said.items())
+        design, load = load_of(*BOXES, *MODELS["qwen3_30b_a3b"], "mapping.both.tp=1", "mapping.both.pp=1", *of, *SERVED, *FEW)
+        (pool,) = many_dies.pools_of(design, load)
+        made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
+        return many_dies._run(design, load, pool, made_of, "closed")
+
+    for count in (1, 3, 4):
+        one, parts = run(whole, count), run(whole | cut, count)
+        assert parts.seconds == one.seconds
+        assert many_dies._done(parts) == many_dies._done(one)
+    rising = [run(whole | cut, count).seconds for count in (1, 4, 5, 8, 9, 12, 24, 25)]
+    assert all(a <= b * (1 + 1e-9) for a, b in pairwise(rising))
 
 
 def test_tokens_cross_links_between_the_two() -> None:

@@ -88,11 +88,15 @@ def largest(load: Load, of: Pool) -> list[Composition]:
 
 
 def asked_of(design: Design, load: Load, of: Pool, made_of: Composition, *, attends: bool = True) -> Asked:
-    """What the copy of attention that has most is asked, and how the model is divided then."""
+    """What the copy of attention that has most is asked, and how the model is divided then.
+
+    A micro-batch has no more parts than the fullest copy has requests: what is empty takes nothing.
+    """
     counts = counts_of(made_of)
     phase = "prefill" if counts[0] else "decode"
     plan = phase if of.both else of.phase
     split = split_on(design, of, plan)
+    split = split._replace(halves=min(split.halves, max(-(-max(counts[0], counts[3]) // split.copies), 1)))
     return iteration(load, split, phase, plan, *counts, attends=attends), split
 
 

@@ -353,15 +353,15 @@ def _stage(design: Design, load: Load, of: Pool) -> Stage:
     paces = cut @ seconds
     if usual.onward:
         paces[:-1] += float(usual.onward[0].seconds) * split.halves
-    fullest_of = [_run(design, load, of, made_of, "closed").played for made_of in largest(load, of)]
-    beside: tuple[tuple[str, float], ...] = (
-        ("activations", split.halves * max(float(one.of.held) for one in fullest_of)),
-        ("dispatched tokens", split.halves * max(float(one.of.received) for one in fullest_of)),
+    runs = [_run(design, load, of, made_of, "closed") for made_of in largest(load, of)]
+    beside: tuple[tuple[str, float], ...] = tuple(
+        (what, max(run.split.halves * float(getattr(run.played.of, name)) for run in runs))
+        for what, name in (("activations", "held"), ("dispatched tokens", "received"))
     )
     fed: tuple[tuple[str, float], ...] = ()
     if split.attention:
         there = np.array([fed_weights(units.get(name, ("", "")), model, split, sizes) for name in names])
-        left = ("activations", split.halves * max(float(one.of.beyond) for one in fullest_of))
+        left = ("activations", max(run.split.halves * float(run.played.of.beyond) for run in runs))
         fed, beside = (("weights", float((cut @ there).max())), left, beside[1]), beside[:1]
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
