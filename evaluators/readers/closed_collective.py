@@ -61,7 +61,7 @@ def collective(of: Opener, machine: Machine) -> Any:
     else:
         nodes, members = spread(of.peers, network.nodes.size)
         within = Links(members, bandwidth, network.latency, network.latency_per)
-        between = Links(nodes, network.nodes.bandwidth / members, network.nodes.latency, network.latency_per)
+        between = Links(nodes, network.nodes.bandwidth / members * achieved, network.nodes.latency, network.latency_per)
         seconds = two_level.cost(algorithm, of.nbytes, within, between).seconds
     return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
 

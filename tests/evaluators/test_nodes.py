@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from dse.config.compose import CONF
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.machine.machine import of_die
+from dse.evaluators.passes.call import Opener
+from dse.evaluators.readers.closed_collective import collective
 from dse.evaluators.silicon import links
 from dse.measured.validate import compare, measured
 from dse.space.design import Design, stacked
@@ -59,6 +62,24 @@ def test_one_node_is_one_level(count: int) -> None:
 def test_dies_beyond_a_node_pay_for_crossing_it(count: int) -> None:
     crossing, inside = seconds(gpus(count), alone(gpus(count)), metric="decode_rate")
     assert crossing < inside
+
+
+@pytest.mark.parametrize(("count", "node"), [(16, 8), (32, 4), (6, 3)])
+@pytest.mark.parametrize(("reached", "used"), [(1.0, 1.0), (0.25, 1.0), (0.5, 0.125)])
+def test_sums_reach_their_share_of_links_and_of_the_network_between_nodes(
+    count: int, node: int, reached: float, used: float
+) -> None:
+    """By hand, around rings without starts: all bytes inside nodes, and a die's slice of them between nodes."""
+    of = gpus(
+        count,
+        **dict.fromkeys(("chip.network.latency", "chip.network.nodes.latency", "mapping.stack.nodes_call"), 0.0),
+        **{"chip.network.nodes.size": node, "mapping.stack.network_achieved": reached, "mapping.stack.nodes_achieved": used},
+    )
+    network, nbytes, nodes = of.chip.network, 1e9, count // node
+    inside = 2 * (node - 1) / node * nbytes / (reached * network.bandwidth)
+    between = 2 * (nodes - 1) / nodes * nbytes / node / (reached * used * network.nodes.bandwidth / node)
+    found = collective(Opener("ring", count, nbytes, recorded=True), of_die(of.chip, of.mapping))
+    assert found == pytest.approx(inside + between, rel=1e-9)
 
 
 def test_a_node_that_holds_them_all_is_not_crossed() -> None:
