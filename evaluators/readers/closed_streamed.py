@@ -21,13 +21,17 @@ from dse.space.remember import KEPT, remembered, same
 
 
 class Job(NamedTuple):
-    """What a chip is asked to do with rows: a recipe, how many of them, and how tiles take them."""
+    """What a chip is asked to do with rows: a recipe, how many of them, and how tiles take them.
+
+    `taken` is its time, where choosing the block has worked it out; None of a job of which anything was changed. [s]
+    """
 
     recipe: Recipe
     rows: Any
     block: Block
     chip: Chip
     itemsize: float = 2.0
+    taken: Any = None
 
 
 PARTS = ("hbm", "vector")
@@ -36,13 +40,14 @@ PARTS = ("hbm", "vector")
 
 def price(job: Job) -> Cost:
     """Time and activity."""
-    return _price(job, column_memory(job.chip))
+    seconds = _seconds(job, column_memory(job.chip)) if job.taken is None else job.taken
+    return Cost(seconds, streamed.activity(job.recipe, job.rows, job.block, *_where(job)))
 
 
 def split(job: Job) -> dict[str, Any]:
     """The time by what it goes into, words of `PARTS`: what falls away when memory is free; the rest is instructions."""
-    whole = price(job).seconds
-    left = _price(job, column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)).seconds
+    memory = column_memory(job.chip)
+    whole, left = _seconds(job, memory), _seconds(job, memory._replace(latency=0.0, byte=0.0, crowded=0.0))
     return dict(zip(PARTS, (whole - left, left), strict=True))
 
 
@@ -87,7 +92,8 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
         one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
         one = one if recipe.whole else within(one, fits)
         held = kept + (more - kept) * one  # as `nbytes` has it: it grows with rows
-        over, seconds = maximum(held / chip.tile.sram - 1, 0.0), _seconds(Job(recipe, some, Block(one, part), chip, itemsize))
+        over = maximum(held / chip.tile.sram - 1, 0.0)
+        seconds = _seconds(Job(recipe, some, Block(one, part), chip, itemsize), column_memory(chip))
         if isinstance(waves, np.ndarray):
             every = np.broadcast_arrays(over, seconds, one)
             place = lowest(every[:2])
@@ -98,7 +104,7 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
             found = tuple(where(lower, new, old) for new, old in zip(found, best, strict=True))
         best = found
     assert best is not None
-    return Job(recipe, one_value(best[2]), Block(*map(one_value, best[3:])), chip, itemsize)
+    return Job(recipe, one_value(best[2]), Block(*map(one_value, best[3:])), chip, itemsize, best[1])
 
 
 @remembered
@@ -117,15 +123,12 @@ def _held(recipe: Recipe, block: Block, itemsize: float) -> Any:
     return sum(slot.nbytes for slot in slots(recipe, block, DTYPES[itemsize])) * 1.0
 
 
-def _price(job: Job, memory: ColumnMemory) -> Cost:
-    return streamed.cost(*_asked(job, memory))
-
-
-def _seconds(job: Job) -> Any:
-    return streamed.seconds(*_asked(job, column_memory(job.chip)))
-
-
-def _asked(job: Job, memory: ColumnMemory) -> tuple[Any, ...]:
+def _seconds(job: Job, memory: ColumnMemory) -> Any:
+    mesh, dtype = _where(job)
     chip = job.chip
-    mesh, dtype = Mesh(chip.mesh.rows, chip.mesh.cols), DTYPES[job.itemsize]
-    return job.recipe, job.rows, job.block, mesh, tile_fabric(chip), engines(chip), memory, dtype
+    return streamed.seconds(job.recipe, job.rows, job.block, mesh, tile_fabric(chip), engines(chip), memory, dtype)
+
+
+def _where(job: Job) -> tuple[Mesh, str]:
+    """Tiles, and the format of values there."""
+    return Mesh(job.chip.mesh.rows, job.chip.mesh.cols), DTYPES[job.itemsize]

@@ -125,6 +125,7 @@ def take(
     fast: Any,
     own: Any,
     best: Any,
+    taken: Any,
 ) -> None:
     """Writes the candidate of each design that takes the least time of those that fit, or needs the least memory; the first.
 
@@ -144,7 +145,7 @@ def take(
         room, byte: of designs. [B], [s/B], shape (designs,)
         near, nearer, fast: for numbers of candidates, twice, and times, shape (candidates,).
         own: for what candidates are, shape (candidates, LEAVES + 1).
-        best: to be written, shape (designs,).
+        best, taken: to be written, shape (designs,); the latter is its time. [s]
     """
     for place in range(structures.shape[1]):
         number, side, kind = structures[0, place], structures[1, place], structures[2, place]
@@ -175,4 +176,4 @@ def take(
                     one = _seconds(own, candidate, byte[design])
                     if chosen < 0 or over < excess or one < seconds or (one == seconds and some[candidate] < some[chosen]):
                         chosen, excess, seconds = candidate, over, one
-                best[design] = some[chosen]
+                best[design], taken[design] = some[chosen], seconds

@@ -220,7 +220,9 @@ def test_bounds_are_never_above_the_time_that_they_are_of() -> None:
         sizes = kernel.options(on, Tiling(0 if of.grouped else 1, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1))
         counted, memory = kernel.counted(on, sizes), kernel.memory(many)
         seconds = kernel.seconds(on, sizes, kernel.work(on, sizes, counted), memory)
-        least = kernel.least(on, sizes, kernel.bounded(sizes, counted), memory)
+        every, none = np.arange(len(sizes[0])), np.zeros(len(sizes[0]), int)
+        bounds = kernel.bounds(on, kernel.bounded(sizes, counted), memory)
+        least = bounds.of(quickest.Pairs(none, every, every, np.array([0, len(every)])))
         assert (least <= seconds).all(), (of, shape, on)
         near = max(near, float((least / seconds).max()))
     assert near > 0.5
@@ -235,9 +237,12 @@ def test_what_bounds_leave_out_is_no_faster_than_what_needs_less() -> None:
         structure = np.repeat(np.arange(count), counts)
         order = np.lexsort((rng.random(starts[-1]), structure))
         pairs = quickest.Pairs(structure, np.arange(starts[-1]), order, starts)
-        seconds = np.round(rng.uniform(1, 3, (5, starts[-1])), 1)
-        least = seconds * rng.choice([0.3, 0.99, 1.0], seconds.shape, p=[0.05, 0.45, 0.5])
-        kept = quickest._promising(least, pairs, lambda some, seconds=seconds: seconds[:, some.candidate])  # type: ignore[misc]
+        turns, nbytes = np.round(rng.uniform(1, 3, (2, starts[-1])), 1)
+        busy, byte = rng.choice([0.5, 1.0], (4, count)), rng.choice([0.5, 1.0, 2.0], (5, count))
+        bounds = quickest.Bounds(turns, nbytes, rng.integers(0, 4, starts[-1]), busy, byte)
+        least = bounds.of(pairs)
+        seconds = least / rng.choice([0.3, 0.99, 1.0], least.shape, p=[0.05, 0.45, 0.5])
+        kept = quickest._promising(bounds, pairs, lambda some, seconds=seconds: seconds[:, some.candidate])  # type: ignore[misc]
         better = quickest._faster(seconds, pairs)
         assert len(kept.candidate) < 0.8 * starts[-1]
         assert set(np.flatnonzero(better.any(axis=0)).tolist()) <= set(kept.candidate.tolist())

@@ -138,7 +138,14 @@ def cost(
 ) -> Cost:
     """Time and activity of the program; arguments as of `seconds`."""
     taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights)
-    return Cost(taken, _activity(part, mesh, cut(shape, part, mesh, copies), itemsize, weights))
+    return Cost(taken, activity(shape, part, mesh, itemsize, copies, weights))
+
+
+def activity(
+    shape: Shape, part: Part, mesh: Mesh, itemsize: float = VALUE, copies: Any = 1, weights: Weights | None = None
+) -> Activity:
+    """What the program does; arguments as of `seconds`."""
+    return _activity(part, mesh, cut(shape, part, mesh, copies), itemsize, weights)
 
 
 def seconds(

@@ -271,23 +271,39 @@ def cost(
         fabric, engines, memory: of the machine.
         dtype: of values.
     """
-    of, each = _worked(recipe, rows, block, mesh, engines, dtype), mesh.rows * mesh.cols
-    up = _links(of.turns.blocks - (of.turns.waves - 1) * each, mesh)
-    whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
-    moved = of.loaded + of.stored
-    activity = Activity(
-        elements=of.turns.waves * each * of.elements,
-        memory_bytes=of.turns.blocks * moved,
-        hop_bytes=moved * ((of.turns.waves - 1) * whole + up),
-    )
-    return Cost(_timed(recipe, of, mesh, fabric, memory), activity)
+    taken = seconds(recipe, rows, block, mesh, fabric, engines, memory, dtype)
+    return Cost(taken, activity(recipe, rows, block, mesh, dtype))
 
 
 def seconds(
     recipe: Recipe, rows: Any, block: Block, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, dtype: str
 ) -> Any:
     """Time alone; arguments as of `cost`."""
-    return _timed(recipe, _worked(recipe, rows, block, mesh, engines, dtype), mesh, fabric, memory)
+    held, each = _held(recipe, block, dtype)
+    vector: Any = 0.0
+    for call, joined in _instructions(recipe):
+        what, count = FUNCTIONS[call.function], _count(call, held)
+        moved = sum(each[name] for name in (*call.inputs, call.out))
+        busy = engines.instruction(count * what.operations, count * what.specials, moved)
+        vector = vector + busy + (0.0 if joined else engines.vector.call / engines.clock)
+    loaded, stored, first = (sum(each[name] for name in some) for some in (recipe.loads, recipe.stored, recipe.groups[0][0]))
+    return _timed(recipe, _Work(cut(rows, block, mesh), vector, loaded, stored, first), mesh, fabric, memory)
+
+
+def activity(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, dtype: str) -> Activity:
+    """What the program does; arguments as of `cost`."""
+    (held, each), turns, tiles = _held(recipe, block, dtype), cut(rows, block, mesh), mesh.rows * mesh.cols
+    up = _links(turns.blocks - (turns.waves - 1) * tiles, mesh)
+    whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
+    moved = sum(each[name] for name in recipe.loads) + sum(each[name] for name in recipe.stored)
+    elements: Any = 0.0
+    for call, _ in _instructions(recipe):
+        elements = elements + _count(call, held)
+    return Activity(
+        elements=turns.waves * tiles * elements,
+        memory_bytes=turns.blocks * moved,
+        hop_bytes=moved * ((turns.waves - 1) * whole + up),
+    )
 
 
 class _Work(NamedTuple):
@@ -295,34 +311,36 @@ class _Work(NamedTuple):
 
     Attributes:
         turns: how often what is done.
-        vector, elements: of a block: instructions, and what they compute. [s]
+        vector: of a block: instructions. [s]
         loaded, stored, first: of a block: what is loaded and stored, and what the first group loads. [B]
     """
 
     turns: Turns
     vector: Any
-    elements: Any
     loaded: Any
     stored: Any
     first: Any
 
 
-def _worked(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, engines: Engines, dtype: str) -> _Work:
+def _held(recipe: Recipe, block: Block, dtype: str) -> tuple[dict[str, Slot], dict[str, Any]]:
+    """Slots by name, and bytes of one buffer of each. [B]"""
     held = {slot.name: slot for slot in slots(recipe, block, dtype)}
-    each = {name: slot.shape[0] * slot.row_bytes for name, slot in held.items()}
-    vector: Any = 0.0
-    elements: Any = 0.0
-    for call, joined in ((call, joined) for _, calls in recipe.groups for call, joined in sequences(calls) if call.to is None):
-        what, count = FUNCTIONS[call.function], maximum(_size(held[call.inputs[0]]), _size(held[call.out]))
-        moved = sum(each[name] for name in (*call.inputs, call.out))
-        busy = engines.instruction(count * what.operations, count * what.specials, moved)
-        vector, elements = vector + busy + (0.0 if joined else engines.vector.call / engines.clock), elements + count
-    names = recipe.loads, recipe.stored, recipe.groups[0][0]
-    return _Work(cut(rows, block, mesh), vector, elements, *(sum(each[name] for name in some) for some in names))
+    return held, {name: slot.shape[0] * slot.row_bytes for name, slot in held.items()}
+
+
+def _instructions(recipe: Recipe) -> Iterator[tuple[Call, bool]]:
+    """Vector instructions, as of `sequences`."""
+    for _, calls in recipe.groups:
+        yield from ((call, joined) for call, joined in sequences(calls) if call.to is None)
+
+
+def _count(call: Call, held: dict[str, Slot]) -> Any:
+    """Elements that an instruction works on."""
+    return maximum(_size(held[call.inputs[0]]), _size(held[call.out]))
 
 
 def _timed(recipe: Recipe, work: _Work, mesh: Mesh, fabric: Fabric, memory: ColumnMemory) -> Any:
-    of, vector, _, loaded, stored, first = work
+    of, vector, loaded, stored, first = work
     # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
     full = ceil_div(mesh.cols, memory.count) * mesh.rows
     last = ceil_div(of.blocks - (of.waves - 1) * (mesh.rows * mesh.cols), minimum(memory.count, mesh.cols))
