@@ -18,7 +18,7 @@ from dse.evaluators.machine.fabric import Fabric, tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, even, lowest, maximum, one_value
-from dse.space.fields import at, replaced
+from dse.space.fields import replaced
 from dse.space.mapping import SummaPlan
 from dse.space.remember import remembered, same
 
@@ -106,12 +106,14 @@ class Tried(NamedTuple):
         part, held: groups and slices, and local memory of a tile [B], shape (candidates,).
         starts: where those of each mesh begin, shape (meshes + 1,).
         order: of all, by mesh and by memory, shape (candidates,).
+        slices: which slice each has, shape (candidates,), and a candidate with each slice that there is, shape (slices,).
     """
 
     part: Part
     held: Array
     starts: Array
     order: Array
+    slices: tuple[Array, Array]
 
 
 def proposed(
@@ -167,13 +169,12 @@ def _searched(
     designs = _by_byte(on, crowded)
     found, taken = np.empty((len(Part._fields), len(on.which))), np.empty(len(on.which))
     for batch in batches(on):
-        sides = [on.side(group) for group in batch.groups]
-        meshes = tuple(tuple(side.get(name, at(on.chip, name)) for name in SIDES) for side in sides)
-        asked = shape, copies, meshes, tuple(map(on.asked, batch.groups)), itemsize, weights
+        meshes, differ, own = _groups(on, batch)
+        asked = shape, copies, meshes, own, itemsize, weights
         tried, machine = _tried(*asked), _without_memory(batch)
         if len(meshes) > 1:
             counts = np.diff(tried.starts)
-            machine = replaced(machine, {name: np.repeat([side[name] for side in sides], counts) for name in sides[0]})
+            machine = replaced(machine, {name: np.repeat([mesh[at] for mesh in meshes], counts) for name, at in differ})
         work = _worked(machine, *asked)
         choose = _one_by_one if len(on.which) <= FEW else _together
         choose(work, tried, batch.rows, designs, room, byte, found, taken)
@@ -184,6 +185,16 @@ def _searched(
 def _by_byte(on: Structures, byte: Any) -> tuple[Array, Array]:
     """As `by_structure`, those of a structure by a channel's time for a byte."""
     return np.lexsort((np.broadcast_to(byte, on.which.shape), on.which)), by_structure(on)[1]
+
+
+@same
+def _groups(
+    on: Structures, batch: Batch
+) -> tuple[tuple[tuple[float, float], ...], list[tuple[str, int]], tuple[SummaPlan, ...]]:
+    """Of the groups of a batch, their meshes, which of `SIDES` differ and their places, and what is said on each."""
+    sides = [on.side(group) for group in batch.groups]
+    meshes = tuple((side.get(SIDES[0], on.chip.mesh.rows), side.get(SIDES[1], on.chip.mesh.cols)) for side in sides)
+    return meshes, [(name, place) for place, name in enumerate(SIDES) if name in sides[0]], tuple(map(on.asked, batch.groups))
 
 
 @same
@@ -198,10 +209,14 @@ def _worked(
     itemsize: float, weights: Weights | None,
 ) -> list[Array]:  # fmt: skip
     """Leaves of the work of candidates on kinds of machines, each of shape (kinds or 1, candidates or 1)."""
-    part = _tried(shape, copies, meshes, said, itemsize, weights).part
+    tried = _tried(shape, copies, meshes, said, itemsize, weights)
+    part, (which, first) = tried.part, tried.slices
     job = Job(shape, part, chip, copies, itemsize, weights)
     on = tile_fabric(chip), engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
-    work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
+    # on each kind of machine, candidates on several meshes and in several groups have the same slices
+    m, k, n = (side[first] for side in part[:3])
+    product = on[1].started(m, k, n, (weights or Weights(itemsize)).width(itemsize)).take(which, axis=-1)
+    work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights, product)
     return [np.ascontiguousarray(np.atleast_2d(leaf), float) for leaf in work]
 
 
@@ -219,7 +234,7 @@ def _one_by_one(
         room, byte: of the designs. [B], [s/B], shape (designs,)
         found, taken: to be written, shape (fields of `Part`, designs), and their times [s], shape (designs,).
     """
-    (order, ends), (part, held, starts, _) = designs, tried
+    (order, ends), (part, held, starts, *_) = designs, tried
     for number, side, kind in rows.T:
         some = slice(starts[side], starts[side + 1])
         rows_of = (leaf[min(kind, len(leaf) - 1)] for leaf in work)
@@ -238,7 +253,7 @@ def _together(
     """The same by a compiled loop, which leaves out what no design of a structure would take."""
     from dse.evaluators.readers.summa_candidates import LEAVES, take  # a few closed questions do without compiled loops
 
-    part, held, starts, order = tried
+    part, held, starts, order, _ = tried
     (near, nearer), fast, best = np.empty((2, len(held)), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
     own = np.empty((len(held), LEAVES + 1))
     given = np.array(room), np.array(byte)
@@ -257,7 +272,9 @@ def _tried(
     starts = np.cumsum([0, *(len(one.m) for one in parts)])
     part = Part(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
     held = sum(slot.nbytes for slot in slots(part, DTYPES[itemsize], weights)) * 1.0
-    return Tried(part, held, starts, np.lexsort((held, np.repeat(np.arange(len(parts)), np.diff(starts)))))
+    first, which = alike(list(part[:3]))
+    order = np.lexsort((held, np.repeat(np.arange(len(parts)), np.diff(starts))))
+    return Tried(part, held, starts, order, (which, first))
 
 
 @lru_cache(maxsize=1024)

@@ -216,8 +216,9 @@ def worked(
     itemsize: float = VALUE,
     copies: Any = 1,
     weights: Weights | None = None,
+    product: Any = None,
 ) -> Work:
-    """What does not depend on the rate of memory; arguments as of `seconds`."""
+    """What does not depend on the rate of memory; arguments as of `seconds`, with the time of a chunk's product if it is known."""
     of, kept = cut(shape, part, mesh, copies), weights or Weights(itemsize)
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)
@@ -232,7 +233,7 @@ def worked(
     return Work(
         of.waves,
         of.waves * of.chunks,
-        engines.started(part.m, part.k, part.n, kept.width(itemsize)),
+        engines.started(part.m, part.k, part.n, kept.width(itemsize)) if product is None else product,
         maximum(words, expand) if kept.expand else words,
         rows * a + columns * floor_div(mesh.rows, part.rows) * b,
         columns * floor_div(mesh.rows, part.split) * c,
