@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +14,9 @@ from dse.evaluators.kernels.vector.streamed import WAVES, Block, Recipe, pieces,
 from dse.evaluators.machine.channels import ColumnMemory, column_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.evaluators.program.rounds import DTYPES
+from dse.evaluators.program.rounds import DTYPES, FUNCTIONS
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div, lowest, maximum, one_value, where, within
+from dse.space.elementwise import Array, ceil_div, lowest, maximum, one_value, where, within
 from dse.space.fields import leaves
 from dse.space.remember import KEPT, remembered, same
 
@@ -36,6 +37,9 @@ class Job(NamedTuple):
 
 PARTS = ("hbm", "vector")
 """What takes time, in the order in which it is left out."""
+
+FEW = 64
+"""Designs for which everything that is tried is timed in NumPy; of more, in a compiled loop."""
 
 
 def price(job: Job) -> Cost:
@@ -64,6 +68,8 @@ def proposed(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float 
     try:
         hash(asked)
     except TypeError:  # arrays over designs or cases: turns that are tried are one more axis
+        if np.ndim(rows) == np.ndim(width) == 0 and _many(chip) > FEW:
+            return _together(*asked)
         axes = max(np.ndim(rows), np.ndim(width), wide(chip))
         waves = 1 if recipe.whole else np.array(WAVES).reshape(-1, *[1] * axes)
         return _least(*asked, [(slices, waves) for slices in recipe.slices])
@@ -73,6 +79,12 @@ def proposed(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float 
 @lru_cache(maxsize=KEPT)
 def _known(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float) -> Job:
     return _least(recipe, rows, width, chip, itemsize, list(product(recipe.slices, (1,) if recipe.whole else WAVES)))
+
+
+@same
+def _many(chip: Chip) -> int:
+    """Designs of a chip whose leaves are numbers or of shape (designs,)."""
+    return int(max(np.size(value) for _, value, _ in leaves(chip)))
 
 
 @same
@@ -105,6 +117,62 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
         best = found
     assert best is not None
     return Job(recipe, one_value(best[2]), Block(*map(one_value, best[3:])), chip, itemsize, best[1])
+
+
+def _together(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float) -> Job:
+    """Likewise of many designs, by a compiled loop."""
+    from dse.evaluators.readers.streamed_blocks import choose  # a few closed questions do without compiled loops
+
+    rows, width = pieces(recipe, rows, width)
+    widths, some = [ceil_div(width, slices) for slices in recipe.slices], [rows * slices for slices in recipe.slices]
+    room = np.array([_needs(recipe, part, itemsize) for part in widths], float)
+    held = np.array([_tabulated(recipe, part, itemsize) for part in widths], float)
+    waves, best = np.array((1,) if recipe.whole else WAVES, float), np.empty((3, _many(chip)))
+    choose(_rates(chip), np.array(some, float), room, waves, recipe.whole, held, *_program(recipe), len(recipe.groups), best)
+    taken, which, one = best
+    if len(some) == 1:
+        return Job(recipe, some[0], Block(one_value(one), widths[0]), chip, itemsize, taken)
+    which = which.astype(int)
+    several, part = (one_value(np.array(sides, float)[which]) for sides in (some, widths))
+    return Job(recipe, several, Block(one_value(one), part), chip, itemsize, taken)
+
+
+@same
+def _rates(chip: Chip) -> Array:
+    """Of designs, columns as of `streamed_blocks.RATES`, shape (designs, columns)."""
+    fabric, on, memory = tile_fabric(chip), engines(chip), column_memory(chip)
+    columns = (
+        chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, on.vector.lanes,
+        on.vector.special, on.sram_bandwidth, on.vector.call / on.clock, on.clock,
+    )  # fmt: skip
+    return np.stack([np.broadcast_to(np.asarray(column, float), _many(chip)) for column in columns], axis=-1)
+
+
+@lru_cache(maxsize=KEPT)
+def _tabulated(recipe: Recipe, width: Any, itemsize: float) -> list[tuple[float, ...]]:
+    """Slots of blocks of a width, as of `streamed_blocks.choose`: what grows with rows is the same for each."""
+    found = []
+    for none, one in zip(*(slots(recipe, Block(rows, width), DTYPES[itemsize]) for rows in (0, 1)), strict=True):
+        beside = none.shape[-1]
+        found.append((none.shape[0], prod(none.shape[1:-1]), one.shape[-1] - beside, beside, none.itemsize))
+    return found
+
+
+@lru_cache(maxsize=KEPT)
+def _program(recipe: Recipe) -> tuple[Array, Array, Array]:
+    """Instructions, the slots that they read and write, and slots that are moved, as of `streamed_blocks.choose`."""
+    from dse.evaluators.readers.streamed_blocks import INPUTS
+
+    place = {name: number for number, (name, _) in enumerate(recipe.slots)}
+    calls, names = [], []
+    for call, joined in streamed.instructions(recipe):
+        what, some = FUNCTIONS[call.function], [place[name] for name in (*call.inputs, call.out)]
+        calls.append((what.operations, what.specials, not joined))
+        names.append((some[0], some[-1], *some, *[-1] * (INPUTS - len(some))))
+    moved = recipe.loads, recipe.stored, recipe.groups[0][0]
+    most = max(map(len, moved))
+    rows = [[*(place[name] for name in some), *[-1] * (most - len(some))] for some in moved]
+    return np.array(calls, float).reshape(-1, 3), np.array(names, int).reshape(-1, 2 + INPUTS), np.array(rows)
 
 
 @remembered

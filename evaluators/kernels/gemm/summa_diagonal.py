@@ -218,7 +218,7 @@ def worked(
     weights: Weights | None = None,
     product: Any = None,
 ) -> Work:
-    """What does not depend on the rate of memory; arguments as of `seconds`, with the time of a chunk's product if it is known."""
+    """What does not depend on the rate of memory; arguments as of `seconds`, and the time of a chunk's product where known."""
     of, kept = cut(shape, part, mesh, copies), weights or Weights(itemsize)
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)

@@ -279,26 +279,26 @@ def seconds(
     recipe: Recipe, rows: Any, block: Block, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, dtype: str
 ) -> Any:
     """Time alone; arguments as of `cost`."""
-    held, each = _held(recipe, block, dtype)
+    slots_, each = held(recipe, block, dtype)
     vector: Any = 0.0
-    for call, joined in _instructions(recipe):
-        what, count = FUNCTIONS[call.function], _count(call, held)
+    for call, joined in instructions(recipe):
+        what, count = FUNCTIONS[call.function], _count(call, slots_)
         moved = sum(each[name] for name in (*call.inputs, call.out))
         busy = engines.instruction(count * what.operations, count * what.specials, moved)
         vector = vector + busy + (0.0 if joined else engines.vector.call / engines.clock)
     loaded, stored, first = (sum(each[name] for name in some) for some in (recipe.loads, recipe.stored, recipe.groups[0][0]))
-    return _timed(recipe, _Work(cut(rows, block, mesh), vector, loaded, stored, first), mesh, fabric, memory)
+    return timed(len(recipe.groups), Moved(cut(rows, block, mesh), vector, loaded, stored, first), mesh, fabric, memory)
 
 
 def activity(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, dtype: str) -> Activity:
     """What the program does; arguments as of `cost`."""
-    (held, each), turns, tiles = _held(recipe, block, dtype), cut(rows, block, mesh), mesh.rows * mesh.cols
+    (slots_, each), turns, tiles = held(recipe, block, dtype), cut(rows, block, mesh), mesh.rows * mesh.cols
     up = _links(turns.blocks - (turns.waves - 1) * tiles, mesh)
     whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
     moved = sum(each[name] for name in recipe.loads) + sum(each[name] for name in recipe.stored)
     elements: Any = 0.0
-    for call, _ in _instructions(recipe):
-        elements = elements + _count(call, held)
+    for call, _ in instructions(recipe):
+        elements = elements + _count(call, slots_)
     return Activity(
         elements=turns.waves * tiles * elements,
         memory_bytes=turns.blocks * moved,
@@ -306,8 +306,8 @@ def activity(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, dtype: str) ->
     )
 
 
-class _Work(NamedTuple):
-    """What a program is, whatever its memory.
+class Moved(NamedTuple):
+    """What a program is, whatever its memory; leaves broadcast over designs.
 
     Attributes:
         turns: how often what is done.
@@ -322,24 +322,25 @@ class _Work(NamedTuple):
     first: Any
 
 
-def _held(recipe: Recipe, block: Block, dtype: str) -> tuple[dict[str, Slot], dict[str, Any]]:
+def held(recipe: Recipe, block: Block, dtype: str) -> tuple[dict[str, Slot], dict[str, Any]]:
     """Slots by name, and bytes of one buffer of each. [B]"""
-    held = {slot.name: slot for slot in slots(recipe, block, dtype)}
-    return held, {name: slot.shape[0] * slot.row_bytes for name, slot in held.items()}
+    found = {slot.name: slot for slot in slots(recipe, block, dtype)}
+    return found, {name: slot.shape[0] * slot.row_bytes for name, slot in found.items()}
 
 
-def _instructions(recipe: Recipe) -> Iterator[tuple[Call, bool]]:
+def instructions(recipe: Recipe) -> Iterator[tuple[Call, bool]]:
     """Vector instructions, as of `sequences`."""
     for _, calls in recipe.groups:
         yield from ((call, joined) for call, joined in sequences(calls) if call.to is None)
 
 
-def _count(call: Call, held: dict[str, Slot]) -> Any:
+def _count(call: Call, of: dict[str, Slot]) -> Any:
     """Elements that an instruction works on."""
-    return maximum(_size(held[call.inputs[0]]), _size(held[call.out]))
+    return maximum(_size(of[call.inputs[0]]), _size(of[call.out]))
 
 
-def _timed(recipe: Recipe, work: _Work, mesh: Mesh, fabric: Fabric, memory: ColumnMemory) -> Any:
+def timed(groups: int, work: Moved, mesh: Any, fabric: Any, memory: Any) -> Any:
+    """Time of a program whose instructions come in so many groups; the rest as of `cost`, or what has the same leaves. [s]"""
     of, vector, loaded, stored, first = work
     # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
     full = ceil_div(mesh.cols, memory.count) * mesh.rows
@@ -351,8 +352,8 @@ def _timed(recipe: Recipe, work: _Work, mesh: Mesh, fabric: Fabric, memory: Colu
     # while the last tile computes others store
     final = maximum(vector + stored * memory.byte, last * (loaded - first + stored) * memory.crowded)
     # a load is ahead of another one: two of them wait for memory side by side
-    turns = of.waves * len(recipe.groups)
-    waiting = (ceil_div(turns, 2) - 1) * there + vector / len(recipe.groups) + stored * memory.byte
+    turns = of.waves * groups
+    waiting = (ceil_div(turns, 2) - 1) * there + vector / groups + stored * memory.byte
     return opening + maximum(later + final, waiting) + fabric.post + way
 
 
