@@ -389,12 +389,12 @@ def _beside(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: 
     every = np.concatenate(entries, axis=1)
     distinct, same = alike(list(every))
     structure, entry, turn = np.concatenate(mine, axis=1)
-    key, place = np.unique(structure * len(distinct) + same[entry], return_index=True)
-    structure, candidate, turn = key // len(distinct), key % len(distinct), turn[place]
     every = every[:, distinct]
     of = _candidates(kernel, on, [rows[one] for one in mesh], every[0].astype(int), tuple(every[1:]))
-    order = np.lexsort((candidate, of.held[candidate], structure))
-    structure, candidate, turn = structure[order], candidate[order], turn[order]
+    by_memory, rank = np.argsort(of.held, kind="stable"), np.empty(len(distinct), int)
+    rank[by_memory] = np.arange(len(distinct))
+    key, place = np.unique(structure * len(distinct) + rank[same[entry]], return_index=True)
+    structure, candidate, turn = key // len(distinct), by_memory[key % len(distinct)], turn[place]
     fit = of.held[candidate] <= _room(on, rows)[structure]
     fit[np.searchsorted(structure, np.arange(len(rows)))] = True  # where none fits, what needs the least
     structure, candidate, turn = structure[fit], candidate[fit], turn[fit]
@@ -458,7 +458,7 @@ def _chosen(
         end = (needs[which, step] <= room[:, None]).sum(axis=1)
         tried.append(places[which, step, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
     pick = np.concatenate(tried)
-    sizes, held, work = _put_together(form, [leaf[pick] for leaf in table])
+    sizes, held, work = _put_together(form, [leaf.take(pick) for leaf in table])
     seconds = kernel.seconds(chip, sizes, work, kernel.memory(chip))
     best = lowest([np.maximum(held / room - 1, 0.0), seconds])[0], np.arange(len(which))
     return np.stack([column[best] for column in (*sizes, np.broadcast_to(seconds, held.shape))])

@@ -44,8 +44,9 @@ FEW = 64
 
 def price(job: Job) -> Cost:
     """Time and activity."""
-    seconds = _seconds(job, column_memory(job.chip)) if job.taken is None else job.taken
-    return Cost(seconds, streamed.activity(job.recipe, job.rows, job.block, *_where(job)))
+    if job.taken is None:
+        return streamed.cost(*_asked(job, column_memory(job.chip)))
+    return Cost(job.taken, streamed.activity(job.recipe, job.rows, job.block, *_where(job)))
 
 
 def split(job: Job) -> dict[str, Any]:
@@ -192,9 +193,12 @@ def _held(recipe: Recipe, block: Block, itemsize: float) -> Any:
 
 
 def _seconds(job: Job, memory: ColumnMemory) -> Any:
-    mesh, dtype = _where(job)
-    chip = job.chip
-    return streamed.seconds(job.recipe, job.rows, job.block, mesh, tile_fabric(chip), engines(chip), memory, dtype)
+    return streamed.seconds(*_asked(job, memory))
+
+
+def _asked(job: Job, memory: ColumnMemory) -> tuple[Any, ...]:
+    (mesh, dtype), chip = _where(job), job.chip
+    return job.recipe, job.rows, job.block, mesh, tile_fabric(chip), engines(chip), memory, dtype
 
 
 def _where(job: Job) -> tuple[Mesh, str]:

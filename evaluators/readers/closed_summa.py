@@ -55,7 +55,10 @@ PARTS = ("hbm", "multicast", "vector", "matrix")
 
 def price(job: Job) -> Cost:
     """Time and activity."""
-    return Cost(seconds(job), summa_diagonal.activity(job.shape, job.part, job.mesh, job.itemsize, job.copies, job.weights))
+    what, how = (job.shape, job.part, job.mesh), (job.itemsize, job.copies, job.weights)
+    if job.taken is not None:
+        return Cost(job.taken, summa_diagonal.activity(*what, *how))
+    return summa_diagonal.cost(*what, tile_fabric(job.chip), engines(job.chip), column_memory(job.chip), *how)
 
 
 def seconds(job: Job) -> Any:

@@ -15,15 +15,16 @@ from dse.evaluators.choices.quickest import BETWEEN, RATE, ROOM, ROOMS, STEPS, W
 from dse.evaluators.choices.structures import place, structures
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.dataflow import Dataflow
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Heads, Tiling
 from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights
 from dse.evaluators.kernels.gemm.summa_diagonal import slots as held
 from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.readers import closed_attention, closed_summa
-from dse.evaluators.readers.closed_attention import Choice, proposed
+from dse.evaluators.kernels.vector.streamed import norm
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.evaluators.readers.closed_attention import Choice, proposed, suited
 from dse.space.chip import Chip
 from dse.space.fields import replaced
-from dse.space.mapping import SummaPlan
+from dse.space.mapping import AttentionPlan, SummaPlan
 from tests.samples import asked
 
 DRAWS = int(os.environ.get("CHOICES", "12"))
@@ -149,6 +150,38 @@ def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit(differ: str)
             assert [of_row(side, row) for side in found] == [side[best] for side in options], (shape, alone)
             # few designs are looked at without a compiled loop
             assert closed_summa.searched(shape, alone, OPEN, 1, 2.0, weights) == tuple(side[best] for side in options)
+
+
+def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
+    """To the bit, of many designs and several cases: what is priced with that time is priced the same without it."""
+    rng, known = np.random.default_rng(5), 0
+    plan = {"rows": 0, "cols": 0, "queries": 0, "keys": 0}
+    for name in list(ATTENTION) * max(DRAWS // 12, 1):
+        on, product = chip(rng), Shape(int(rng.choice([1, 300, 4096])), 1000, 4096)
+        many: dict[str, Any] = {
+            "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 90),
+            "tile.sram": 10 ** rng.uniform(4.5, 7, 90),
+        }
+        if rng.random() < 0.5:
+            many |= {side: rng.choice([4.0, 8.0, 12.0], 90) for side in ("mesh.rows", "mesh.cols")}
+        designs, weights = replaced(on, many), [None, Weights(0.53125, 3.0)][rng.integers(2)]
+        several = Shape(np.array([[1.0], [300.0]]), 1000, 4096)
+        jobs: list[tuple[Any, Any]] = [
+            (closed_summa, closed_summa.proposed(product, designs, OPEN, 1, 2.0, weights)),
+            (closed_summa, closed_summa.proposed(several, designs, OPEN)),
+            (closed_streamed, closed_streamed.proposed(norm(), 700, 4096, designs)),
+            (closed_streamed, closed_streamed.proposed(norm(), several.m, 4096, designs)),
+            (
+                closed_attention,
+                suited(ATTENTION[name], layer(rng), designs, AttentionPlan(dataflow=name, **plan), 2.0, AS_OTHERS),
+            ),
+        ]
+        for reader, job in jobs:
+            priced, anew = reader.price(job), reader.price(job._replace(taken=None))
+            assert np.array_equal(priced.seconds, anew.seconds), (name, on, job)
+            assert all(np.array_equal(*of) for of in zip(priced.activity, anew.activity, strict=True))
+            known += job.taken is not None
+    assert known == len(ATTENTION) * max(DRAWS // 12, 1) * len(jobs)
 
 
 def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
