@@ -131,7 +131,7 @@ class Bounds(NamedTuple):
         """Of pairs, shape (rates, pairs). [s]"""
         candidate, structure = pairs.candidate, pairs.structure
         busy = self.turns[candidate] * self.busy[self.slices[candidate], structure]
-        return np.maximum(busy, self.nbytes[candidate] * self.byte[:, structure])
+        return np.asarray(np.maximum(busy, self.nbytes[candidate] * self.byte[:, structure]))
 
 
 class Pairs(NamedTuple):

@@ -152,7 +152,7 @@ def _rates(chip: Chip) -> Array:
 @lru_cache(maxsize=KEPT)
 def _tabulated(recipe: Recipe, width: Any, itemsize: float) -> list[tuple[float, ...]]:
     """Slots of blocks of a width, as of `streamed_blocks.choose`: what grows with rows is the same for each."""
-    found = []
+    found: list[tuple[float, ...]] = []
     for none, one in zip(*(slots(recipe, Block(rows, width), DTYPES[itemsize]) for rows in (0, 1)), strict=True):
         beside = none.shape[-1]
         found.append((none.shape[0], prod(none.shape[1:-1]), one.shape[-1] - beside, beside, none.itemsize))
