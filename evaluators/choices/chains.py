@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dse.evaluators.machine.compile_cache import loop
+from dse.evaluators.machine.compile_cache import loop, piece
 
 
 @loop
@@ -25,21 +25,57 @@ def faster(seconds: Any, order: Any, starts: Any, worth: float, better: Any) -> 
                 least = min(least, one)
 
 
+@piece
+def _least(turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidate: int, rate: int, structure: int) -> Any:
+    """A bound, as of `quickest.Bounds`. [s]"""
+    return max(turns[candidate] * busy[slices[candidate], structure], nbytes[candidate] * byte[rate, structure])
+
+
 @loop
-def promising(least: Any, seconds: Any, order: Any, starts: Any, may: Any) -> None:
+def fast(
+    turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, candidates: Any, order: Any, starts: Any, worth: float,
+    before: Any, better: Any,
+) -> None:  # fmt: skip
+    """Writes which pairs have bounds that are less than a share of the bounds of all of their structure before, at some rate.
+
+    Args:
+        turns, nbytes, slices, busy, byte: as of `quickest.Bounds`.
+        candidates: of each pair, shape (pairs,).
+        order, starts, worth: as of `faster`.
+        before: to be written over, shape (rates,).
+        better: to be written, shape (pairs,).
+    """
+    for number in range(len(starts) - 1):
+        before[:] = float("inf")
+        for place in range(starts[number], starts[number + 1]):
+            pair, found = order[place], False
+            for rate in range(len(before)):
+                one = _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number)
+                found = found or one < before[rate] * worth
+                before[rate] = min(before[rate], one)
+            better[pair] = found
+
+
+@loop
+def promising(
+    turns: Any, nbytes: Any, slices: Any, busy: Any, byte: Any, seconds: Any, places: Any, candidates: Any, order: Any,
+    starts: Any, before: Any, may: Any,
+) -> None:  # fmt: skip
     """Writes which pairs may take less than all of their structure before, by bounds and by times of some; the first may.
 
     Args:
-        least, seconds: bounds and times at each rate, infinite where they are not known, shape (rates, pairs). [s]
-        order, starts: as of `faster`.
+        turns, nbytes, slices, busy, byte, candidates, order, starts, before: as of `fast`.
+        seconds: times that are known at each rate, shape (rates, known pairs). [s]
+        places: of each pair among these, -1 where it is not, shape (pairs,).
         may: to be written, shape (pairs,).
     """
-    may[:] = False
     for number in range(len(starts) - 1):
-        may[order[starts[number]]] = True
-        for rate in range(seconds.shape[0]):
-            before = float("inf")
-            for place in range(starts[number], starts[number + 1]):
-                pair = order[place]
-                may[pair] = may[pair] or least[rate, pair] < before
-                before = min(before, seconds[rate, pair])
+        before[:] = float("inf")
+        for place in range(starts[number], starts[number + 1]):
+            pair, known = order[place], places[order[place]]
+            found = place == starts[number]
+            for rate in range(len(before)):
+                found = found or _least(turns, nbytes, slices, busy, byte, candidates[pair], rate, number) < before[rate]
+                if known >= 0:
+                    before[rate] = min(before[rate], seconds[rate, known])
+            may[pair] = found

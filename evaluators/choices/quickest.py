@@ -84,10 +84,10 @@ class Kernel(Hashable, Protocol):
         """Main memory of chips: a tuple likewise."""
 
     def bounded(self, sizes: Sizes, counted: Any) -> Any:
-        """Of candidates, what bounds of their times are made of: a tuple likewise."""
+        """Of candidates, what bounds of their times are made of, whatever chip they are on."""
 
-    def least(self, chip: Chip, sizes: Sizes, bounded: Any, memory: Any) -> Any:
-        """What `seconds` never is below, rounding included; leaves broadcast."""
+    def bounds(self, chip: Chip, bounded: Any, memory: Any) -> "Bounds":
+        """What `seconds` never is below, on chips whose leaves are numbers or of shape (structures,)."""
 
     def seconds(self, chip: Chip, sizes: Sizes, work: Any, memory: Any) -> Any:
         """Time of candidates, with that work and memory; leaves broadcast."""
@@ -97,14 +97,41 @@ class Candidates(NamedTuple):
     """What structures may choose from.
 
     Attributes:
-        sizes, counted, bounded: as of `Kernel`; leaves are numbers or of shape (candidates,).
+        sizes, counted: as of `Kernel`; leaves are numbers or of shape (candidates,).
         held: their local memory, shape (candidates,). [B]
+        bounded: as of `Kernel`; None where nobody has asked yet.
     """
 
     sizes: Sizes
     counted: Any
     held: Array
-    bounded: Any
+    bounded: Any = None
+
+
+class Bounds(NamedTuple):
+    """What candidates take at least on structures, at each rate of memory: the longer of turns x busy and nbytes x byte.
+
+    They are made in loops over pairs, whose times nobody keeps, of what depends on candidates or on structures alone, and of
+    what slices take, which many candidates have in common.
+
+    Attributes:
+        turns, nbytes: of candidates, shape (candidates,). [1], [B]
+        slices: which slice each has, shape (candidates,).
+        busy: of a slice on a structure, shape (slices, structures). [s]
+        byte: at a rate on a structure, shape (rates, structures). [s/B]
+    """
+
+    turns: Array
+    nbytes: Array
+    slices: Array
+    busy: Array
+    byte: Array
+
+    def of(self, pairs: "Pairs") -> Array:
+        """Of pairs, shape (rates, pairs). [s]"""
+        candidate, structure = pairs.candidate, pairs.structure
+        busy = self.turns[candidate] * self.busy[self.slices[candidate], structure]
+        return np.asarray(np.maximum(busy, self.nbytes[candidate] * self.byte[:, structure]))
 
 
 class Pairs(NamedTuple):
@@ -149,8 +176,10 @@ _tried: dict[Hashable, tuple[Candidates, Array]] = {}
 """Candidates that are tried first, by kernel, meshes and what is said."""
 
 
-def quickest(kernel: Kernel, chip: Chip, said: Any) -> Sizes:
-    """Sizes of what takes the least time and fits, or needs the least memory; shape (designs,), or numbers for one.
+def quickest(kernel: Kernel, chip: Chip, said: Any) -> tuple[Sizes, Any]:
+    """What takes the least time and fits, or needs the least memory: its sizes, shape (designs,), or numbers for one.
+
+    With its time [s], shape (designs,); None for one.
 
     Args:
         kernel: what is computed.
@@ -158,8 +187,8 @@ def quickest(kernel: Kernel, chip: Chip, said: Any) -> Sizes:
         said: what is chosen already, likewise; 0 for what is not.
     """
     on = structures(chip, said, STEPS)
-    sizes = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
-    return tuple(map(one_value, sizes))
+    *sizes, seconds = _timed(kernel, chip if on.many else on.chip, _worths(kernel, on), on)
+    return tuple(map(one_value, sizes)), seconds if on.many else None
 
 
 @lru_cache(maxsize=KEPT)
@@ -212,7 +241,8 @@ def _first(kernel: Kernel, on: Structures, groups: list[Array]) -> tuple[Candida
         which, every = np.repeat(np.arange(len(groups)), counts), tuple(map(np.concatenate, zip(*options, strict=True)))
         of = _candidates(kernel, on, [group[0] for group in groups], which, every)
         order = np.lexsort((of.held, which))
-        of = Candidates(*(_picked(leaves_, order) for leaves_ in of))
+        of = Candidates(*(_picked(leaves_, order) for leaves_ in of[:3]))
+        of = of._replace(bounded=kernel.bounded(of.sizes, of.counted))
         if len(_tried) >= TRIED:
             _tried.clear()
         _tried[key] = of, np.cumsum([0, *counts])
@@ -228,7 +258,7 @@ def _candidates(kernel: Kernel, on: Structures, firsts: list[Any], which: Array,
     """Candidates on meshes as those of some structures are: which of these each is on, shape (candidates,)."""
     sides = {name: on.wide[name][np.array(firsts)][which] for name in SIDES if name in on.wide}
     counted = kernel.counted(replaced(on.chip, sides), sizes)
-    return Candidates(sizes, counted, np.asarray(kernel.held(sizes)), kernel.bounded(sizes, counted))
+    return Candidates(sizes, counted, np.asarray(kernel.held(sizes)))
 
 
 def _searched(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: Pairs) -> Iterator[Worth]:
@@ -267,44 +297,46 @@ def _compared(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs
     own = {name: value[rows] for name, value in on.wide.items()}
     memory = kernel.memory(replaced(on.chip, own | {RATE: BETWEEN[on.places[RATE][rows]].T}))
 
-    def asked(some: Pairs) -> tuple[Chip, Sizes, Any]:
-        chip = replaced(on.chip, {name: value[some.structure] for name, value in own.items()})
-        return chip, _picked(of.sizes, some.candidate), _picked(memory, some.structure)
-
     def timed(some: Pairs) -> tuple[Any, Array]:
-        chip, sizes, there = asked(some)
+        chip = replaced(on.chip, {name: value[some.structure] for name, value in own.items()})
+        sizes, there = _picked(of.sizes, some.candidate), _picked(memory, some.structure)
         work = kernel.work(chip, sizes, _picked(of.counted, some.candidate))
         seconds = kernel.seconds(chip, sizes, work, there)
         return (sizes, of.held[some.candidate], work), np.broadcast_to(seconds, (COMPARED, len(some.candidate)))
 
     if len(pairs.candidate) >= max(MANY, EACH * len(rows)):
-        chip, sizes, there = asked(pairs)
-        least = kernel.least(chip, sizes, _picked(of.bounded, pairs.candidate), there)
-        pairs = _promising(np.broadcast_to(least, (COMPARED, len(pairs.candidate))), pairs, lambda some: timed(some)[1])
+        bounded = of.bounded or kernel.bounded(of.sizes, of.counted)
+        pairs = _promising(kernel.bounds(replaced(on.chip, own), bounded, memory), pairs, lambda some: timed(some)[1])
     priced, seconds = timed(pairs)
     return pairs, priced, _faster(seconds, pairs)
 
 
-def _promising(least: Array, pairs: Pairs, timed: Callable[[Pairs], Array]) -> Pairs:
+def _promising(bounds: Bounds, pairs: Pairs, timed: Callable[[Pairs], Array]) -> Pairs:
     """Pairs that may take less than all of their structure before, and with them the first of each.
 
     Those whose bounds are faster than bounds before are timed. One whose bound is no less than the time of one of these before
     it is no faster than that, and what comes after it is compared with that anyway: leaving it out changes nothing.
 
     Args:
-        least: bounds at each rate, shape (rates, pairs). [s]
+        bounds: of all candidates and structures.
         pairs: which.
-        timed: times of some, likewise. [s]
+        timed: times of some at each rate, shape (rates, pairs). [s]
     """
-    some = np.flatnonzero(_faster(least, pairs).any(axis=0))
-    seconds = np.full(least.shape, np.inf)
+    if len(pairs.starts) > FEW:
+        from dse.evaluators.choices import chains  # as `_faster` has it
+
+        may, count = np.empty(len(pairs.candidate), bool), len(bounds.byte)
+        chains.fast(*bounds, pairs.candidate, pairs.order, pairs.starts, WORTH, np.empty(count), may)
+        some = np.flatnonzero(may)
+        place = np.full(len(may), -1)
+        place[some] = np.arange(len(some))
+        seconds = np.ascontiguousarray(timed(_of_these(pairs, some)))
+        chains.promising(*bounds, seconds, place, pairs.candidate, pairs.order, pairs.starts, np.empty(count), may)
+        return _of_these(pairs, np.flatnonzero(may))
+    least = bounds.of(pairs)
+    some, seconds = np.flatnonzero(_faster(least, pairs).any(axis=0)), np.full(least.shape, np.inf)
     seconds[:, some] = timed(_of_these(pairs, some))
     may = np.empty(len(pairs.candidate), bool)
-    if len(pairs.starts) > FEW:
-        from dse.evaluators.choices.chains import promising  # as `_faster` has it
-
-        promising(least, seconds, pairs.order, pairs.starts, may)
-        return _of_these(pairs, np.flatnonzero(may))
     for start, end in pairwise(pairs.starts.tolist()):
         own = pairs.order[start:end]
         before = np.minimum.accumulate(seconds[:, own], axis=1)[:, :-1]
@@ -357,12 +389,12 @@ def _beside(kernel: Kernel, on: Structures, rows: Array, of: Candidates, pairs: 
     every = np.concatenate(entries, axis=1)
     distinct, same = alike(list(every))
     structure, entry, turn = np.concatenate(mine, axis=1)
-    key, place = np.unique(structure * len(distinct) + same[entry], return_index=True)
-    structure, candidate, turn = key // len(distinct), key % len(distinct), turn[place]
     every = every[:, distinct]
     of = _candidates(kernel, on, [rows[one] for one in mesh], every[0].astype(int), tuple(every[1:]))
-    order = np.lexsort((candidate, of.held[candidate], structure))
-    structure, candidate, turn = structure[order], candidate[order], turn[order]
+    by_memory, rank = np.argsort(of.held, kind="stable"), np.empty(len(distinct), int)
+    rank[by_memory] = np.arange(len(distinct))
+    key, place = np.unique(structure * len(distinct) + rank[same[entry]], return_index=True)
+    structure, candidate, turn = key // len(distinct), by_memory[key % len(distinct)], turn[place]
     fit = of.held[candidate] <= _room(on, rows)[structure]
     fit[np.searchsorted(structure, np.arange(len(rows)))] = True  # where none fits, what needs the least
     structure, candidate, turn = structure[fit], candidate[fit], turn[fit]
@@ -394,7 +426,7 @@ def _picked(value: Any, places: Array) -> Any:
 
 
 def _timed(kernel: Kernel, chip: Chip, worth: list[Worth], on: Structures) -> Array:
-    """Sizes of the quickest, shape (sizes, designs), of what is worth its memory to the structure of each."""
+    """Sizes of the quickest and its time [s], shape (sizes + 1, designs): of what is worth its memory to each structure."""
     table, form = np.concatenate([one.table for one in worth], axis=1), worth[0].form
     start = np.cumsum([0, *(one.table.shape[1] for one in worth)])
     longest = max(one.places.shape[1] for one in worth)
@@ -403,7 +435,7 @@ def _timed(kernel: Kernel, chip: Chip, worth: list[Worth], on: Structures) -> Ar
         places[number, :, : one.places.shape[1]] = one.places + start[number]
         needs[number, :, : one.places.shape[1]] = one.needs
     wide = [(address, value) for address, value, _ in leaves(chip) if isinstance(value, np.ndarray)]
-    found = np.empty((len(form[0]), len(on.which)))
+    found = np.empty((len(form[0]) + 1, len(on.which)))
     for first in range(0, len(on.which), DESIGNS):
         some = slice(first, first + DESIGNS)
         here = replaced(chip, {address: value[some] for address, value in wide})
@@ -426,9 +458,10 @@ def _chosen(
         end = (needs[which, step] <= room[:, None]).sum(axis=1)
         tried.append(places[which, step, np.maximum(end - 1 - np.arange(TIMED)[:, None], 0)])
     pick = np.concatenate(tried)
-    sizes, held, work = _put_together(form, [leaf[pick] for leaf in table])
-    best = lowest([np.maximum(held / room - 1, 0.0), kernel.seconds(chip, sizes, work, kernel.memory(chip))])
-    return np.stack([np.take_along_axis(size, best, axis=0)[0] for size in sizes])
+    sizes, held, work = _put_together(form, [leaf.take(pick) for leaf in table])
+    seconds = kernel.seconds(chip, sizes, work, kernel.memory(chip))
+    best = lowest([np.maximum(held / room - 1, 0.0), seconds])[0], np.arange(len(which))
+    return np.stack([column[best] for column in (*sizes, np.broadcast_to(seconds, held.shape))])
 
 
 def _taken_apart(value: Any, leaves_: list[Any]) -> Any:

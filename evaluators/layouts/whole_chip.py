@@ -244,8 +244,7 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     dataflow = attention(on.plan.attention.dataflow)
 
     def proposed(chip: Chip) -> closed_attention.Job:
-        sliced = closed_attention.tiled(dataflow, shape, chip, on.plan.attention, on.itemsize, on.kv)
-        return closed_attention.job(dataflow, shape, sliced, chip, on.itemsize, on.kv)
+        return closed_attention.suited(dataflow, shape, chip, on.plan.attention, on.itemsize, on.kv)
 
     known = 1 - some.queries / maximum(some.keys, 1)
     job = proposed(on.chip) if on.kept is None else through_cache.attention(proposed, on.chip, on.kept, known)

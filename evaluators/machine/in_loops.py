@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
+
 from dse.evaluators.machine.compile_cache import instead_of, piece
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import ceil_div, maximum, minimum, where
 
 
 @instead_of(maximum)
@@ -14,6 +16,16 @@ def _larger(a: Any, b: Any) -> Any:
 @instead_of(where)
 def _chosen(condition: Any, a: Any, b: Any) -> Any:
     return a if condition else b
+
+
+@instead_of(minimum)
+def _smaller(a: Any, b: Any) -> Any:
+    return a if a <= b else b
+
+
+@instead_of(ceil_div)
+def _groups(a: Any, b: Any) -> Any:
+    return np.ceil(a / b)
 
 
 closed_form = piece

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.choices.quickest import quickest
+from dse.evaluators.choices.quickest import Bounds, quickest
+from dse.evaluators.choices.structures import alike
 from dse.evaluators.kernels.attention import cost, merge, strategy
 from dse.evaluators.kernels.attention.dataflow import Dataflow, kept
 from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling
@@ -18,13 +19,16 @@ from dse.evaluators.machine.fabric import VALUE, Fabric, summing
 from dse.evaluators.machine.scattered import pace
 from dse.evaluators.program.rounds import DTYPES, Slot
 from dse.space.chip import Chip
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import Array, maximum, where
 from dse.space.mapping import AttentionPlan
 from dse.space.remember import same
 
 
 class Job(NamedTuple):
-    """Attention as a chip is asked for it; `kv` is how keys and values are stored."""
+    """Attention as a chip is asked for it; `kv` is how keys and values are stored.
+
+    `taken` is its time, where choosing the tiling has worked it out; None of a job of which anything was changed. [s]
+    """
 
     of: Dataflow
     shape: Heads
@@ -32,6 +36,7 @@ class Job(NamedTuple):
     chip: Chip
     itemsize: float = VALUE
     kv: Cached = AS_OTHERS
+    taken: Any = None
 
     @property
     def mesh(self) -> Mesh:
@@ -51,7 +56,7 @@ def machine(chip: Chip, of: Dataflow) -> tuple[Fabric, Engines]:
 
 def price(job: Job) -> Cost:
     """Time and activity."""
-    return cost.cost(*_asked(job))
+    return cost.cost(*_asked(job)) if job.taken is None else Cost(job.taken, cost.activity(_task(job)))
 
 
 def counts(job: Job) -> Cut:
@@ -91,6 +96,11 @@ def proposed(
         said: what is chosen already, 0 for what is not.
         itemsize, kv: bytes of a value; how keys and values are stored.
     """
+    return _proposed(of, shape, chip, said, itemsize, kv)[0]
+
+
+def _proposed(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached) -> tuple[Tiling, Any]:
+    """With its time; None where designs are not many."""
     asked = (of, shape, chip, said, itemsize, kv)
     try:
         hash(asked)
@@ -99,19 +109,21 @@ def proposed(
     return _known(*asked)
 
 
-def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached) -> Tiling:
+def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached) -> tuple[Tiling, Any]:
     """Case by case, one above the other."""
     sizes = {spec.name: np.asarray(getattr(shape, spec.name)) for spec in fields(shape)}
     count = max(size.size for size in sizes.values())
     if count == 1:
-        return searched(of, shape, chip, said, itemsize, kv)
+        tiling, taken = searched(of, shape, chip, said, itemsize, kv)
+        return tiling, taken if all(size.ndim == 0 for size in sizes.values()) else None
     cases = [
         replace(shape, **{name: size.ravel()[min(case, size.size - 1)].item() for name, size in sizes.items()})
         for case in range(count)
     ]
-    found = [proposed(of, case, chip, said, itemsize, kv) for case in cases]
+    found, times = zip(*(_proposed(of, case, chip, said, itemsize, kv) for case in cases), strict=True)
     names = ("rows", "cols", "queries", "keys", *(("splits",) if of.split else ()))
-    return Tiling(*(np.stack(np.broadcast_arrays(*(np.atleast_1d(getattr(one, name)) for one in found))) for name in names))
+    sides = (np.stack(np.broadcast_arrays(*(np.atleast_1d(getattr(one, name)) for one in found))) for name in names)
+    return Tiling(*sides), None if times[0] is None else np.stack(times)
 
 
 class Choice(NamedTuple):
@@ -148,13 +160,19 @@ class Choice(NamedTuple):
         """Main memory of chips."""
         return column_memory(chip)
 
-    def bounded(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Any, Any]:
-        """Of candidates, what bounds are made of."""
-        return cost.bounded(Tiling(*sizes), counted)
+    def bounded(self, sizes: tuple[Any, ...], counted: Any) -> tuple[Array, ...]:
+        """Of candidates, what bounds are made of; and which slice each has of those that there are."""
+        queries, keys, turns, nbytes = np.broadcast_arrays(*sizes[2:4], *cost.bounded(Tiling(*sizes), counted))
+        first, slices = alike([queries, keys])
+        return np.ascontiguousarray(turns), np.ascontiguousarray(nbytes), slices, queries[first], keys[first]
 
-    def least(self, chip: Chip, sizes: tuple[Any, ...], bounded: tuple[Any, Any], memory: Any) -> Any:
+    def bounds(self, chip: Chip, bounded: tuple[Array, ...], memory: Any) -> Bounds:
         """What candidates take at least."""
-        return cost.least(self._task(chip, sizes), machine(chip, self.of)[1], memory, bounded)
+        turns, nbytes, slices, queries, keys = bounded
+        task = self._task(chip, (1, 1, queries[:, None], keys[:, None]))
+        busy, byte = cost.least(task, machine(chip, self.of)[1], memory)
+        some = np.size(memory.byte[0])
+        return Bounds(turns, nbytes, slices, _whole(busy, (len(queries), some)), _whole(byte, (len(memory.byte), some)))
 
     def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any, memory: Any) -> Any:
         """Time of candidates."""
@@ -164,9 +182,17 @@ class Choice(NamedTuple):
         return _task(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize, self.kv))
 
 
-def searched(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached = AS_OTHERS) -> Tiling:
-    """As `proposed`, of one case."""
-    return Tiling(*quickest(Choice(of, shape, itemsize, kv), chip, said))
+def _whole(value: Any, shape: tuple[int, int]) -> Array:
+    """For compiled loops."""
+    return np.ascontiguousarray(np.broadcast_to(value, shape), float)
+
+
+def searched(
+    of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float, kv: Cached = AS_OTHERS
+) -> tuple[Tiling, Any]:
+    """As `_proposed`, of one case."""
+    sizes, seconds = quickest(Choice(of, shape, itemsize, kv), chip, said)
+    return Tiling(*sizes), seconds
 
 
 _known = lru_cache(maxsize=4096)(searched)
@@ -197,16 +223,33 @@ def tiled(
     of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float = VALUE, kv: Cached = AS_OTHERS
 ) -> Tiling:
     """As the mapping says, and where it says 0, as suits the shape."""
+    return _tiled(of, shape, chip, mapping, itemsize, kv)[0]
+
+
+def suited(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: Cached) -> Job:
+    """What is priced, tiled like that; with its time, where choosing has worked it out for many designs.
+
+    Roots of arrays are rounded otherwise than those of numbers, so a time that is a number is left to who prices it.
+    """
+    tiling, taken = _tiled(of, shape, chip, mapping, itemsize, kv)
+    asked = job(of, shape, tiling, chip, itemsize, kv)
+    memory, cut = column_memory(chip), asked.tiling
+    of_times = memory.count, memory.crowded, chip.mesh.rows, cut.rows, cut.cols, cut.queries, cut.keys
+    return asked._replace(taken=taken) if any(isinstance(leaf, np.ndarray) for leaf in of_times) else asked
+
+
+def _tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float, kv: Cached) -> tuple[Tiling, Any]:
+    """With its time, where it is known."""
     splits = (0 if mapping.splits is None else mapping.splits) if of.split else 1
     said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
     if not of.grouped:
         said = replace(said, rows=1, cols=1)
     if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys, said.splits)):
-        return said
+        return said, None
     # sides that do not divide the mesh are a limit, and stay as they are said
-    found = proposed(of, shape, chip, _dividing(said, chip), itemsize, kv)
+    found, taken = _proposed(of, shape, chip, _dividing(said, chip), itemsize, kv)
     rows, cols = (where(own > 0, own, side) for own, side in ((said.rows, found.rows), (said.cols, found.cols)))
-    return replace(found, rows=rows, cols=cols)
+    return replace(found, rows=rows, cols=cols), taken
 
 
 def slots(job: Job) -> list[Any]:

@@ -18,7 +18,7 @@ from dse.evaluators.machine.fabric import Fabric, tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, even, lowest, maximum, one_value
-from dse.space.fields import at, replaced
+from dse.space.fields import replaced
 from dse.space.mapping import SummaPlan
 from dse.space.remember import remembered, same
 
@@ -32,6 +32,7 @@ class Job(NamedTuple):
         chip: where.
         itemsize: bytes of a value.
         weights: how the second operand is stored; as the first where it is None.
+        taken: its time, where choosing the part has worked it out; None of a job of which anything was changed. [s]
     """
 
     shape: Shape
@@ -40,6 +41,7 @@ class Job(NamedTuple):
     copies: Any = 1
     itemsize: float = 2.0
     weights: Weights | None = None
+    taken: Any = None
 
     @property
     def mesh(self) -> Mesh:
@@ -53,22 +55,15 @@ PARTS = ("hbm", "multicast", "vector", "matrix")
 
 def price(job: Job) -> Cost:
     """Time and activity."""
-    return _price(job, tile_fabric(job.chip), column_memory(job.chip))
+    what, how = (job.shape, job.part, job.mesh), (job.itemsize, job.copies, job.weights)
+    if job.taken is not None:
+        return Cost(job.taken, summa_diagonal.activity(*what, *how))
+    return summa_diagonal.cost(*what, tile_fabric(job.chip), engines(job.chip), column_memory(job.chip), *how)
 
 
 def seconds(job: Job) -> Any:
     """Time alone."""
-    return summa_diagonal.seconds(
-        job.shape,
-        job.part,
-        job.mesh,
-        tile_fabric(job.chip),
-        engines(job.chip),
-        column_memory(job.chip),
-        job.itemsize,
-        job.copies,
-        job.weights,
-    )
+    return _seconds(job, tile_fabric(job.chip), column_memory(job.chip)) if job.taken is None else job.taken
 
 
 def split(job: Job) -> dict[str, Any]:
@@ -76,11 +71,11 @@ def split(job: Job) -> dict[str, Any]:
     fabric, memory = tile_fabric(job.chip), column_memory(job.chip)
     still = fabric._replace(hop=0.0, word=0.0, copy=0.0, post=0.0, ramp=0.0)
     rest = memory._replace(latency=0.0, byte=0.0, crowded=0.0)
-    whole, moved, left = (_price(job, *free).seconds for free in ((fabric, memory), (fabric, rest), (still, rest)))
+    whole, moved, left = (_seconds(job, *free) for free in ((fabric, memory), (fabric, rest), (still, rest)))
     found = {"hbm": whole - moved, "multicast": moved - left}
     if not expands(job):
         return found | {"matrix": left}
-    products = _price(job._replace(weights=None), still, rest).seconds
+    products = _seconds(job._replace(weights=None, taken=None), still, rest)
     return found | {"vector": left - products, "matrix": products}
 
 
@@ -89,9 +84,9 @@ def expands(job: Job) -> bool:
     return bool(job.weights and job.weights.expand)
 
 
-def _price(job: Job, fabric: Fabric, memory: ColumnMemory) -> Cost:
+def _seconds(job: Job, fabric: Fabric, memory: ColumnMemory) -> Any:
     on = fabric, engines(job.chip), memory
-    return summa_diagonal.cost(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
+    return summa_diagonal.seconds(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
 
 
 SLICES, DEPTHS = (16, 32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -114,12 +109,14 @@ class Tried(NamedTuple):
         part, held: groups and slices, and local memory of a tile [B], shape (candidates,).
         starts: where those of each mesh begin, shape (meshes + 1,).
         order: of all, by mesh and by memory, shape (candidates,).
+        slices: which slice each has, shape (candidates,), and a candidate with each slice that there is, shape (slices,).
     """
 
     part: Part
     held: Array
     starts: Array
     order: Array
+    slices: tuple[Array, Array]
 
 
 def proposed(
@@ -138,50 +135,69 @@ def proposed(
     try:
         hash(asked)
     except TypeError:  # arrays over designs or cases
-        return Job(shape, _cases(*asked), chip, copies, itemsize, weights)
+        part, taken = _cases(*asked)
+        return Job(shape, part, chip, copies, itemsize, weights, taken)
     return Job(shape, _known(*asked), chip, copies, itemsize, weights)
 
 
-def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None) -> Part:
-    """Case by case, one above the other."""
+def _cases(
+    shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None
+) -> tuple[Part, Any]:
+    """Case by case, one above the other, with their times; None for these where designs are not many."""
     sizes = [np.asarray(size) for size in (shape.m, shape.k, shape.n, copies)]
     count = max(size.size for size in sizes)
     found = []
     for case in range(count):
         m, k, n, times = (size.ravel()[min(case, size.size - 1)].item() for size in sizes)
-        found.append(searched(Shape(m, k, n), chip, said, times, itemsize, weights))
-    return (
-        found[0]
-        if count == 1
-        else Part(*(np.stack(np.broadcast_arrays(*map(np.atleast_1d, sides))) for sides in zip(*found, strict=True)))
-    )
+        found.append(_searched(Shape(m, k, n), chip, said, times, itemsize, weights))
+    if count == 1:
+        return found[0] if all(size.ndim == 0 for size in sizes) else (found[0][0], None)
+    parts, taken = zip(*found, strict=True)
+    part = Part(*(np.stack(np.broadcast_arrays(*map(np.atleast_1d, sides))) for sides in zip(*parts, strict=True)))
+    return part, None if taken[0] is None else np.stack(taken)
 
 
 def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None = None) -> Part:
-    """As `proposed`, of one case: each structure has its candidates' work once, and a design times what may be its best."""
+    """As `proposed`, of one case."""
+    return _searched(shape, chip, said, copies, itemsize, weights)[0]
+
+
+def _searched(
+    shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float, weights: Weights | None
+) -> tuple[Part, Any]:
+    """Each structure has its candidates' work once, and a design times what may be its best; of many, with their times."""
     on = structures(chip, said, STEPS)
     crowded = column_memory(chip).crowded
     room, byte = (np.broadcast_to(np.asarray(value, float), on.which.shape) for value in (chip.tile.sram, crowded))
     designs = _by_byte(on, crowded)
-    found = np.empty((len(Part._fields), len(on.which)))
+    found, taken = np.empty((len(Part._fields), len(on.which))), np.empty(len(on.which))
     for batch in batches(on):
-        sides = [on.side(group) for group in batch.groups]
-        meshes = tuple(tuple(side.get(name, at(on.chip, name)) for name in SIDES) for side in sides)
-        asked = shape, copies, meshes, tuple(map(on.asked, batch.groups)), itemsize, weights
+        meshes, differ, own = _groups(on, batch)
+        asked = shape, copies, meshes, own, itemsize, weights
         tried, machine = _tried(*asked), _without_memory(batch)
         if len(meshes) > 1:
             counts = np.diff(tried.starts)
-            machine = replaced(machine, {name: np.repeat([side[name] for side in sides], counts) for name in sides[0]})
+            machine = replaced(machine, {name: np.repeat([mesh[at] for mesh in meshes], counts) for name, at in differ})
         work = _worked(machine, *asked)
         choose = _one_by_one if len(on.which) <= FEW else _together
-        choose(work, tried, batch.rows, designs, room, byte, found)
-    return Part(*map(one_value, found))
+        choose(work, tried, batch.rows, designs, room, byte, found, taken)
+    return Part(*map(one_value, found)), taken if on.many else None
 
 
 @same
 def _by_byte(on: Structures, byte: Any) -> tuple[Array, Array]:
     """As `by_structure`, those of a structure by a channel's time for a byte."""
     return np.lexsort((np.broadcast_to(byte, on.which.shape), on.which)), by_structure(on)[1]
+
+
+@same
+def _groups(
+    on: Structures, batch: Batch
+) -> tuple[tuple[tuple[float, float], ...], list[tuple[str, int]], tuple[SummaPlan, ...]]:
+    """Of the groups of a batch, their meshes, which of `SIDES` differ and their places, and what is said on each."""
+    sides = [on.side(group) for group in batch.groups]
+    meshes = tuple((side.get(SIDES[0], on.chip.mesh.rows), side.get(SIDES[1], on.chip.mesh.cols)) for side in sides)
+    return meshes, [(name, place) for place, name in enumerate(SIDES) if name in sides[0]], tuple(map(on.asked, batch.groups))
 
 
 @same
@@ -196,16 +212,21 @@ def _worked(
     itemsize: float, weights: Weights | None,
 ) -> list[Array]:  # fmt: skip
     """Leaves of the work of candidates on kinds of machines, each of shape (kinds or 1, candidates or 1)."""
-    part = _tried(shape, copies, meshes, said, itemsize, weights).part
+    tried = _tried(shape, copies, meshes, said, itemsize, weights)
+    part, (which, first) = tried.part, tried.slices
     job = Job(shape, part, chip, copies, itemsize, weights)
     on = tile_fabric(chip), engines(chip), ColumnMemory(channels_used(chip), chip.hbm.latency, byte=0.0, crowded=0.0)
-    work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights)
+    # on each kind of machine, candidates on several meshes and in several groups have the same slices
+    m, k, n = (side[first] for side in part[:3])
+    product = on[1].started(m, k, n, (weights or Weights(itemsize)).width(itemsize)).take(which, axis=-1)
+    work = summa_diagonal.worked(job.shape, job.part, job.mesh, *on, job.itemsize, job.copies, job.weights, product)
     return [np.ascontiguousarray(np.atleast_2d(leaf), float) for leaf in work]
 
 
 def _one_by_one(
-    work: list[Array], tried: Tried, rows: Array, designs: tuple[Array, Array], room: Array, byte: Array, found: Array
-) -> None:
+    work: list[Array], tried: Tried, rows: Array, designs: tuple[Array, Array], room: Array, byte: Array, found: Array,
+    taken: Array,
+) -> None:  # fmt: skip
     """Writes what each design takes of all candidates: the least time of those that fit, or the least memory; the first one.
 
     Args:
@@ -214,29 +235,32 @@ def _one_by_one(
         rows: of structures, as of `Batch`.
         designs: as of `_by_byte`.
         room, byte: of the designs. [B], [s/B], shape (designs,)
-        found: to be written, shape (fields of `Part`, designs).
+        found, taken: to be written, shape (fields of `Part`, designs), and their times [s], shape (designs,).
     """
-    (order, ends), (part, held, starts, _) = designs, tried
+    (order, ends), (part, held, starts, *_) = designs, tried
     for number, side, kind in rows.T:
         some = slice(starts[side], starts[side + 1])
         rows_of = (leaf[min(kind, len(leaf) - 1)] for leaf in work)
         own = Work(*(leaf if len(leaf) == 1 else leaf[some] for leaf in rows_of))
         for design in order[ends[number] : ends[number + 1]]:
-            over = np.maximum(held[some] / room[design] - 1, 0.0)
-            best = starts[side] + lowest([over, summa_diagonal.timed(own, byte[design])])[0]
-            found[:, design] = [size[best] for size in part]
+            over, seconds = np.maximum(held[some] / room[design] - 1, 0.0), summa_diagonal.timed(own, byte[design])
+            best = lowest([over, seconds])[0]
+            found[:, design] = [size[starts[side] + best] for size in part]
+            taken[design] = np.broadcast_to(seconds, over.shape)[best]
 
 
 def _together(
-    work: list[Array], tried: Tried, rows: Array, designs: tuple[Array, Array], room: Array, byte: Array, found: Array
-) -> None:
+    work: list[Array], tried: Tried, rows: Array, designs: tuple[Array, Array], room: Array, byte: Array, found: Array,
+    taken: Array,
+) -> None:  # fmt: skip
     """The same by a compiled loop, which leaves out what no design of a structure would take."""
     from dse.evaluators.readers.summa_candidates import LEAVES, take  # a few closed questions do without compiled loops
 
-    part, held, starts, order = tried
+    part, held, starts, order, _ = tried
     (near, nearer), fast, best = np.empty((2, len(held)), np.int64), np.empty(len(held)), np.full(found.shape[1], -1)
     own = np.empty((len(held), LEAVES + 1))
-    take(tuple(work), held, order, starts, rows, *designs, np.array(room), np.array(byte), near, nearer, fast, own, best)
+    given = np.array(room), np.array(byte)
+    take(tuple(work), held, order, starts, rows, *designs, *given, near, nearer, fast, own, best, taken)
     mine = best >= 0
     found[:, mine] = [size[best[mine]] for size in part]
 
@@ -251,7 +275,9 @@ def _tried(
     starts = np.cumsum([0, *(len(one.m) for one in parts)])
     part = Part(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
     held = sum(slot.nbytes for slot in slots(part, DTYPES[itemsize], weights)) * 1.0
-    return Tried(part, held, starts, np.lexsort((held, np.repeat(np.arange(len(parts)), np.diff(starts)))))
+    first, which = alike(list(part[:3]))
+    order = np.lexsort((held, np.repeat(np.arange(len(parts)), np.diff(starts))))
+    return Tried(part, held, starts, order, (which, first))
 
 
 @lru_cache(maxsize=1024)

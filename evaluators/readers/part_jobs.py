@@ -121,7 +121,7 @@ def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Jo
     before = streamed.cut(job.rows, job.block, whole)
     kept = min(before.waves, WAVES)
     rows = min(ceil(job.rows * tiles), int(job.block.rows) * here.rows * here.cols * kept)
-    return job._replace(rows=rows, chip=chip_on(job.chip, here, tiles)), float(before.waves / kept)
+    return job._replace(rows=rows, chip=chip_on(job.chip, here, tiles), taken=None), float(before.waves / kept)
 
 
 def walked_on(job: closed_walked.Job, side: int) -> tuple[closed_walked.Job, float]:

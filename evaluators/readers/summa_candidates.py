@@ -27,20 +27,23 @@ HELD = LEAVES
 
 
 @piece
-def _gathered(work: Any, held: Any, kind: int, some: Any, own: Any) -> None:
+def _gathered(work: Any, held: Any, kind: int, some: Any, own: Any, anew: bool) -> None:
     """Writes what candidates are on a kind of machines, so that what is looked at together stands together.
 
     Args:
         work, kind, held: as of `take`.
         some: candidates.
         own: to be written, shape (candidates, LEAVES + 1).
+        anew: whether there is nothing yet of the same candidates on another kind, of which what all kinds have stays.
     """
     for place in range(LEAVES):
         leaf = work[place]
+        if not anew and leaf.shape[0] == 1:
+            continue
         row, apart = kind if leaf.shape[0] > 1 else 0, leaf.shape[1] > 1
         for at in range(len(some)):
             own[at, place] = leaf[row, some[at] if apart else 0]
-    for at in range(len(some)):
+    for at in range(len(some) if anew else 0):
         own[at, HELD] = held[some[at]]
 
 
@@ -125,6 +128,7 @@ def take(
     fast: Any,
     own: Any,
     best: Any,
+    taken: Any,
 ) -> None:
     """Writes the candidate of each design that takes the least time of those that fit, or needs the least memory; the first.
 
@@ -144,12 +148,12 @@ def take(
         room, byte: of designs. [B], [s/B], shape (designs,)
         near, nearer, fast: for numbers of candidates, twice, and times, shape (candidates,).
         own: for what candidates are, shape (candidates, LEAVES + 1).
-        best: to be written, shape (designs,).
+        best, taken: to be written, shape (designs,); the latter is its time. [s]
     """
     for place in range(structures.shape[1]):
         number, side, kind = structures[0, place], structures[1, place], structures[2, place]
         first, end, some = ends[number], ends[number + 1], order[sides[side] : sides[side + 1]]
-        _gathered(work, held, kind, some, own)
+        _gathered(work, held, kind, some, own, place == 0 or side != structures[1, place - 1])
         for at in range(len(some)):
             near[at] = at
         few = _narrow(own, near, len(some), designs, first, end, room, byte, near, fast)
@@ -175,4 +179,4 @@ def take(
                     one = _seconds(own, candidate, byte[design])
                     if chosen < 0 or over < excess or one < seconds or (one == seconds and some[candidate] < some[chosen]):
                         chosen, excess, seconds = candidate, over, one
-                best[design] = some[chosen]
+                best[design], taken[design] = some[chosen], seconds

@@ -75,7 +75,7 @@ def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *
         total = summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies, job.weights)
         return total, main, ahead
 
-    return _best(propose, chip, moved, lambda job: job.part, lambda job, part: job._replace(part=part))
+    return _best(propose, chip, moved, lambda job: job.part, lambda job, part: job._replace(part=part, taken=None))
 
 
 def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: Kept, known: float) -> Cached:
@@ -90,7 +90,7 @@ def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: K
         ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.kv.of(job.itemsize) * known * (1 - of.kv)
         return total, own * (1 - of.activations) + (total - own) * apart * beyond, ahead
 
-    return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling))
+    return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling, taken=None))
 
 
 def apart(blocks: Blocks, groups: Any, copies: Any) -> tuple[Any, Any, Any]:
@@ -121,7 +121,7 @@ def streamed(propose: Callable[[Chip], closed_streamed.Job], chip: Chip, of: Kep
             read = packed / (packed + job.itemsize)
         return total, total * ((1 - of.weights) * read + left * (1 - read) if table else left), 0.0
 
-    return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block))
+    return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block, taken=None))
 
 
 def through(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
@@ -160,8 +160,8 @@ def _best(
         main = total if chip.l2 is None else minimum(main, total)
         on, share, cache = through(chip, main / total)
         before = through(chip, maximum(main - ahead, 0.0) / total)[0]
-        faster = job._replace(chip=on)
-        return Cached(faster, share, cache, job._replace(chip=before), minimum(ahead, main)), SECONDS[type(job)](faster)
+        faster = on_chip(job, on)
+        return Cached(faster, share, cache, on_chip(job, before), minimum(ahead, main)), SECONDS[type(job)](faster)
 
     best: Any = None
     least: Any = None
@@ -171,6 +171,11 @@ def _best(
         best = sizes(job) if best is None else either(seconds < least, sizes(job), best)
         least = seconds if least is None else minimum(seconds, least)
     return priced(sized(job, best))[0]
+
+
+def on_chip(job: Any, chip: Chip) -> Any:
+    """The job on another chip, where it takes another time."""
+    return job._replace(chip=chip, taken=None)
 
 
 SECONDS: dict[type, Callable[[Any], Any]] = {

@@ -15,15 +15,16 @@ from dse.evaluators.choices.quickest import BETWEEN, RATE, ROOM, ROOMS, STEPS, W
 from dse.evaluators.choices.structures import place, structures
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.dataflow import Dataflow
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Heads, Tiling
 from dse.evaluators.kernels.gemm.summa_diagonal import Part, Weights
 from dse.evaluators.kernels.gemm.summa_diagonal import slots as held
 from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.readers import closed_attention, closed_summa
-from dse.evaluators.readers.closed_attention import Choice, proposed
+from dse.evaluators.kernels.vector.streamed import norm
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.evaluators.readers.closed_attention import Choice, proposed, suited
 from dse.space.chip import Chip
 from dse.space.fields import replaced
-from dse.space.mapping import SummaPlan
+from dse.space.mapping import AttentionPlan, SummaPlan
 from tests.samples import asked
 
 DRAWS = int(os.environ.get("CHOICES", "12"))
@@ -151,6 +152,38 @@ def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit(differ: str)
             assert closed_summa.searched(shape, alone, OPEN, 1, 2.0, weights) == tuple(side[best] for side in options)
 
 
+def test_what_was_chosen_takes_the_time_that_it_was_chosen_for() -> None:
+    """To the bit, of many designs and several cases: what is priced with that time is priced the same without it."""
+    rng, known = np.random.default_rng(5), 0
+    plan = {"rows": 0, "cols": 0, "queries": 0, "keys": 0}
+    for name in list(ATTENTION) * max(DRAWS // 12, 1):
+        on, product = chip(rng), Shape(int(rng.choice([1, 300, 4096])), 1000, 4096)
+        many: dict[str, Any] = {
+            "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 90),
+            "tile.sram": 10 ** rng.uniform(4.5, 7, 90),
+        }
+        if rng.random() < 0.5:
+            many |= {side: rng.choice([4.0, 8.0, 12.0], 90) for side in ("mesh.rows", "mesh.cols")}
+        designs, weights = replaced(on, many), [None, Weights(0.53125, 3.0)][rng.integers(2)]
+        several = Shape(np.array([[1.0], [300.0]]), 1000, 4096)
+        jobs: list[tuple[Any, Any]] = [
+            (closed_summa, closed_summa.proposed(product, designs, OPEN, 1, 2.0, weights)),
+            (closed_summa, closed_summa.proposed(several, designs, OPEN)),
+            (closed_streamed, closed_streamed.proposed(norm(), 700, 4096, designs)),
+            (closed_streamed, closed_streamed.proposed(norm(), several.m, 4096, designs)),
+            (
+                closed_attention,
+                suited(ATTENTION[name], layer(rng), designs, AttentionPlan(dataflow=name, **plan), 2.0, AS_OTHERS),
+            ),
+        ]
+        for reader, job in jobs:
+            priced, anew = reader.price(job), reader.price(job._replace(taken=None))
+            assert np.array_equal(priced.seconds, anew.seconds), (name, on, job)
+            assert all(np.array_equal(*of) for of in zip(priced.activity, anew.activity, strict=True))
+            known += job.taken is not None
+    assert known == len(ATTENTION) * max(DRAWS // 12, 1) * len(jobs)
+
+
 def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
     rng = np.random.default_rng(3)
     for _ in range(max(DRAWS // 6, 1)):
@@ -220,7 +253,9 @@ def test_bounds_are_never_above_the_time_that_they_are_of() -> None:
         sizes = kernel.options(on, Tiling(0 if of.grouped else 1, 0 if of.grouped else 1, 0, 0, 0 if of.split else 1))
         counted, memory = kernel.counted(on, sizes), kernel.memory(many)
         seconds = kernel.seconds(on, sizes, kernel.work(on, sizes, counted), memory)
-        least = kernel.least(on, sizes, kernel.bounded(sizes, counted), memory)
+        every, none = np.arange(len(sizes[0])), np.zeros(len(sizes[0]), int)
+        bounds = kernel.bounds(on, kernel.bounded(sizes, counted), memory)
+        least = bounds.of(quickest.Pairs(none, every, every, np.array([0, len(every)])))
         assert (least <= seconds).all(), (of, shape, on)
         near = max(near, float((least / seconds).max()))
     assert near > 0.5
@@ -235,9 +270,12 @@ def test_what_bounds_leave_out_is_no_faster_than_what_needs_less() -> None:
         structure = np.repeat(np.arange(count), counts)
         order = np.lexsort((rng.random(starts[-1]), structure))
         pairs = quickest.Pairs(structure, np.arange(starts[-1]), order, starts)
-        seconds = np.round(rng.uniform(1, 3, (5, starts[-1])), 1)
-        least = seconds * rng.choice([0.3, 0.99, 1.0], seconds.shape, p=[0.05, 0.45, 0.5])
-        kept = quickest._promising(least, pairs, lambda some, seconds=seconds: seconds[:, some.candidate])  # type: ignore[misc]
+        turns, nbytes = np.round(rng.uniform(1, 3, (2, starts[-1])), 1)
+        busy, byte = rng.choice([0.5, 1.0], (4, count)), rng.choice([0.5, 1.0, 2.0], (5, count))
+        bounds = quickest.Bounds(turns, nbytes, rng.integers(0, 4, starts[-1]), busy, byte)
+        least = bounds.of(pairs)
+        seconds = least / rng.choice([0.3, 0.99, 1.0], least.shape, p=[0.05, 0.45, 0.5])
+        kept = quickest._promising(bounds, pairs, lambda some, seconds=seconds: seconds[:, some.candidate])  # type: ignore[misc]
         better = quickest._faster(seconds, pairs)
         assert len(kept.candidate) < 0.8 * starts[-1]
         assert set(np.flatnonzero(better.any(axis=0)).tolist()) <= set(kept.candidate.tolist())

@@ -27,10 +27,12 @@ from dse.evaluators.kernels.vector.streamed import (
 from dse.evaluators.layouts.formats import BYTES
 from dse.evaluators.machine.channels import ColumnMemory, channels
 from dse.evaluators.program.activity import COUNTS
+from dse.evaluators.readers import closed_streamed
 from dse.evaluators.readers.closed_streamed import Job, nbytes
 from dse.evaluators.readers.events import play as timed
 from dse.evaluators.readers.numeric import play
 from dse.space.elementwise import Array
+from dse.space.fields import replaced
 from dse.space.numbers import FORMATS
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
@@ -129,3 +131,23 @@ def test_a_block_takes_its_rows_beside_what_it_takes_without_any(name: str) -> N
         rows, width = rng.integers(1, 1 << 20, 64).astype(float), rng.integers(1, 1 << 14, 64).astype(float)
         none, one, some = (nbytes(Job(of, rows, Block(count, width), chip)) for count in (0, 1, rows))
         np.testing.assert_array_equal(some, none + (one - none) * rows)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_blocks_of_many_designs_are_those_of_a_few(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled loop chooses the very blocks that arrays of what is tried lead to, with the very times."""
+    rng, of = np.random.default_rng(len(name)), asked("chip=tile32", "workload=attention").base.chip
+    many = {
+        "mesh.rows": rng.choice([4.0, 8.0, 32.0], 90),
+        "tile.sram": 10 ** rng.uniform(2, 6, 90),
+        "tile.vector.lanes": rng.choice([16.0, 64.0, 512.0], 90),
+        "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 90),
+        "clock": rng.uniform(5e8, 2e9, 90),
+    }
+    for rows, width in ((1, 64), (16, 4096), (700, 151_936), (40_000, 4096)):
+        jobs = []
+        for few in (64, 1 << 30):
+            monkeypatch.setattr(closed_streamed, "FEW", few)
+            jobs.append(closed_streamed.proposed(RECIPES[name], rows, width, replaced(of, many)))
+        one, other = ((job.rows, *job.block, job.taken) for job in jobs)
+        assert all(map(np.array_equal, one, other)), (rows, width)

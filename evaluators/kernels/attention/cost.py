@@ -158,7 +158,7 @@ class Work(NamedTuple):
 
 def cost(task: Task, on: Machine) -> Cost:
     """Time and activity."""
-    return Cost(seconds(task, on), _activity(task))
+    return Cost(seconds(task, on), activity(task))
 
 
 def seconds(task: Task, on: Machine, work: Work | None = None) -> Any:
@@ -226,23 +226,20 @@ def worked(task: Task, fabric: Fabric, engines: Engines, of: Counted | None = No
 
 
 def bounded(tiling: Tiling, of: Counted) -> tuple[Any, Any]:
-    """What `least` is made of: blocks of keys in turn, and bytes between memory and all tiles, numbers of rows apart."""
+    """What goes into `least`: blocks of keys in turn, and bytes between memory and all tiles, numbers of rows apart."""
     (q_bytes, k_bytes, v_bytes, o_bytes), counts = of.nbytes, of.counts
     each = tiling.rows * (q_bytes + o_bytes) + tiling.cols * of.blocks * (k_bytes + v_bytes)
     return counts.waves * of.blocks, counts.items * each
 
 
-def least(task: Task, engines: Engines, memory: ColumnMemory, of: tuple[Any, Any]) -> Any:
-    """What `seconds` never is below, rounding included: products of all blocks, or bytes evenly over all channels. [s]
+def least(task: Task, engines: Engines, memory: ColumnMemory) -> tuple[Any, Any]:
+    """What `seconds` never is below, rounding included, of what `bounded` says: products of a block, and a byte's time.
 
-    Args:
-        task: what is computed.
-        engines, memory: of the machine.
-        of: as of `bounded`.
+    A candidate takes the former for each block of keys in turn, or the latter for all bytes, as they come evenly over all
+    channels. [s], [s/B]
     """
-    (blocks, nbytes), (product, result) = of, _products(task, engines)
     byte = minimum(memory.byte, memory.crowded) * minimum(task.pace, 1.0) / memory.count
-    return maximum(blocks * (product + result), nbytes * byte) * ROUNDED
+    return sum(_products(task, engines)) * ROUNDED, byte * ROUNDED
 
 
 def _spent(task: Task, on: Machine, work: Work) -> Spent:
@@ -452,7 +449,7 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
     return opening + stored + waited, opening, busy(columns), away + columns * stored, turns_, late * memory.crowded, away
 
 
-def _activity(task: Task) -> Activity:
+def activity(task: Task) -> Activity:
     """What the steps count: groups without an item in the last turn multiply and exchange as well, but load nothing."""
     shape, tiling, mesh, counts = task.shape, task.tiling, task.mesh, task.counts
     blocks, masked = passed(shape, task.in_turns, mesh)

@@ -138,7 +138,14 @@ def cost(
 ) -> Cost:
     """Time and activity of the program; arguments as of `seconds`."""
     taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies, weights)
-    return Cost(taken, _activity(part, mesh, cut(shape, part, mesh, copies), itemsize, weights))
+    return Cost(taken, activity(shape, part, mesh, itemsize, copies, weights))
+
+
+def activity(
+    shape: Shape, part: Part, mesh: Mesh, itemsize: float = VALUE, copies: Any = 1, weights: Weights | None = None
+) -> Activity:
+    """What the program does; arguments as of `seconds`."""
+    return _activity(part, mesh, cut(shape, part, mesh, copies), itemsize, weights)
 
 
 def seconds(
@@ -209,8 +216,9 @@ def worked(
     itemsize: float = VALUE,
     copies: Any = 1,
     weights: Weights | None = None,
+    product: Any = None,
 ) -> Work:
-    """What does not depend on the rate of memory; arguments as of `seconds`."""
+    """What does not depend on the rate of memory; arguments as of `seconds`, and the time of a chunk's product where known."""
     of, kept = cut(shape, part, mesh, copies), weights or Weights(itemsize)
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)
@@ -225,7 +233,7 @@ def worked(
     return Work(
         of.waves,
         of.waves * of.chunks,
-        engines.started(part.m, part.k, part.n, kept.width(itemsize)),
+        engines.started(part.m, part.k, part.n, kept.width(itemsize)) if product is None else product,
         maximum(words, expand) if kept.expand else words,
         rows * a + columns * floor_div(mesh.rows, part.rows) * b,
         columns * floor_div(mesh.rows, part.split) * c,

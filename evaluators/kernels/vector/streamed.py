@@ -271,58 +271,77 @@ def cost(
         fabric, engines, memory: of the machine.
         dtype: of values.
     """
-    of, each = _worked(recipe, rows, block, mesh, engines, dtype), mesh.rows * mesh.cols
-    up = _links(of.turns.blocks - (of.turns.waves - 1) * each, mesh)
-    whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
-    moved = of.loaded + of.stored
-    activity = Activity(
-        elements=of.turns.waves * each * of.elements,
-        memory_bytes=of.turns.blocks * moved,
-        hop_bytes=moved * ((of.turns.waves - 1) * whole + up),
-    )
-    return Cost(_timed(recipe, of, mesh, fabric, memory), activity)
+    taken = seconds(recipe, rows, block, mesh, fabric, engines, memory, dtype)
+    return Cost(taken, activity(recipe, rows, block, mesh, dtype))
 
 
 def seconds(
     recipe: Recipe, rows: Any, block: Block, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, dtype: str
 ) -> Any:
     """Time alone; arguments as of `cost`."""
-    return _timed(recipe, _worked(recipe, rows, block, mesh, engines, dtype), mesh, fabric, memory)
+    slots_, each = held(recipe, block, dtype)
+    vector: Any = 0.0
+    for call, joined in instructions(recipe):
+        what, count = FUNCTIONS[call.function], _count(call, slots_)
+        moved = sum(each[name] for name in (*call.inputs, call.out))
+        busy = engines.instruction(count * what.operations, count * what.specials, moved)
+        vector = vector + busy + (0.0 if joined else engines.vector.call / engines.clock)
+    loaded, stored, first = (sum(each[name] for name in some) for some in (recipe.loads, recipe.stored, recipe.groups[0][0]))
+    return timed(len(recipe.groups), Moved(cut(rows, block, mesh), vector, loaded, stored, first), mesh, fabric, memory)
 
 
-class _Work(NamedTuple):
-    """What a program is, whatever its memory.
+def activity(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, dtype: str) -> Activity:
+    """What the program does; arguments as of `cost`."""
+    (slots_, each), turns, tiles = held(recipe, block, dtype), cut(rows, block, mesh), mesh.rows * mesh.cols
+    up = _links(turns.blocks - (turns.waves - 1) * tiles, mesh)
+    whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
+    moved = sum(each[name] for name in recipe.loads) + sum(each[name] for name in recipe.stored)
+    elements: Any = 0.0
+    for call, _ in instructions(recipe):
+        elements = elements + _count(call, slots_)
+    return Activity(
+        elements=turns.waves * tiles * elements,
+        memory_bytes=turns.blocks * moved,
+        hop_bytes=moved * ((turns.waves - 1) * whole + up),
+    )
+
+
+class Moved(NamedTuple):
+    """What a program is, whatever its memory; leaves broadcast over designs.
 
     Attributes:
         turns: how often what is done.
-        vector, elements: of a block: instructions, and what they compute. [s]
+        vector: of a block: instructions. [s]
         loaded, stored, first: of a block: what is loaded and stored, and what the first group loads. [B]
     """
 
     turns: Turns
     vector: Any
-    elements: Any
     loaded: Any
     stored: Any
     first: Any
 
 
-def _worked(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, engines: Engines, dtype: str) -> _Work:
-    held = {slot.name: slot for slot in slots(recipe, block, dtype)}
-    each = {name: slot.shape[0] * slot.row_bytes for name, slot in held.items()}
-    vector: Any = 0.0
-    elements: Any = 0.0
-    for call, joined in ((call, joined) for _, calls in recipe.groups for call, joined in sequences(calls) if call.to is None):
-        what, count = FUNCTIONS[call.function], maximum(_size(held[call.inputs[0]]), _size(held[call.out]))
-        moved = sum(each[name] for name in (*call.inputs, call.out))
-        busy = engines.instruction(count * what.operations, count * what.specials, moved)
-        vector, elements = vector + busy + (0.0 if joined else engines.vector.call / engines.clock), elements + count
-    names = recipe.loads, recipe.stored, recipe.groups[0][0]
-    return _Work(cut(rows, block, mesh), vector, elements, *(sum(each[name] for name in some) for some in names))
+def held(recipe: Recipe, block: Block, dtype: str) -> tuple[dict[str, Slot], dict[str, Any]]:
+    """Slots by name, and bytes of one buffer of each. [B]"""
+    found = {slot.name: slot for slot in slots(recipe, block, dtype)}
+    return found, {name: slot.shape[0] * slot.row_bytes for name, slot in found.items()}
 
 
-def _timed(recipe: Recipe, work: _Work, mesh: Mesh, fabric: Fabric, memory: ColumnMemory) -> Any:
-    of, vector, _, loaded, stored, first = work
+def instructions(recipe: Recipe) -> Iterator[tuple[Call, bool]]:
+    """Vector instructions, as of `sequences`."""
+    for _, calls in recipe.groups:
+        yield from ((call, joined) for call, joined in sequences(calls) if call.to is None)
+
+
+def _count(call: Call, of: dict[str, Slot]) -> Any:
+    """Elements that an instruction works on."""
+    return maximum(_size(of[call.inputs[0]]), _size(of[call.out]))
+
+
+def timed(groups: int, work: Moved, mesh: Any, fabric: Any, memory: Any) -> Any:
+    """Time of a program whose instructions come in so many groups; the rest as of `cost`, or what has the same leaves. [s]"""
+    of, vector, loaded, stored, first = work
     # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
     full = ceil_div(mesh.cols, memory.count) * mesh.rows
     last = ceil_div(of.blocks - (of.waves - 1) * (mesh.rows * mesh.cols), minimum(memory.count, mesh.cols))
@@ -333,8 +352,8 @@ def _timed(recipe: Recipe, work: _Work, mesh: Mesh, fabric: Fabric, memory: Colu
     # while the last tile computes others store
     final = maximum(vector + stored * memory.byte, last * (loaded - first + stored) * memory.crowded)
     # a load is ahead of another one: two of them wait for memory side by side
-    turns = of.waves * len(recipe.groups)
-    waiting = (ceil_div(turns, 2) - 1) * there + vector / len(recipe.groups) + stored * memory.byte
+    turns = of.waves * groups
+    waiting = (ceil_div(turns, 2) - 1) * there + vector / groups + stored * memory.byte
     return opening + maximum(later + final, waiting) + fabric.post + way
 
 
