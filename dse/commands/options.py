@@ -128,7 +128,7 @@ overrides that choose parts: chip, model, mapping, workload, stack (the options 
         """\
 Looks for the best mapping of each chip by the closed form, over its usual one and a small space of its software's knobs, and
 prints the chips side by side: per mm2, joule and dollar, and what takes the time. Formats are equal, or it is refused. A chip
-that cannot be asked says why.
+that cannot be asked says why; a name that is no chip is refused.
 
 overrides that count:
   model=NAME workload=NAME      what is asked, as of dse evaluate; workload.batch=[8] and others
