@@ -19,7 +19,7 @@ from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.passes.part import PART
 from dse.evaluators.readers.ways import compared
 from dse.running.actors import hired
-from dse.running.decisive import decisive, pace, time_said
+from dse.running.decisive import decisive, not_known, pace, time_said
 from dse.running.frame import judged, rounded, search_frame, values_of
 from dse.running.provenance import Clock
 from dse.running.ranks import Ranks, ranks
@@ -158,10 +158,9 @@ def verify(
         # to play an example in every process may take longer than all it warms
         crew = hired(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
         each, done = pace(known.values()), 0
-        if each:
-            say(time_said(asked.crew, fidelity, each, len(left)))
         # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
-        begin = len(left) if each else _at_once(asked)
+        begin = len(left) if each else min(_at_once(asked), len(left))
+        say(time_said(asked.crew, fidelity, each, len(left), len(left)) if each else not_known(fidelity, begin, len(left)))
         waiting = left[begin:]
         with elapsed.hired(crew) as workers:
             workers.submit(left[:begin])
@@ -172,7 +171,7 @@ def verify(
                 done += len(fresh)
                 if waiting:
                     if each := pace(fresh):
-                        say(time_said(asked.crew, fidelity, each, len(left) - done))
+                        say(time_said(asked.crew, fidelity, each, len(left) - done, len(left)))
                     workers.submit(waiting)
                     waiting = []
     return _compared(asked, store, frame, wanted, off)

@@ -339,12 +339,16 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
         store.begin(asked.name, asked.identity(), {})
         for of in (asked, more):
             dse.running.verify.verify(of, store, base_of(of), rows, lambda done, total: None, events.append, Clock())
+    total = len(events) - 3  # designs of both times, beside what was said
+    fresh = total - (again := next(place for place, text in enumerate(reversed(events)) if "each: some" in text))
+    assert (
+        events.pop(0) == f"verify: {fresh} designs at events, those that decide first; the first tells how long the others take"
+    )
     lines = [place for place, text in enumerate(events) if "each: some" in text]
-    assert [events[place].partition(" each")[0].partition(", ")[0] for place in lines] == [
-        f"verify: {lines[1] - 2} designs at events",
-        f"verify: {len(events) - 1 - lines[1]} designs at events",
-    ]
-    assert lines[0] == 1  # after the first design; the other time the stored ones say it
+    assert lines == [1, fresh + 1]  # after the first design; the other time the stored ones say it
+    assert events[1].startswith(f"verify: 1 of {fresh} designs done at events, ")
+    assert events[1].endswith(f" for the other {fresh - 1}")
+    assert events[fresh + 1].startswith(f"verify: {again} designs at events, ")
     wanted = dse.running.verify._wanted(asked, rows)
     values = rows.loc[list(wanted), list(asked.objectives)].to_numpy(dtype=float)
     keys = [key for key, _ in wanted.values()]
