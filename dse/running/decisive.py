@@ -15,6 +15,9 @@ from dse.store.store import Result
 FIRST = 2
 """Designs of each objective that come first: the best, and the one that it has to be told from."""
 
+MATTERS = 5.0
+"""By how much a time has to be wrong to be said again. [s]"""
+
 
 def decisive(values: Array, directions: Sequence[str]) -> Array:
     """Rows with the best and the second best of each objective first; the others as they are.
@@ -61,12 +64,24 @@ def time_said(crew: Crew, fidelity: str, each: float, left: int, total: int) -> 
     >>> time_said(Crew("serial"), "events", 3.0, 3, 4)
     'verify: 1 of 4 designs done at events, 3 s each: some 9 s for the other 3'
     """
-    about = show(expected(crew, each, left), "s", 2)
+    about = show(expected(crew, each, left), "s", 3)
     if left == total:
         designs = number_of(total, "design")
-        return f"verify: {designs} at {fidelity}, {show(each, 's', 2)} each: some {about}; those that decide come first"
+        return f"verify: {designs} at {fidelity}, {show(each, 's', 3)} each: some {about}; those that decide come first"
     done = f"{total - left:,} of {number_of(total, 'design')} done"
-    return f"verify: {done} at {fidelity}, {show(each, 's', 2)} each: some {about} for the other {left:,}"
+    return f"verify: {done} at {fidelity}, {show(each, 's', 3)} each: some {about} for the other {left:,}"
+
+
+def changed(crew: Crew, said: float, each: float, left: int) -> bool:
+    """Whether designs that are left take so much less or more than was said that it is said again.
+
+    The first designs of a machine wait for loops to be compiled, and tell far too much of those to come.
+
+    >>> changed(Crew("serial"), 120.0, 1.0, 8), changed(Crew("serial"), 12.0, 8.0, 8), changed(Crew("serial"), 0.1, 0.01, 8)
+    (True, False, False)
+    """
+    was, now = expected(crew, said, left), expected(crew, each, left)
+    return abs(was - now) > MATTERS and not was / 2 < now < was * 2
 
 
 def not_known(fidelity: str, first: int, total: int) -> str:

@@ -23,6 +23,7 @@ from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
 from dse.report.alone import embedded
 from dse.report.data import payload
 from dse.running.ask_tell import base_of
+from dse.running.decision import decision
 from dse.running.decisive import decisive
 from dse.running.frame import rounded, values_of, with_front
 from dse.running.provenance import Clock
@@ -203,6 +204,43 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in found.before["latency"]]
     whole = products(tmp_path, "verify.fidelity=cycles", "verify.side=0")
     assert whole.compared == ("closed", "cycles")
+
+
+def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cannon waits for the wrap-around of its rings, which on a small part of a large mesh is as long as any other way."""
+    shapes = (
+        "workload.shapes=[720x720x720]",
+        "++space.mapping.rows=choice(720)",
+        "++space.mapping.gemm=choice(meshgemm,cannon)",
+    )
+    asked = products(tmp_path, *shapes, "verify.fidelity=cycles", "verify.side=8", "constraints.cycles='<= 1e9 cycle'")
+    found = ran(asked)
+    frame = Loaded(asked).frame().set_index("mapping.gemm")["latency"]
+    (lead,) = found.decisions
+    assert lead.metric == "latency"
+    assert lead.whole == pytest.approx(frame["cannon"] / frame["meshgemm"] - 1, rel=1e-6)
+    for there, played in ((lead.low, found.before), (lead.high, found.after)):
+        by = played.set_index("mapping.gemm")["latency"]
+        assert there == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
+    assert lead.low < lead.whole / 4
+    said = lead.said("closed@8", "cycles@8", part=True)
+    assert f"meshgemm leads mapping.gemm cannon {said}" in " ".join(capsys.readouterr().out.split())
+    assert lead.tells == (np.log1p(lead.low) > lead.spread)
+    (shown,) = payload([Loaded(asked).part()])["studies"]
+    assert shown["verified"]["decisions"][0]["said"] == said
+
+
+def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
+    whole, low, high = np.array([1.0, 1.0, 1.5, 1.2]), np.array([1.0, 0.9, 1.5, 1.1]), np.array([1.3, 0.9, 1.5, 1.1])
+    lead = decision("tpot", "min", whole, low, high, [4, 5, 6, 7], 0.05)
+    assert lead is not None
+    assert (lead.winner, lead.runner_up, lead.verdict) == (4, 7, "overturned")
+    turned = decision("throughput", "max", 1 / whole, 1 / low, 1 / high, [4, 5, 6, 7], 0.05)
+    assert turned is not None
+    assert (turned.whole, turned.low, turned.high) == pytest.approx((lead.whole, lead.low, lead.high))
+    assert decision("cores", "min", whole[:2], whole[:2], whole[:2], [4, 5], 0.0) is None
 
 
 @pytest.mark.parametrize(
