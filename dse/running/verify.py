@@ -20,7 +20,7 @@ from dse.evaluators.passes.part import PART
 from dse.evaluators.readers.ways import compared
 from dse.running.actors import hired
 from dse.running.decision import Decision, decision
-from dse.running.decisive import decisive, not_known, pace, time_said
+from dse.running.decisive import changed, decisive, not_known, pace, time_said
 from dse.running.frame import judged, rounded, search_frame, values_of
 from dse.running.provenance import Clock
 from dse.running.ranks import Ranks, ranks
@@ -172,9 +172,11 @@ def verify(
                 fresh = workers.collect()
                 store.append(asked.name, context, base, [], fresh)
                 done += len(fresh)
+                now = pace(fresh)
+                if now and (waiting or changed(asked.crew, each, now, len(left) - done)):
+                    each = now
+                    say(time_said(asked.crew, fidelity, each, len(left) - done, len(left)))
                 if waiting:
-                    if each := pace(fresh):
-                        say(time_said(asked.crew, fidelity, each, len(left) - done, len(left)))
                     workers.submit(waiting)
                     waiting = []
     return _compared(asked, store, frame, wanted, off)

@@ -206,6 +206,32 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     assert whole.compared == ("closed", "cycles")
 
 
+def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the first design waits for loops to be compiled."""
+    said: list[str] = []
+    waiting: list[Any] = []
+    seconds = iter([100.0])
+
+    class Crew(Serial):
+        def submit(self, batch: Batch) -> None:
+            waiting.extend(batch)
+
+        def collect(self) -> list[Any]:
+            super().submit([waiting.pop(0)])
+            return [replace(result, seconds=next(seconds, 0.5)) for result in super().collect()]
+
+    monkeypatch.setattr(dse.running.verify, "hired", lambda crew, evaluate, **_: Crew(evaluate))
+    asked = products(tmp_path, "verify.designs=6", "verify.off_front=0")
+    rows = with_front(asked, pd.DataFrame(), screen(asked, lambda done, total, size: None))
+    with closing(Store(asked.store)) as store:
+        store.begin(asked.name, asked.identity(), {})
+        dse.running.verify.verify(asked, store, base_of(asked), rows, lambda done, total: None, said.append, Clock())
+    assert said[1:] == [
+        "verify: 1 of 6 designs done at events, 100 s each: some 500 s for the other 5",
+        "verify: 2 of 6 designs done at events, 500 ms each: some 2 s for the other 4",
+    ]
+
+
 def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
