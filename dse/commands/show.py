@@ -154,10 +154,10 @@ def _ranks_table(console: Terminal, asked: Study, found: Verified) -> None:
     if found.ranks:
         console.print(table)
     for lead in found.decisions:
-        one = _knobs(asked, found, lead.winner, lead.runner_up)
+        winner = _knobs(asked, found, lead.winner, lead.runner_up)
         other = _knobs(asked, found, lead.runner_up, lead.winner)
         said = lead.said(found.low, found.high, bool(found.part))
-        console.print(escape(f"best by {lead.metric}: {one} leads {other} {said}"))
+        console.print(escape(f"best by {lead.metric}: {winner} leads {other} {said}"))
     if int(off.better.sum()) and not found.part:
         console.print(f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on it at {found.high}")
     if found.shared:

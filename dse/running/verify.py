@@ -306,10 +306,10 @@ def _agreement(
             values = rounded(low[both], DIGITS), rounded(high[both], DIGITS)
             found.append(ranks(name, *values, rows[both], on[both], aside[both]))
         both &= np.isfinite(whole) & (whole > 0) & (low > 0) & (high > 0)
-        values = rounded(whole[both], DIGITS), rounded(low[both], DIGITS), rounded(high[both], DIGITS)
+        full, below, above = (rounded(values[both], DIGITS) for values in (whole, low, high))
         spread = found[-1].spread if found and found[-1].metric == name else 0.0
-        lead = decision(name, direction, *values, rows[both].tolist(), spread)
-        if lead and (values[1] != values[2]).any():  # what the two share decides nothing
+        lead = decision(name, direction, full, below, above, rows[both].tolist(), spread)
+        if lead and (below != above).any():  # what the two share decides nothing
             decided.append(lead)
     readers = tuple(word.partition(PART)[0] for word in asked.compared)
     # what a package gives in its own way it does not say
