@@ -1,7 +1,8 @@
 """Chips side by side on one question, each with the best mapping that a short search finds, at equal number formats.
 
 The search is the closed form over a small space of mappings and the chip's usual one; a study looks further, at chips as well.
-A chip that cannot be asked says why, and the others are compared all the same.
+A chip that cannot be asked says why, and the others are compared all the same; a name that is no chip is refused before any is
+searched for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = 
         trust: whether files that are not ours may run code.
 
     Raises:
-        DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
+        DesignError: a name that is no chip, an override that is wrong for all chips, no such metric, or formats that differ.
     """
     names, others, rule = _split(words)
     configs: dict[str, dict[str, Any]] = {}
@@ -120,6 +121,7 @@ def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = 
             configs[name] = _composed(name, others, trust)
             _base(configs[name])
         except DesignError as error:
+            _refuse_unknown(name, others, trust)
             configs.pop(name, None)
             sides[name] = Side(name, None, {}, (0, 0), str(error))
     if not configs:
@@ -180,6 +182,15 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
     dies = software_of(_base(config).base.mapping) in (MANY_DIES, POOLED_DIES)
     space = "best_serving" if kind_of(config["workload"]) is Load else "best_dies" if dies else "best"
     return compose([*words, f"space={space}"], trust=trust)
+
+
+def _refuse_unknown(name: str, others: Sequence[str], trust: bool) -> None:
+    """Refuses a chip that cannot be composed by itself, as a misspelt one: nobody asked for a comparison without it."""
+    flags = [word for word in others if word.startswith("-") or "=" not in word]
+    try:
+        compose([f"chip={name}", *flags], trust=trust)
+    except DesignError as error:
+        raise DesignError(f"compare: {error}") from None
 
 
 def _has_space(words: Sequence[str]) -> bool:

@@ -128,7 +128,7 @@ overrides that choose parts: chip, model, mapping, workload, stack (the options 
         """\
 Looks for the best mapping of each chip by the closed form, over its usual one and a small space of its software's knobs, and
 prints the chips side by side: per mm2, joule and dollar, and what takes the time. Formats are equal, or it is refused. A chip
-that cannot be asked says why.
+that cannot be asked says why; a name that is no chip is refused.
 
 overrides that count:
   model=NAME workload=NAME      what is asked, as of dse evaluate; workload.batch=[8] and others
@@ -311,7 +311,7 @@ schema of Parquet and in a file beside CSV and JSON; optuna is a journal that op
         "the JSON Schema of what --json prints; without a name, which documents there are",
         """\
 Prints the schema (JSON Schema, draft 2020-12) of a document that some command prints with --json. Each document says its name
-and version at the top, as in "schema": "dse/evaluate/5"; a version's keys, their types and their units stay as they are.""",
+and version at the top, as in "schema": "dse/evaluate/6"; a version's keys, their types and their units stay as they are.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),

@@ -153,6 +153,11 @@ def _ranks_table(console: Terminal, asked: Study, found: Verified) -> None:
         table.add_row(one.metric, *(rank_text(group) for group in (one.front, one.off, one.overall)), moved, decided)
     if found.ranks:
         console.print(table)
+    for lead in found.decisions:
+        winner = _knobs(asked, found, lead.winner, lead.runner_up)
+        other = _knobs(asked, found, lead.runner_up, lead.winner)
+        said = lead.said(found.low, found.high, bool(found.part))
+        console.print(escape(f"best by {lead.metric}: {winner} leads {other} {said}"))
     if int(off.better.sum()) and not found.part:
         console.print(f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on it at {found.high}")
     if found.shared:
@@ -160,11 +165,15 @@ def _ranks_table(console: Terminal, asked: Study, found: Verified) -> None:
         console.print(escape(f"each gives in its own way: {'; '.join(found.own)}"))
 
 
-def _knobs(asked: Study, found: Verified, row: int) -> str:
-    """A verified design by the values of its knobs."""
-    values = found.before.loc[row] if row in found.before.index else found.off.before.loc[row]
-    shown = {knob.address: knob_text(asked, knob.address, values[knob.address]) for knob in asked.question.space.knobs}
-    return ", ".join(f"{address} {text}" for address, text in shown.items() if text != "-")
+def _knobs(asked: Study, found: Verified, row: int, beside: int | None = None) -> str:
+    """A verified design by the values of its knobs; beside another one, by those that differ."""
+
+    def texts(row: int) -> dict[str, str]:
+        values = found.before.loc[row] if row in found.before.index else found.off.before.loc[row]
+        return {knob.address: knob_text(asked, knob.address, values[knob.address]) for knob in asked.question.space.knobs}
+
+    shown, others = texts(row), texts(beside) if beside is not None else {}
+    return ", ".join(f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
 
 
 def rank_text(of: Rank) -> str:

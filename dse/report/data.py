@@ -342,6 +342,15 @@ def _verified(part: Part, frame: pd.DataFrame, start: int) -> dict[str, Any] | N
             "metrics": _metrics(found.off.after),
         },
         "ranks": [asdict(one) | {"row": rows.get(one.row, -1)} for one in found.ranks],
+        "decisions": [
+            {
+                "metric": lead.metric,
+                "winner": rows[lead.winner],
+                "runner_up": rows[lead.runner_up],
+                "said": lead.said(found.low, found.high, bool(found.part)),
+            }
+            for lead in found.decisions
+        ],
         "shared": list(found.shared),
         "own": list(found.own),
     }

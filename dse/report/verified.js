@@ -181,7 +181,8 @@ function shiftTable(study, goals) {
 
 // Whether both rank alike on the front, off it and overall, whether the order of the front is decided, and what the two share.
 function rankTable(study) {
-  const {ranks, shared, own, high, low} = study.verified;
+  const {ranks, decisions, shared, own, high, low} = study.verified;
+  const design = row => h("button", {type: "button", title: "Open the design", onclick: () => openDesign(row)}, label(row));
   const rank = of =>
     h(
       "td",
@@ -225,6 +226,9 @@ function rankTable(study) {
           h("tbody", {}, ranks.map(line)),
         ),
       ),
+    decisions.map(one =>
+      h("p", {class: "note leads"}, `Best by ${called(one.metric)}: `, design(one.winner), " leads ", design(one.runner_up), ` ${one.said}.`),
+    ),
     shared.length > 0 &&
       h(
         "p",

@@ -19,7 +19,8 @@ from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.passes.part import PART
 from dse.evaluators.readers.ways import compared
 from dse.running.actors import hired
-from dse.running.decisive import decisive, pace, time_said
+from dse.running.decision import Decision, decision
+from dse.running.decisive import changed, decisive, not_known, pace, time_said
 from dse.running.frame import judged, rounded, search_frame, values_of
 from dse.running.provenance import Clock
 from dse.running.ranks import Ranks, ranks
@@ -50,6 +51,7 @@ class Verified:
         front: of each of them, whether it is on the study's front.
         off: designs off the front.
         ranks: how alike the two rank by each objective that they have.
+        decisions: by how much the best design by each leads the next best, at full size and by the two.
         shared, own: parts of an answer that the two give alike, and that each gives in its own way.
     """
 
@@ -62,6 +64,7 @@ class Verified:
     front: Array
     off: "Off"
     ranks: tuple[Ranks, ...]
+    decisions: tuple[Decision, ...]
     shared: tuple[str, ...]
     own: tuple[str, ...]
 
@@ -158,10 +161,9 @@ def verify(
         # to play an example in every process may take longer than all it warms
         crew = hired(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
         each, done = pace(known.values()), 0
-        if each:
-            say(time_said(asked.crew, fidelity, each, len(left)))
         # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
-        begin = len(left) if each else _at_once(asked)
+        begin = len(left) if each else min(_at_once(asked), len(left))
+        say(time_said(asked.crew, fidelity, each, len(left), len(left)) if each else not_known(fidelity, begin, len(left)))
         waiting = left[begin:]
         with elapsed.hired(crew) as workers:
             workers.submit(left[:begin])
@@ -170,9 +172,11 @@ def verify(
                 fresh = workers.collect()
                 store.append(asked.name, context, base, [], fresh)
                 done += len(fresh)
+                now = pace(fresh)
+                if now and (waiting or changed(asked.crew, each, now, len(left) - done)):
+                    each = now
+                    say(time_said(asked.crew, fidelity, each, len(left) - done, len(left)))
                 if waiting:
-                    if each := pace(fresh):
-                        say(time_said(asked.crew, fidelity, each, len(left) - done))
                     workers.submit(waiting)
                     waiting = []
     return _compared(asked, store, frame, wanted, off)
@@ -256,7 +260,7 @@ def _compared(
     front = frame["front"].reindex(before.index).to_numpy(dtype=bool)
     aside = Off(len(off), off_before, off_after, strata, best)
     return Verified(
-        low, high, asked.part, len(wanted), before, after, front, aside, *_agreement(asked, before, after, front, aside)
+        low, high, asked.part, len(wanted), before, after, front, aside, *_agreement(asked, frame, before, after, front, aside)
     )
 
 
@@ -284,14 +288,15 @@ def _both(
 
 
 def _agreement(
-    asked: Study, before: pd.DataFrame, after: pd.DataFrame, front: Array, off: Off
-) -> tuple[tuple[Ranks, ...], tuple[str, ...], tuple[str, ...]]:
-    """How alike the two rank by each objective, what they share, and what each gives in its own way."""
+    asked: Study, frame: pd.DataFrame, before: pd.DataFrame, after: pd.DataFrame, front: Array, off: Off
+) -> tuple[tuple[Ranks, ...], tuple[Decision, ...], tuple[str, ...], tuple[str, ...]]:
+    """How alike the two rank by each objective, who leads by how much, what they share, and what each gives in its own way."""
     rows = np.array([*before.index, *off.before.index], dtype=int)
     on = np.concatenate([front, np.zeros(len(off.before), dtype=bool)])
     aside = np.concatenate([np.zeros(len(before), dtype=bool), np.ones(len(off.before), dtype=bool)])
-    found = []
-    for name in asked.objectives:
+    found, decided = [], []
+    for name, direction in asked.objectives.items():
+        whole = frame.loc[rows, name].to_numpy(dtype=float)
         low, high = (
             np.concatenate([part[name].to_numpy(dtype=float) for part in parts])
             for parts in ((before, off.before), (after, off.after))
@@ -300,11 +305,17 @@ def _agreement(
         if both.any():
             values = rounded(low[both], DIGITS), rounded(high[both], DIGITS)
             found.append(ranks(name, *values, rows[both], on[both], aside[both]))
+        both &= np.isfinite(whole) & (whole > 0) & (low > 0) & (high > 0)
+        full, below, above = (rounded(values[both], DIGITS) for values in (whole, low, high))
+        spread = found[-1].spread if found and found[-1].metric == name else 0.0
+        lead = decision(name, direction, full, below, above, rows[both].tolist(), spread)
+        if lead and (below != above).any():  # what the two share decides nothing
+            decided.append(lead)
     readers = tuple(word.partition(PART)[0] for word in asked.compared)
     # what a package gives in its own way it does not say
     parts = [compared(software_of(base.mapping), *readers) for base in asked.verified_bases if {*readers} <= {*FIDELITIES}]
     shared, own = (list(dict.fromkeys(part for both in parts for part in both[place])) for place in (0, 1))
-    return tuple(found), tuple(part for part in shared if part not in own), tuple(own)
+    return tuple(found), tuple(decided), tuple(part for part in shared if part not in own), tuple(own)
 
 
 def _shift(metric: str, before: pd.Series, after: pd.Series) -> Shift:

@@ -1,6 +1,7 @@
 """What a person at the terminal sees while a study runs: lines, and a bar with rate, front size and time left."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import cache
@@ -60,8 +61,15 @@ def untold(what: str, done: int, total: int, note: str) -> None:
     """Takes progress, and does nothing with it."""
 
 
+SILENCE = 10.0
+"""Time after which there is a line more where there is no bar. [s]"""
+
+
 class Progress:
     """A bar on a terminal; elsewhere a line every ten seconds.
+
+    Before the first design is done, as while its loops are compiled, nobody calls `update`: then a line says how long that has
+    been, after ten seconds and each time that it is twice as long.
 
     Args:
         what: is under way.
@@ -74,6 +82,7 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._start = self._said = time.monotonic()
+        self._begun = threading.Event()
 
     def __enter__(self) -> "Progress":
         if sys.stderr.isatty():
@@ -92,23 +101,36 @@ class Progress:
             )
             self._task = self._bar.add_task("", total=None, rate="", note="")
             self._bar.start()
+        else:
+            threading.Thread(target=self._wait, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._begun.set()
         if self._bar is not None:
             self._bar.stop()
 
     def update(self, done: int, total: int, note: str) -> None:
         """How many designs are done, of how many, and what to say beside it."""
+        if done:
+            self._begun.set()
         self._told(self._what, done, total, note)
         seconds = time.monotonic() - self._start
         rate = f"{_pace(done / seconds)}, " if done and seconds > 0.2 else ""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, rate=rate.rstrip(", "), note=note)
-        elif time.monotonic() - self._said > 10:
+        elif time.monotonic() - self._said > SILENCE:
             left = f", {(total - done) * seconds / done:.0f} s left" if done else ""
             say(f"  {self._what}: {done:,} of {total:,}, {rate}{note}{left}")
             self._said = time.monotonic()
+
+    def _wait(self) -> None:
+        """Says that nothing is done yet, until something is."""
+        wait = SILENCE
+        while not self._begun.wait(wait):
+            seconds = time.monotonic() - self._start
+            say(f"  {self._what}: none done yet, {seconds:.0f} s; the first run on a machine compiles its loops")
+            wait = seconds
 
 
 def _pace(rate: float) -> str:

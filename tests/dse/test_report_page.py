@@ -303,6 +303,8 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
     assert page.locator("#verified .point").count() == 12 + len(found.verified.off.after) == 20
     assert page.locator("#verified .shifts tbody tr").count() == len(found.verified.shifts())
     assert page.locator("#verified .ranks tbody tr").count() == len(found.verified.ranks) == 2
+    (lead,) = found.verified.decisions
+    assert lead.said("closed", "events", part=False) in page.inner_text("#verified .leads")
     said = page.inner_text("#verified .shares")
     assert all(part in said for part in (*found.verified.shared, *found.verified.own))
     page.locator("#verified").scroll_into_view_if_needed()
@@ -520,7 +522,7 @@ def test_an_open_page_takes_what_arrives_and_keeps_the_view(opened: Callable[...
     assert page.evaluate("[signature(view.open), window.same]") == [before, True]
 
 
-@pytest.mark.parametrize(("width", "height"), [(1366, 768), (2560, 1440), (700, 900)])
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (2560, 1440), (700, 900), (320, 640)])
 def test_nothing_is_wider_than_the_screen(opened: Callable[..., Any], part: Part, width: int, height: int) -> None:
     page = opened(part, width=width, height=height)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -531,6 +533,16 @@ def test_nothing_is_wider_than_the_screen(opened: Callable[..., Any], part: Part
       return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => meet(a, b))).length;
     }""")
     assert overlapping == 0
+
+
+@pytest.mark.parametrize("width", [320, 360])
+def test_limits_that_designs_break_fit_a_phone(
+    opened: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = opened(dse.run("quickstart", "screen.limit=256", "search.budget=12").part(), width=width, height=640)
+    assert page.locator(".limits button").count() >= 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_design(

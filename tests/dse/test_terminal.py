@@ -1,13 +1,14 @@
-"""Tables lose no letter of what they say, whatever the width; where there is room they are as they were."""
+"""Tables lose no letter, whatever the width; where there is room they are as they were. And what is heard without a bar."""
 
 import io
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from dse.terminal.progress import Terminal
+from dse.terminal.progress import Progress, Terminal
 
 NAMES = ("deployment", "devices", "tokens/s a device", "a Mtoken", "TTFT", "breaks next")
 ROWS = (
@@ -60,3 +61,24 @@ def test_the_longest_words_of_the_one_column_leave_room_to_the_other() -> None:
     text = printed(table(("name", "what"), (("decode_throughput_per_die_mm2", "area of one die " * 8),)), 60)
     assert "decode_throughput_per_die_mm2" in text
     assert text.count("die") == 9
+
+
+def test_who_has_no_bar_hears_that_nothing_is_done_yet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first design waits for its loops; and nothing more of that when it is done, or all is over."""
+    monkeypatch.setattr("dse.terminal.progress.SILENCE", 0.05)
+    heard = ""
+    with Progress("search") as bar:
+        deadline = time.monotonic() + 30
+        while heard.count("none done yet") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+            heard += capsys.readouterr().err
+        bar.update(1, 4, "front 1")
+        time.sleep(0.3)
+    assert heard.startswith("  search: none done yet, 0 s; ")
+    assert "none done" not in capsys.readouterr().err
+    with Progress("verify"):
+        pass
+    time.sleep(0.3)
+    assert not capsys.readouterr().err

@@ -23,6 +23,7 @@ from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
 from dse.report.alone import embedded
 from dse.report.data import payload
 from dse.running.ask_tell import base_of
+from dse.running.decision import decision
 from dse.running.decisive import decisive
 from dse.running.frame import rounded, values_of, with_front
 from dse.running.provenance import Clock
@@ -205,6 +206,69 @@ def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, ca
     assert whole.compared == ("closed", "cycles")
 
 
+def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the first design waits for loops to be compiled."""
+    said: list[str] = []
+    waiting: list[Any] = []
+    seconds = iter([100.0])
+
+    class Crew(Serial):
+        def submit(self, batch: Batch) -> None:
+            waiting.extend(batch)
+
+        def collect(self) -> list[Any]:
+            super().submit([waiting.pop(0)])
+            return [replace(result, seconds=next(seconds, 0.5)) for result in super().collect()]
+
+    monkeypatch.setattr(dse.running.verify, "hired", lambda crew, evaluate, **_: Crew(evaluate))
+    asked = products(tmp_path, "verify.designs=6", "verify.off_front=0")
+    rows = with_front(asked, pd.DataFrame(), screen(asked, lambda done, total, size: None))
+    with closing(Store(asked.store)) as store:
+        store.begin(asked.name, asked.identity(), {})
+        dse.running.verify.verify(asked, store, base_of(asked), rows, lambda done, total: None, said.append, Clock())
+    assert said[1:] == [
+        "verify: 1 of 6 designs done at events, 100 s each: some 500 s for the other 5",
+        "verify: 2 of 6 designs done at events, 500 ms each: some 2 s for the other 4",
+    ]
+
+
+def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cannon waits for the wrap-around of its rings, which on a small part of a large mesh is as long as any other way."""
+    shapes = (
+        "workload.shapes=[720x720x720]",
+        "++space.mapping.rows=choice(720)",
+        "++space.mapping.gemm=choice(meshgemm,cannon)",
+    )
+    asked = products(tmp_path, *shapes, "verify.fidelity=cycles", "verify.side=8", "constraints.cycles='<= 1e9 cycle'")
+    found = ran(asked)
+    frame = Loaded(asked).frame().set_index("mapping.gemm")["latency"]
+    (lead,) = found.decisions
+    assert lead.metric == "latency"
+    assert lead.whole == pytest.approx(frame["cannon"] / frame["meshgemm"] - 1, rel=1e-6)
+    for there, played in ((lead.low, found.before), (lead.high, found.after)):
+        by = played.set_index("mapping.gemm")["latency"]
+        assert there == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
+    assert lead.low < lead.whole / 4
+    said = lead.said("closed@8", "cycles@8", part=True)
+    assert f"meshgemm leads mapping.gemm cannon {said}" in " ".join(capsys.readouterr().out.split())
+    assert lead.tells == (np.log1p(lead.low) > lead.spread)
+    (shown,) = payload([Loaded(asked).part()])["studies"]
+    assert shown["verified"]["decisions"][0]["said"] == said
+
+
+def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
+    whole, low, high = np.array([1.0, 1.0, 1.5, 1.2]), np.array([1.0, 0.9, 1.5, 1.1]), np.array([1.3, 0.9, 1.5, 1.1])
+    lead = decision("tpot", "min", whole, low, high, [4, 5, 6, 7], 0.05)
+    assert lead is not None
+    assert (lead.winner, lead.runner_up, lead.verdict) == (4, 7, "overturned")
+    turned = decision("throughput", "max", 1 / whole, 1 / low, 1 / high, [4, 5, 6, 7], 0.05)
+    assert turned is not None
+    assert (turned.whole, turned.low, turned.high) == pytest.approx((lead.whole, lead.low, lead.high))
+    assert decision("cores", "min", whole[:2], whole[:2], whole[:2], [4, 5], 0.0) is None
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -339,12 +403,16 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
         store.begin(asked.name, asked.identity(), {})
         for of in (asked, more):
             dse.running.verify.verify(of, store, base_of(of), rows, lambda done, total: None, events.append, Clock())
+    total = len(events) - 3  # designs of both times, beside what was said
+    fresh = total - (again := next(place for place, text in enumerate(reversed(events)) if "each: some" in text))
+    assert (
+        events.pop(0) == f"verify: {fresh} designs at events, those that decide first; the first tells how long the others take"
+    )
     lines = [place for place, text in enumerate(events) if "each: some" in text]
-    assert [events[place].partition(" each")[0].partition(", ")[0] for place in lines] == [
-        f"verify: {lines[1] - 2} designs at events",
-        f"verify: {len(events) - 1 - lines[1]} designs at events",
-    ]
-    assert lines[0] == 1  # after the first design; the other time the stored ones say it
+    assert lines == [1, fresh + 1]  # after the first design; the other time the stored ones say it
+    assert events[1].startswith(f"verify: 1 of {fresh} designs done at events, ")
+    assert events[1].endswith(f" for the other {fresh - 1}")
+    assert events[fresh + 1].startswith(f"verify: {again} designs at events, ")
     wanted = dse.running.verify._wanted(asked, rows)
     values = rows.loc[list(wanted), list(asked.objectives)].to_numpy(dtype=float)
     keys = [key for key, _ in wanted.values()]
