@@ -169,7 +169,7 @@ def stood(
 
     Returns:
         Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
-        are few and come no faster than they are served, else they wait in a queue.
+        are few, else they wait in a queue.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -181,38 +181,26 @@ def stood(
     room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
     priced, few = kinds[0].pools, prompts and len(requests) <= arrivals.MOST
 
-    def solved(rows: Array, queued: bool) -> Array:
-        some = records(STANDING, len(rows))
-        ends = [(of, each[rows]) for of, each in (tables[0], tables[-1])]
-        prices, said = (priced[0].price, priced[-1].price), (first[rows], last[rows], sent[rows])
-        solve(*prices, tuple(ends), apart, *said, load, ttft, queued, room, some)
-        some["within"] *= some["tpot"] <= tpot
-        return some
-
-    found = solved(np.arange(len(which)), not few)
+    found, pools = records(STANDING, len(which)), (first, last)
+    ends = (tables[0], tables[-1])
+    solve(priced[0].price, priced[-1].price, ends, apart, *pools, sent, load, ttft, not few, room, found)
+    found["within"] *= found["tpot"] <= tpot
 
     def played() -> Array:
         if not few:
             return found
-        whole, known = found.copy(), found["saturated"] > load.rate
-        if not known.all():
-            whole[~known] = solved(np.flatnonzero(~known), True)
-        if not known.any():
-            return whole
-        more, deep = found[known], int(first["stages"].max())
+        whole, deep = found.copy(), int(first["stages"].max())
         shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
         nearest = np.array([one.routing != "round_robin" for one in kinds])
-        ends = tuple((of, each[known]) for of, each in (tables[0], tables[-1]))
-        ways, pools = [one.transfer for one in kinds], (first[known], last[known])
+        ways = [one.transfer for one in kinds]
         sends = np.array(
             [way.seconds(requests.prompt) * np.ones(len(requests)) if way else np.zeros(len(requests)) for way in ways]
         )
         arrivals.prompted(
-            (priced[0].price, priced[-1].price), ends, apart, *pools, shares[which[known]], nearest[which[known]],
-            arrivals.of(requests), load, sends, (which[known], sent[known]), ttft, tpot,
-            arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), more,
+            (priced[0].price, priced[-1].price), ends, apart, *pools, shares[which], nearest[which],
+            arrivals.of(requests), load, sends, (which, sent), ttft, tpot,
+            arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), whole,
         )  # fmt: skip
-        whole[known] = more
         return whole
 
     return found, played

@@ -33,7 +33,7 @@ def _loaded(rng: np.random.Generator, of: Deployment, bursts: bool) -> Requests:
     prompt, output = (np.clip(rng.lognormal(mean, 1.0, count), 1, most).astype(int) for mean, most in ((6.5, 9000), (3.5, 400)))
     asked = requests(np.stack([prompt, output], 1), np.cumsum(gaps))
     most = float(standing([of], asked, prompts=False)[0]["saturated"])
-    return asked.scaled(float(rng.uniform(0.1, 0.85)) * most / asked.rate)
+    return asked.scaled(float(rng.uniform(0.1, 1.5)) * most / asked.rate)
 
 
 def _bounds(rng: np.random.Generator, of: Deployment, asked: Requests) -> tuple[Slo, dict[str, float]]:
