@@ -41,7 +41,7 @@ the bounds on the times to first token and per output token; of a request, chunk
 positions before it; decodes beside a chunk, and chunks in an iteration that has some; and the share of what is read that is not
 in SRAM."""
 
-FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tbt_p99", "latency")
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tpot", "tbt_p99", "latency")
 """Those that prompts are played for, where somebody asks for them."""
 
 

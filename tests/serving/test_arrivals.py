@@ -160,7 +160,7 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
         real(*args)
 
     monkeypatch.setattr(arrivals, "prompted", prompted)
-    evaluate(designs, asked.workload, fidelity="steady", metrics=("throughput", "tpot"))
+    evaluate(designs, asked.workload, fidelity="steady", metrics=("throughput", "offered_load"))
     assert not played
     evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
     assert played == [2]
