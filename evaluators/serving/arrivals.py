@@ -427,14 +427,14 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
         nearest, load, steady, room: as in `played`.
         sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
         ttft, tpot: bounds of the time to first token, and per output token. [s]
-        found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out.
+        found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out, and the span.
     """
     many = len(load.arrival)
     for row in range(len(found)):
         here, near = found[row], nearest[row]
         price, spilled = _priced(linear[0], tables[0], row), 0.0 if apart else here.spilled
         played(price, first[row], shares[row], near, load, steady, spilled, room)
-        whole = waited = kept = ended = paces = 0.0
+        whole = waited = kept = ended = paces = latest = 0.0
         several = 0
         for r in range(many):
             waited += room.begun[r] - load.arrival[r]
@@ -449,8 +449,9 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
                 paces += (room.last[r] - room.first[r]) / further
             whole += taken
             ended += room.last[r] - load.arrival[r]
+            latest = max(latest, room.last[r])
             room.first[r] = taken
-        here.latency = ended / many
+        here.latency, here.span = ended / many, latest - load.arrival[0]
         if several > 0:
             here.tpot = paces / several
         here.ttft, here.wait, here.within = whole / many, waited / many, kept / many

@@ -169,7 +169,7 @@ def stood(
 
     Returns:
         Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
-        are few, else they wait in a queue.
+        are few, else they wait in a queue. Of few that come faster than they are served, the last token is played as well.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -186,23 +186,32 @@ def stood(
     solve(priced[0].price, priced[-1].price, ends, apart, *pools, sent, load, ttft, not few, room, found)
     found["within"] *= found["tpot"] <= tpot
 
-    def played() -> Array:
-        if not few:
-            return found
-        whole, deep = found.copy(), int(first["stages"].max())
-        shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
-        nearest = np.array([one.routing != "round_robin" for one in kinds])
-        ways = [one.transfer for one in kinds]
-        sends = np.array(
-            [way.seconds(requests.prompt) * np.ones(len(requests)) if way else np.zeros(len(requests)) for way in ways]
-        )
+    if not few:
+        return found, lambda: found
+    deep, whole, over = int(first["stages"].max()), found.copy(), found["saturated"] <= load.rate
+    shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
+    nearest = np.array([one.routing != "round_robin" for one in kinds])
+    ways = [one.transfer.seconds(requests.prompt) if one.transfer else 0.0 for one in kinds]
+    sends = np.array([np.broadcast_to(way, len(requests)) for way in ways], float)
+
+    def play(rows: Array) -> None:
+        some, chosen = whole[rows], which[rows]
         arrivals.prompted(
-            (priced[0].price, priced[-1].price), ends, apart, *pools, shares[which], nearest[which],
-            arrivals.of(requests), load, sends, (which, sent), ttft, tpot,
-            arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), whole,
+            (priced[0].price, priced[-1].price), ((ends[0][0], ends[0][1][rows]), (ends[1][0], ends[1][1][rows])), apart,
+            first[rows], last[rows], shares[chosen], nearest[chosen], arrivals.of(requests), load, sends, (chosen, sent[rows]),
+            ttft, tpot, arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), some,
         )  # fmt: skip
+        whole[rows] = some
+
+    def played() -> Array:
+        if not over.all():
+            play(np.flatnonzero(~over))
+            whole["span"] = found["span"]
         return whole
 
+    if over.any():
+        play(np.flatnonzero(over))
+        found["span"][over] = whole["span"][over]
     return found, played
 
 

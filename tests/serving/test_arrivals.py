@@ -71,6 +71,8 @@ def test_where_nothing_decodes_it_is_the_loop(seed: int, share: float, rule: str
     asked = _loaded(of, asked, share)
     run, found = of.serve(asked), standing([of], asked)[0]
     loop = measures(run, Slo())
+    if share > 1:
+        assert found["span"] == pytest.approx(run["completed"].max() - asked.arrival[0], rel=1e-9)
     for name in TIMES:
         assert found[name] == pytest.approx(loop[name], rel=1e-9), name
     assert found["wait"] == pytest.approx(loop["queue_delay"], rel=1e-9, abs=1e-12)
@@ -110,8 +112,9 @@ def test_many_requests_are_left_to_the_queue() -> None:
     many = _asked(rng, arrivals.MOST + 1, 9, 1.0)
     for some, played in ((_loaded(of, asked, 0.5), True), (_loaded(of, asked, 1.2), True), (_loaded(of, many, 0.5), False)):
         whole, queue = standing([of], some)[0], standing([of], some, prompts=False)[0]
-        others = [name for name in queue.dtype.names if name not in FIRST]
+        others = [name for name in queue.dtype.names if name not in (*FIRST, "span")]
         assert whole[others] == queue[others]
+        assert (whole["span"] == queue["span"]) == (some.rate < whole["saturated"])
         assert (whole["ttft_p90"] != queue["ttft_p90"]) == played
 
 

@@ -59,6 +59,8 @@ def test_of_one_stage_that_reads_nothing_it_is_the_loop(seed: int, rule: str, ro
     asked = _loaded(rng, of, bursts)
     slo, loop = _bounds(rng, of, asked)
     found = standing([of], asked, float(slo.ttft), float(slo.tpot))[0]
+    if found["saturated"] <= asked.rate:
+        assert len(asked) / found["span"] == pytest.approx(loop["request_throughput"], rel=1e-9)
     assert found["within"] == pytest.approx(loop["slo_attainment"], abs=1e-9)
     assert found["ttft_p99"] == pytest.approx(loop["ttft_p99"], rel=1e-9)
     for name in ("latency", "tpot"):

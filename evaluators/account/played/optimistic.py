@@ -5,7 +5,8 @@ arrival to the last token is at least
 
     T = max over requests of arrival + further tokens x least iteration
 
-and longer by what the last one waits where requests come too fast (`delays.py`).
+and longer by what the last one waits where requests come too fast (`delays.py`); of few, who are played, it is at least that in
+which instances do all their work.
 
 Areas, chips and what stands whatever is done are what they are, so that rates are at most, and energy and money at least, those
 of this time. The least iteration is that of weights which pass memories at their peak, and, where it is asked for, the price of
@@ -114,14 +115,15 @@ def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dic
     for arrival, further in zip(mixed.arrival.tolist(), mixed.left.tolist(), strict=True):
         span = maximum(span, arrival + further * of.decode)
     behind = late(load, design.mapping.serving, of)
-    span = span + behind
+    few = len(requests) <= MOST  # who are played, so that most may come before any has to wait
+    work = where(behind > 0, behind + mixed.requests / mixed.rate, 0.0)
+    span = maximum(span, work) if few else span + behind
     die, system = area.die(chip, of.decode_cores), area.total(chip, of.decode_cores) * of.chips
     spent = of_phases(chip, lambda: [(of.joules, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
     some = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in SPENT} | exact
     low |= later(("peak_power",), lambda: {"peak_power": of.chips * energy.static(chip, of.decode_cores)})
-    few = len(requests) <= MOST  # whose prompts are played, so that most may come before any has to wait
     low["ttft"] = float(requests.prompt.mean()) * of.prompt + (0.0 if few else behind / 2)
     low |= (
         {"tpot": of.decode, "tbt_p99": gap(load, design.mapping.serving, of)} if some else {"tpot": np.nan, "tbt_p99": np.nan}
