@@ -427,14 +427,15 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
         nearest, load, steady, room: as in `played`.
         sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
         ttft, tpot: bounds of the time to first token, and per output token. [s]
-        found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out.
+        found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out, and the span.
     """
     many = len(load.arrival)
     for row in range(len(found)):
         here, near = found[row], nearest[row]
         price, spilled = _priced(linear[0], tables[0], row), 0.0 if apart else here.spilled
         played(price, first[row], shares[row], near, load, steady, spilled, room)
-        whole = waited = kept = ended = 0.0
+        whole = waited = kept = ended = paces = latest = 0.0
+        several = 0
         for r in range(many):
             waited += room.begun[r] - load.arrival[r]
         if apart:
@@ -443,10 +444,16 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
         for r in range(many):
             further, taken = load.further[r], room.first[r] - load.arrival[r]
             kept += taken <= ttft and (further == 0 or room.last[r] - room.first[r] <= tpot * further)
+            if further > 0:
+                several += 1
+                paces += (room.last[r] - room.first[r]) / further
             whole += taken
             ended += room.last[r] - load.arrival[r]
+            latest = max(latest, room.last[r])
             room.first[r] = taken
-        here.latency = ended / many
+        here.latency, here.span = ended / many, latest - load.arrival[0]
+        if several > 0:
+            here.tpot = paces / several
         here.ttft, here.wait, here.within = whole / many, waited / many, kept / many
         half, most, top = math.ceil(0.5 * many) - 1, math.ceil(0.9 * many) - 1, math.ceil(0.99 * many) - 1
         here.ttft_p50 = nth(room.first, half)

@@ -41,7 +41,7 @@ the bounds on the times to first token and per output token; of a request, chunk
 positions before it; decodes beside a chunk, and chunks in an iteration that has some; and the share of what is read that is not
 in SRAM."""
 
-FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tbt_p99", "latency")
+FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tpot", "tbt_p99", "latency")
 """Those that prompts are played for, where somebody asks for them."""
 
 
@@ -169,7 +169,7 @@ def stood(
 
     Returns:
         Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
-        are few and come no faster than they are served, else they wait in a queue.
+        are few, else they wait in a queue. Of few that come faster than they are served, the last token is played as well.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -181,40 +181,37 @@ def stood(
     room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
     priced, few = kinds[0].pools, prompts and len(requests) <= arrivals.MOST
 
-    def solved(rows: Array, queued: bool) -> Array:
-        some = records(STANDING, len(rows))
-        ends = [(of, each[rows]) for of, each in (tables[0], tables[-1])]
-        prices, said = (priced[0].price, priced[-1].price), (first[rows], last[rows], sent[rows])
-        solve(*prices, tuple(ends), apart, *said, load, ttft, queued, room, some)
-        some["within"] *= some["tpot"] <= tpot
-        return some
+    found, pools = records(STANDING, len(which)), (first, last)
+    ends = (tables[0], tables[-1])
+    solve(priced[0].price, priced[-1].price, ends, apart, *pools, sent, load, ttft, not few, room, found)
+    found["within"] *= found["tpot"] <= tpot
 
-    found = solved(np.arange(len(which)), not few)
+    if not few:
+        return found, lambda: found
+    deep, whole, over = int(first["stages"].max()), found.copy(), found["saturated"] <= load.rate
+    shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
+    nearest = np.array([one.routing != "round_robin" for one in kinds])
+    ways = [one.transfer.seconds(requests.prompt) if one.transfer else 0.0 for one in kinds]
+    sends = np.array([np.broadcast_to(way, len(requests)) for way in ways], float)
+
+    def play(rows: Array) -> None:
+        some, chosen = whole[rows], which[rows]
+        arrivals.prompted(
+            (priced[0].price, priced[-1].price), ((ends[0][0], ends[0][1][rows]), (ends[1][0], ends[1][1][rows])), apart,
+            first[rows], last[rows], shares[chosen], nearest[chosen], arrivals.of(requests), load, sends, (chosen, sent[rows]),
+            ttft, tpot, arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), some,
+        )  # fmt: skip
+        whole[rows] = some
 
     def played() -> Array:
-        if not few:
-            return found
-        whole, known = found.copy(), found["saturated"] > load.rate
-        if not known.all():
-            whole[~known] = solved(np.flatnonzero(~known), True)
-        if not known.any():
-            return whole
-        more, deep = found[known], int(first["stages"].max())
-        shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
-        nearest = np.array([one.routing != "round_robin" for one in kinds])
-        ends = tuple((of, each[known]) for of, each in (tables[0], tables[-1]))
-        ways, pools = [one.transfer for one in kinds], (first[known], last[known])
-        sends = np.array(
-            [way.seconds(requests.prompt) * np.ones(len(requests)) if way else np.zeros(len(requests)) for way in ways]
-        )
-        arrivals.prompted(
-            (priced[0].price, priced[-1].price), ends, apart, *pools, shares[which[known]], nearest[which[known]],
-            arrivals.of(requests), load, sends, (which[known], sent[known]), ttft, tpot,
-            arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), more,
-        )  # fmt: skip
-        whole[known] = more
+        if not over.all():
+            play(np.flatnonzero(~over))
+            whole["span"] = found["span"]
         return whole
 
+    if over.any():
+        play(np.flatnonzero(over))
+        found["span"][over] = whole["span"][over]
     return found, played
 
 

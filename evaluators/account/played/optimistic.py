@@ -5,7 +5,8 @@ arrival to the last token is at least
 
     T = max over requests of arrival + further tokens x least iteration
 
-and longer by what the last one waits where requests come too fast (`delays.py`).
+and longer by what the last one waits where requests come too fast (`delays.py`); of few, who are played, it is at least that in
+which instances do all their work.
 
 Areas, chips and what stands whatever is done are what they are, so that rates are at most, and energy and money at least, those
 of this time. The least iteration is that of weights which pass memories at their peak, and, where it is asked for, the price of
@@ -27,6 +28,7 @@ from dse.evaluators.account.services import several
 from dse.evaluators.account.services.least import Least
 from dse.evaluators.account.services.shared_prices import said_first
 from dse.evaluators.account.shared_dies import kept
+from dse.evaluators.serving.arrivals import MOST
 from dse.evaluators.serving.standing import mix
 from dse.evaluators.silicon import area, energy
 from dse.evaluators.silicon import limits as silicon
@@ -113,26 +115,28 @@ def _of_load(design: Design, load: Load, of: Least) -> tuple[dict[str, Any], dic
     for arrival, further in zip(mixed.arrival.tolist(), mixed.left.tolist(), strict=True):
         span = maximum(span, arrival + further * of.decode)
     behind = late(load, design.mapping.serving, of)
-    span = span + behind
+    few = len(requests) <= MOST  # who are played, so that most may come before any has to wait
+    work = where(behind > 0, behind + mixed.requests / mixed.rate, 0.0)
+    span = maximum(span, work) if few else span + behind
     die, system = area.die(chip, of.decode_cores), area.total(chip, of.decode_cores) * of.chips
     spent = of_phases(chip, lambda: [(of.joules, span)], tokens, chips=of.chips, decode_cores=of.decode_cores)
     some = bool((requests.output > 1).any())
     exact = {name: spent[name] for name in RATED} | {"die_mm2": die, "system_mm2": system}
     low = {name: spent[name] for name in SPENT} | exact
     low |= later(("peak_power",), lambda: {"peak_power": of.chips * energy.static(chip, of.decode_cores)})
-    low["ttft"] = float(requests.prompt.mean()) * of.prompt + behind / 2
+    low["ttft"] = float(requests.prompt.mean()) * of.prompt + (0.0 if few else behind / 2)
     low |= (
         {"tpot": of.decode, "tbt_p99": gap(load, design.mapping.serving, of)} if some else {"tpot": np.nan, "tbt_p99": np.nan}
     )
     low["latency"] = low["ttft"] + float(requests.output.mean() - 1) * of.decode
-    within: Any = 0.0
-    for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):
-        left = load.ttft - length * of.prompt
-        # those that come too fast wait evenly, taken as exponential
-        within = within + weight * where(left >= 0, 1 - np.exp(-maximum(left, 0.0) / maximum(behind / 2, NOTHING)), 0.0)
-    # and those that do not, by their own prompts, which may be played
-    kept = np.searchsorted(_prompts(requests), load.ttft / maximum(of.prompt, NOTHING), side="right") / len(requests)
-    within = maximum(within, where(behind > 0, 0.0, kept))
+    within: Any = np.searchsorted(_prompts(requests), load.ttft / maximum(of.prompt, NOTHING), side="right") / len(requests)
+    if not few:
+        queued: Any = 0.0
+        for length, weight in zip(mixed.prompts.tolist(), mixed.weights.tolist(), strict=True):
+            left = load.ttft - length * of.prompt
+            # those that come too fast wait evenly, taken as exponential
+            queued = queued + weight * where(left >= 0, 1 - np.exp(-maximum(left, 0.0) / maximum(behind / 2, NOTHING)), 0.0)
+        within = maximum(queued, where(behind > 0, 0.0, within))
     good = within * where(of.decode <= load.tpot, 1.0, 0.0) if some else within
     throughput, rate = tokens / span, len(requests) / span
     high = exact | {"throughput": throughput, "request_throughput": rate, "goodput": good * rate, "slo_attainment": good}

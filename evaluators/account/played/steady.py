@@ -27,7 +27,9 @@ from dse.space.workload import Load
 STEADY = "steady"
 """The fidelity's word."""
 
-FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tbt_p99")
+FIRST = (
+    "ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tpot", "tbt_p99",
+)  # fmt: skip
 """Metrics that prompts are played for."""
 
 PRICES = "closed"
@@ -142,25 +144,23 @@ def measured(found: Any, requests: Requests, played: Callable[[], Any] | None = 
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
-        "tpot": found["tpot"],
         "offered_load": load,
         "load_verdict": _verdict(load, found, requests),
         "prefill_busy": found["prefill_busy"],
         "decode_busy": found["decode_busy"],
     }
     several = (requests.output > 1).any()
-    if not several:
-        values["tpot"] = np.nan + 0 * span
 
     def first() -> dict[str, Any]:
         these = played() if played else found
         good = these["within"]
+        gaps = {name: these[name] if several else np.nan + 0 * span for name in ("tpot", "tbt_p99")}
         return {name: these[name] for name in FIRST[:4]} | {
             "goodput": good * many / span,
             "slo_attainment": good,
             "latency": these["latency"],
             "queue_delay": these["wait"],
-            "tbt_p99": these["tbt_p99"] if several else np.nan + 0 * span,
+            **gaps,
         }
 
     return values | (later(FIRST, first) if played else first())
