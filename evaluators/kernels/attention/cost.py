@@ -277,7 +277,8 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
         whole = served.met(items, channels + spent.away)
         return where(task.partial, in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
-    alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
+    item = spent.seconds - spent.opening
+    engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
     return served.met(maximum(engines, alone) + spent.opening + spent.ends, channels, served.AHEAD) + spent.apart
 
 
