@@ -7,6 +7,7 @@ Blocking, an item takes what its rounds take one after the other:
 
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
+It is never more than that of all items one after the other.
 
 Where keys are split, the pass of `merge` comes after all that. Where two blocks of queries share keys and values, `paired` has
 the time.
