@@ -523,6 +523,9 @@ def _fill(
                 total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
         for limit in judged.limits:
             worst = _bind(outcomes, rows, limit, worst)
+    for judged in found:
+        if not judged.priced:  # of all cases together there is only what each has
+            total = {name: value for name, value in total.items() if name in judged.metrics}
     _put(outcomes.columns, rows, {name: total[name] for name in _ordered(tuple(total), len(METRICS))})
 
 

@@ -4,6 +4,8 @@ A turn comes when the one before has been answered and its user has thought: whe
 earliest that can be.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dse.space.elementwise import Array
@@ -66,43 +68,68 @@ def sessions(
         raise DesignError(f"sessions: {count} of {system} system tokens in blocks of {block}; at least 1, 0 and 1")
     if spread not in SPREADS:
         raise DesignError(f"sessions: no spread {spread!r}; {nearest(spread, SPREADS)}")
-    if not (min(turns, question, answer) >= 1 and turns <= MOST_TURNS and 0 <= cv < np.inf) or not (
-        0 < rate < np.inf and 0 <= think < np.inf
-    ):
-        raise DesignError(
-            f"sessions: {turns} turns of {question} and {answer} tokens, at {rate} Hz, {think} s to think (cv {cv}); "
-            f"lengths are at least 1, turns at most {MOST_TURNS:,}, times and cv not below 0"
-        )
+    _check(turns, question, answer, rate, think, cv)
     rng = np.random.default_rng(seed)
     begins = np.concatenate([[0.0], np.cumsum(rng.exponential(1 / rate, count - 1))])
-    lengths, hashes, thinks, befores, places = list[Array](), list[Array](), list[Array](), list[Array](), list[Array]()
-    shared, used, made = system // block, system // block, 0
+    talks, hashes = list[_Talk](), list[Array]()
+    used, made = system // block, 0
     for _ in range(count):
         many = _whole(rng, turns, 1, spread)[0]
         many = min(many, requests - made) if requests else many
         asked, said = _whole(rng, question, many, spread), _whole(rng, answer, many, spread)
         ends = system + np.cumsum(asked + said)
-        thinks.append(rng.gamma(1 / cv**2, think * cv**2, many) if cv and think else np.full(many, think))
-        befores.append(made + np.arange(-1, many - 1))
-        befores[-1][0] = -1
-        places.append(np.arange(many, dtype=np.int32))
-        lengths.append(np.stack([ends - said, said], axis=1))
-        own = int(ends[-1]) // block - shared
-        blocks = np.concatenate([np.arange(shared), np.arange(used, used + own)])
-        for end, asks in zip(ends, ends - said, strict=True):
-            hashes.append(blocks[: end // block if end // block > -(-asks // block) else asks // block])
-        used += own
+        pauses = rng.gamma(1 / cv**2, think * cv**2, many) if cv and think else np.full(many, think)
+        before, place = made + np.arange(-1, many - 1), np.arange(many, dtype=np.int32)
+        before[0] = -1
+        talks.append(_Talk(ends - said, said, before, pauses, place))
+        hashes += _blocks(ends, said, system // block, used, block)
+        used += int(ends[-1]) // block - system // block
         made += many
         if requests and made >= requests:
             break
-    pairs = np.concatenate(lengths).astype(np.int32)
+    prompts, outputs, befores, thinks, places = map(np.concatenate, zip(*talks, strict=True))
     starts = np.concatenate([[0], np.cumsum([len(some) for some in hashes])]).astype(np.int64)
     flat = np.concatenate(hashes).astype(np.int32)
     found = Requests(
-        np.zeros(made), pairs[:, 0].copy(), pairs[:, 1].copy(), starts, flat, block,
-        before=np.concatenate(befores), think=np.concatenate(thinks), turns=np.concatenate(places),
+        np.zeros(made), prompts.astype(np.int32), outputs.astype(np.int32), starts, flat, block,
+        before=befores, think=thinks, turns=places,
     )  # fmt: skip
-    return found.begun(begins[: len(lengths)])
+    return found.begun(begins[: len(talks)])
+
+
+class _Talk(NamedTuple):
+    """Turns of a conversation, shape (turns,): tokens asked and answered, the request before or -1, times to think, places."""
+
+    prompt: Array
+    output: Array
+    before: Array
+    think: Array
+    place: Array
+
+
+def _check(turns: float, question: float, answer: float, rate: float, think: float, cv: float) -> None:
+    """Refuses means that are out of their range; arguments of `sessions`."""
+    lengths = min(turns, question, answer) >= 1 and turns <= MOST_TURNS
+    if not (lengths and 0 <= cv < np.inf and 0 < rate < np.inf and 0 <= think < np.inf):
+        raise DesignError(
+            f"sessions: {turns} turns of {question} and {answer} tokens, at {rate} Hz, {think} s to think (cv {cv}); "
+            f"lengths are at least 1, turns at most {MOST_TURNS:,}, times and cv not below 0"
+        )
+
+
+def _blocks(ends: Array, said: Array, shared: int, used: int, block: int) -> list[Array]:
+    """Hashes of each turn of a conversation: of the `shared` blocks of a system's prompt, then its own from `used` on.
+
+    Args:
+        ends: tokens when each turn has been answered.
+        said: of these, the last answer.
+        shared, used, block: blocks of the system's prompt, all hashes so far, tokens of one.
+    """
+    blocks = np.concatenate([np.arange(shared), np.arange(used, used + int(ends[-1]) // block - shared)])
+    return [
+        blocks[: end // block if end // block > -(-asks // block) else asks // block]
+        for end, asks in zip(ends, ends - said, strict=True)
+    ]
 
 
 def _whole(rng: np.random.Generator, mean: float, count: int, spread: str) -> Array:

@@ -55,6 +55,11 @@ def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], d
     several = next((word for word in overrides if word.startswith("chip=[")), "") if "Multiple values for" in text else ""
     if several:
         return f"chip: one chip, not {several.removeprefix('chip=')}; say dse compare {several}, or chips of a study"
+    twice = re.search(r"Multiple values for ([\w/]+@[\w.]+[\w])|(\S+@\S+) appears more than once", text)
+    if twice:
+        name = twice[1] or twice[2]
+        instead = next((word.lstrip("+") for word in overrides if word.lstrip("+").startswith(f"{name}=")), f"{name}=NAME")
+        return f"{name.partition('@')[2]}: its file has brought one; {instead}, without a +, puts another in its place"
     where = re.search(r"In '([^']+)': .*Cannot merge DictConfig with ListConfig", text)
     if where:
         return (

@@ -60,13 +60,18 @@ def whole(kind: str, address: str) -> str:
 
 
 def brought(error: str, choices: Mapping[str, object]) -> str:
-    """Which part that the file of a chip does not choose brings the address that an error is about; "" where none does."""
+    """Which part that the file of a chip does not choose brings the address that an error is about, or makes another machine of
+    the chip, which does not read it; "" where none does.
+    """
     address = (re.search(r"no field '(chip[\w.]*)'", error) or re.match(r"(chip[\w.]*):", error) or ("", ""))[1]
     for group, name in other_parts(choices).items():
         folder, place = group.split("@")
         within = address.removeprefix(place).lstrip(".")
         if folder == "part" and f"{address}.".startswith(f"{place}.") and _says(name, within):
             return f"{group}={name} brings it: leave that out, or take a chip that it is for"
+    made = other_parts(choices).get("part@chip", "")
+    if made and "does not read it" in error:  # what the chip's own file has
+        return f"part@chip={made} makes that of it: leave that out, or take a chip that it is for"
     return ""
 
 

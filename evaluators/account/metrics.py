@@ -264,11 +264,13 @@ class Judged:
         rows: of the cases.
         metrics: by name, shape (cases, designs), or floats for one of each.
         limits: itemised; the first is memory.
+        priced: whether a step was; else limits were in the way, and metrics are those that need none.
     """
 
     rows: tuple[int, ...]
     metrics: dict[str, Any]
     limits: list[Limit]
+    priced: bool = True
 
 
 class Work(Protocol):

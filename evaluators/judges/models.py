@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.account.breakdown import Bar, Breakdown, Row, bars
-from dse.evaluators.account.metrics import METRICS, Judged, of_batch
+from dse.evaluators.account.metrics import Judged, of_batch
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.profile import Profile, idle, successive
 from dse.evaluators.account.stretches import Stretches, stretches_of
@@ -90,7 +90,7 @@ def _judged(design: Design, job: Stretches, fidelity: str) -> Judged:
     without = layout.refused(design, job)
     if without:
         die, system = layout.areas(design)
-        return Judged(job.rows, dict.fromkeys(METRICS, np.nan) | {"die_mm2": die, "system_mm2": system}, without)
+        return Judged(job.rows, {"die_mm2": die, "system_mm2": system}, without, priced=False)
     if cut(fidelity)[0] in layout.ALONE:
         played = one_by_one(design, [job], lambda one, job: _metrics(one, job, fidelity))
         values = {name: value[0] if isinstance(value, np.ndarray) else value for name, value in played.items()}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import making, part
-from dse.evaluators.machine.dram import ROW_HITS
+from dse.evaluators.machine.dram_commands import ROW_HITS
 from dse.evaluators.machine.dram_words import Queues, Timing
 from dse.space.elementwise import Array
 

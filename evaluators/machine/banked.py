@@ -17,8 +17,8 @@ import numpy as np
 
 from dse.evaluators.machine.compile_cache import piece
 from dse.evaluators.machine.crossing import Ways
-from dse.evaluators.machine.dram import NEVER, Channels, Requests, step
-from dse.evaluators.machine.dram_words import Queues, Timing
+from dse.evaluators.machine.dram import Channels, Requests, step
+from dse.evaluators.machine.dram_words import NEVER, Queues, Timing
 from dse.evaluators.machine.heap import push
 from dse.space.elementwise import Array
 

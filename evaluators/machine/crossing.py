@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.channels import channels
+from dse.evaluators.machine.dram_words import FROM, TO
 from dse.evaluators.machine.fabric import Fabric
 from dse.space.elementwise import Array
-
-FROM, TO = 4, 5
-"""Ports of a tile that data of writes and of reads pass; before them come links to the east, west, south and north."""
 
 
 class Ways(NamedTuple):

@@ -25,35 +25,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
-from dse.evaluators.machine.crossing import FROM, TO, Ways, nowhere
-from dse.evaluators.machine.dram_words import (
-    ACTIVATES,
-    BANK,
-    BANK_GROUP,
-    CAUSES,
-    CHANNEL,
-    GROUP,
-    LOAD,
-    NOC,
-    QUEUE,
-    REFRESH,
-    REQUESTER,
-    ROW,
-    TURN,
-    WINDOW,
-    Queues,
-    Timing,
-)
+from dse.evaluators.machine.compile_cache import loop, lowest, piece
+from dse.evaluators.machine.crossing import Ways, nowhere
+from dse.evaluators.machine.dram_commands import issue, refresh, refresh_bank, unhindered, want
+from dse.evaluators.machine.dram_requests import end_request, offer
+from dse.evaluators.machine.dram_words import BANK, BANK_GROUP, CAUSES, CHANNEL, NEVER, REQUESTER, Queues, Timing
 from dse.space.elementwise import Array
-
-ROW_HITS = 4
-"""Hits of an open row after which a waiting request for another row may close it."""
 
 DRAIN = 8
 """Writes beyond which they are drained where no read is queued; fewer wait for company, as long as more can come."""
-
-NEVER = 1 << 60
 
 
 class Served(NamedTuple):
@@ -221,7 +201,7 @@ def _play(channels, asked, t, queues, ways, limit):
         wake = limit
         for number in range(len(asked.awake)):
             if asked.awake[number] <= clock:
-                asked.awake[number] = _offer(channels, asked, number, clock)
+                asked.awake[number] = offer(channels, asked, number, clock)
             wake = min(wake, asked.awake[number])
         for i in range(len(channels.state)):
             c = channels.state[i]
@@ -240,102 +220,6 @@ def _play(channels, asked, t, queues, ways, limit):
 
 
 @piece
-def _offer(channels, asked, number, clock):
-    """Offers what a requester may offer by now; returns when it may offer more, as far as that is known."""
-    q = asked.requesters[number]
-    window, ends, links = q.window, asked.ends[number], asked.links[number]
-    if window > 0:
-        while q.reads != q.read_tail and ends[0, q.reads % window] + asked.path <= clock:
-            q.freed = links[0, q.reads % window]
-            q.reads += 1
-            q.outstanding -= 1
-        while q.writes != q.write_tail and ends[1, q.writes % window] + asked.path <= clock:
-            q.freed = links[1, q.writes % window]
-            q.writes += 1
-            q.outstanding -= 1
-    while q.next < q.end:
-        r = q.next
-        if asked.arrival[r] > clock:
-            return asked.arrival[r]
-        if window > 0 and asked.begins[r] and q.outstanding + q.most > window:
-            wake = NEVER
-            if q.reads != q.read_tail:
-                wake = min(wake, ends[0, q.reads % window] + asked.path)
-            if q.writes != q.write_tail:
-                wake = min(wake, ends[1, q.writes % window] + asked.path)
-            return wake
-        c = channels.state[asked.channel[r]]
-        if c.coming < 0:
-            c.coming = r
-        else:
-            asked.follow[c.latest] = r
-        c.latest = r
-        c.awake = clock
-        asked.offered[r] = clock
-        asked.late[r] = clock > asked.arrival[r]
-        asked.held[r] = q.freed
-        q.outstanding += 1
-        q.next += 1
-    return NEVER
-
-
-@part
-def _cross(asked, ways, r, clock):
-    """When the data of a request that is at its channel have crossed the mesh, links one after the other."""
-    number, at, write = asked.requester[r], asked.channel[r], asked.write[r]
-    row, col, to_row, to_col = ways.row[at], ways.col[at], ways.from_row[number], ways.from_col[number]
-    if write:
-        row, col, to_row, to_col = to_row, to_col, row, col
-    far = ways.ramp + (abs(to_row - row) + abs(to_col - col)) * ways.hop
-    time = float(clock)
-    if write:
-        time = max(time, ways.free[FROM, row, col])
-        ways.free[FROM, row, col] = time + ways.pass_
-        time += ways.ramp
-    while row != to_row or col != to_col:
-        way = (0 if to_col > col else 1) if col != to_col else (2 if to_row > row else 3)
-        time = max(time, ways.free[way, row, col])
-        ways.free[way, row, col] = time + ways.pass_
-        time += ways.hop
-        col += (way == 0) - (way == 1)
-        row += (way == 2) - (way == 3)
-    if not write:
-        time = max(time, ways.free[TO, row, col])
-        ways.free[TO, row, col] = time + ways.pass_
-        time += ways.ramp
-    asked.waited[r] = int(np.ceil(time - clock - far - 1e-6))
-    return int(np.ceil(time + far + ways.pass_ - 1e-6))
-
-
-@piece
-def _end(asked, ways, r, clock):
-    """Notes when a request ends, for its requester and the one that waits for room."""
-    asked.finished[r] = clock
-    end = clock
-    if len(ways.row) > 0:
-        end = _cross(asked, ways, r, clock)
-        asked.crossed[r] = end - clock
-    number = asked.requester[r]
-    q = asked.requesters[number]
-    if q.window > 0:
-        kind = int(asked.write[r])
-        first, last = (q.writes, q.write_tail) if kind else (q.reads, q.read_tail)
-        ends, links = asked.ends[number, kind], asked.links[number, kind]
-        place = last
-        while place > first and ends[(place - 1) % q.window] > end:
-            ends[place % q.window] = ends[(place - 1) % q.window]
-            links[place % q.window] = links[(place - 1) % q.window]
-            place -= 1
-        ends[place % q.window] = end
-        links[place % q.window] = asked.waited[r]
-        asked.awake[number] = min(asked.awake[number], end + asked.path)
-        if kind:
-            q.write_tail += 1
-        else:
-            q.read_tail += 1
-
-
-@piece
 def step(channels, i, asked, t, queues, ways, clock):
     """What a channel does in a clock; returns the next clock in which it can do something if nothing is offered before."""
     c = channels.state[i]
@@ -346,12 +230,12 @@ def step(channels, i, asked, t, queues, ways, clock):
     issued = False
     wake = NEVER
     if c.refreshing and not t.per_bank:
-        issued, wake = _refresh(channels, i, t, clock)
+        issued, wake = refresh(channels, i, t, clock)
     else:
         if c.refreshing:
-            issued, wake = _refresh_bank(channels, i, t, clock)
+            issued, wake = refresh_bank(channels, i, t, clock)
         if clock >= c.asleep:
-            issued |= _issue(channels, i, asked, t, ways, issued, clock)
+            issued |= issue(channels, i, asked, t, ways, issued, clock)
         wake = min(wake, c.asleep)
     moved |= _forward(channels, i, asked, queues, clock)
     if issued or moved:
@@ -372,7 +256,7 @@ def _accept(channels, i, asked, queues, ways, clock):
     if asked.write[r]:
         if c.held_writes == queues.waiting:
             return False
-        _end(asked, ways, r, clock + 1)
+        end_request(asked, ways, r, clock + 1)
         c.held_writes += 1
         if b.held_write < 0:
             b.held_write = r
@@ -394,337 +278,6 @@ def _accept(channels, i, asked, queues, ways, clock):
     c.coming = -1 if r == c.latest else follow
     c.left -= 1
     return True
-
-
-@piece
-def _refresh(channels, i, t, clock):
-    """Closes a bank, or refreshes when all are closed; whether it did, and else when it might."""
-    c, wake = channels.state[i], NEVER
-    for bank in range(channels.banks.shape[1]):
-        b = channels.banks[i, bank]
-        at = b.can_precharge if b.row >= 0 else b.can_activate
-        if at > clock:
-            wake = min(wake, at)
-        elif b.row >= 0:
-            _precharge(channels, i, t, clock, bank)
-            return True, clock
-    if wake < NEVER:
-        return False, wake
-    for bank in range(channels.banks.shape[1]):
-        b = channels.banks[i, bank]
-        b.can_activate = b.refreshed = clock + t.rfc
-    c.refreshing = c.asleep = 0
-    return True, clock
-
-
-@piece
-def _refresh_bank(channels, i, t, clock):
-    """Closes the bank whose refresh is due, which takes no other commands by then, or refreshes it; as `_refresh`."""
-    c = channels.state[i]
-    if c.kept == 0:
-        c.kept = 1 << _idle_bank(channels, i)
-        c.asleep = 0
-    bank = lowest(c.kept)
-    b = channels.banks[i, bank]
-    at = b.can_precharge if b.row >= 0 else b.can_activate
-    if at > clock:
-        return False, at
-    if b.row >= 0:
-        _precharge(channels, i, t, clock, bank)
-        return True, clock
-    b.can_activate = b.refreshed = clock + t.rfc
-    c.round &= ~c.kept
-    c.refreshing = c.asleep = c.kept = 0
-    return True, clock
-
-
-@piece
-def _idle_bank(channels, i):
-    """Of the banks that this round of refreshes has left, one that no request waits for, opened last; else the first."""
-    c = channels.state[i]
-    banks = channels.banks.shape[1]
-    if c.round == 0:
-        c.round = -1 if banks == 64 else (1 << banks) - 1
-    best, bank = -1, lowest(c.round)
-    left = c.round & ~(c.reads_for | c.writes_for)
-    while left != 0:
-        place = lowest(left)
-        b = channels.banks[i, place]
-        if b.waiting == 0 and b.can_activate > best:
-            best, bank = b.can_activate, place
-        left &= left - 1
-    return bank
-
-
-@piece
-def _issue(channels, i, asked, t, ways, row, clock):
-    """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did.
-
-    Banks are looked at in turn, once: a command takes its bus from those that come after. `asleep` is until one of them might.
-    """
-    c = channels.state[i]
-    issued, turns = False, 0
-    left, wake = _want_now(channels, i, clock)
-    ahead = left & ~((2 << c.turn) - 1)
-    left ^= ahead
-    while ahead | left != 0:
-        if ahead == 0:
-            ahead, left = left, 0
-        bank, bit = lowest(ahead), ahead & -ahead
-        ahead ^= bit
-        b = channels.banks[i, bank]
-        kind, at = _may(channels, i, bank, bit, clock)
-        if kind == NOTHING:
-            wake = min(wake, at)
-            continue
-        c.turn = bank
-        if kind == DATA:
-            _column(channels, i, asked, t, ways, clock, bank)
-            ahead, left = ahead & (c.opening | c.closing), left & (c.opening | c.closing)
-            wake = min(wake, _soonest(c, b, bit))
-            issued = True
-        elif row:  # its turn is lost
-            wake = clock
-        else:
-            issued = row = True
-            if kind == OPEN:
-                _activate(channels, i, asked, t, clock, bank)
-                ahead, left = ahead & ~c.opening, left & ~c.opening
-                wake = min(wake, min(b.can_read, b.can_write))
-                if c.opening != 0:
-                    wake = min(wake, max(c.can_activate, channels.window[i, c.oldest]))
-            else:
-                _precharge(channels, i, t, clock, bank)
-                wake = min(wake, b.can_activate)
-        turns += 1
-        if turns == 2:
-            c.asleep = clock + 1
-            return issued
-    c.asleep = max(wake, clock + 1)
-    return issued
-
-
-NOTHING, OPEN, CLOSE, DATA = range(4)
-"""What a bank may be issued: nothing yet, an activate, a precharge, a read or a write."""
-
-
-@piece
-def _want_now(channels, i, clock):
-    """Set of banks that want what the channel lets them, and when it lets others."""
-    c = channels.state[i]
-    wake = NEVER
-    opening, left = max(c.can_activate, channels.window[i, c.oldest]), c.closing
-    if opening <= clock:
-        left |= c.opening
-    elif c.opening != 0:
-        wake = opening
-    if c.can_read <= clock:
-        left |= c.reading
-    elif c.reading != 0:
-        wake = min(wake, c.can_read)
-    if c.can_write <= clock:
-        left |= c.writing
-    elif c.writing != 0:
-        wake = min(wake, c.can_write)
-    return left & ~c.kept, wake
-
-
-@piece
-def _may(channels, i, bank, bit, clock):
-    """What a bank may be issued, and when it may be something if it is nothing now; rows come before data."""
-    c, b = channels.state[i], channels.banks[i, bank]
-    g = channels.groups[i, b.group]
-    if c.opening & bit:
-        at = max(b.can_activate, g.can_activate)
-        return (OPEN if at <= clock else NOTHING), at
-    wake = NEVER
-    if c.closing & bit:
-        if b.can_precharge <= clock:
-            return CLOSE, clock
-        wake = b.can_precharge
-    if c.reading & bit:
-        at = max(max(b.can_read, g.can_read), c.can_read)
-        if at <= clock:
-            return DATA, clock
-        wake = min(wake, at)
-    if c.writing & bit:
-        at = max(max(b.can_write, g.can_write), c.can_write)
-        if at <= clock:
-            return DATA, clock
-        wake = min(wake, at)
-    return NOTHING, wake
-
-
-@piece
-def _soonest(c, b, bit):
-    """When data may follow on the bus, or the bank that had them be closed, at the soonest."""
-    wake = NEVER
-    if c.reading != 0:
-        wake = c.can_read
-    if c.writing != 0:
-        wake = min(wake, c.can_write)
-    if c.closing & bit:
-        wake = min(wake, b.can_precharge)
-    return wake
-
-
-@piece
-def _activate(channels, i, asked, t, clock, bank):
-    c, b = channels.state[i], channels.banks[i, bank]
-    g = channels.groups[i, b.group]
-    others = max(max(c.can_activate, g.can_activate), channels.window[i, c.oldest])
-    came = asked.queued[channels.queue[i, bank, 0]]
-    if came >= max(others, b.can_activate):
-        b.why = _came(asked, channels.queue[i, bank, 0])
-    elif others > b.can_activate:
-        b.why = ACTIVATES
-    else:
-        b.why = REFRESH if b.can_activate == b.refreshed else ROW
-    b.row = channels.line[i, bank, 0]
-    b.hits = 0
-    b.can_read = clock + t.rcd_read
-    b.can_write = clock + t.rcd_write
-    b.can_precharge = max(b.can_precharge, clock + t.ras)
-    b.can_activate = max(b.can_activate, clock + t.ras + t.rp)
-    g.can_activate = clock + t.rrd_l
-    c.can_activate = clock + t.rrd_s
-    channels.window[i, c.oldest] = clock + t.faw
-    c.oldest = (c.oldest + 1) & 3
-    c.activates += 1
-    c.opening &= ~(1 << bank)
-    _look(channels, i, asked, bank)
-
-
-@piece
-def _precharge(channels, i, t, clock, bank):
-    c, b = channels.state[i], channels.banks[i, bank]
-    b.row = -1
-    b.hits = 0
-    b.can_activate = max(b.can_activate, clock + t.rp)
-    bit = 1 << bank
-    c.closing &= ~bit
-    c.reading &= ~bit
-    c.writing &= ~bit
-    if b.waiting > 0:
-        c.opening |= bit
-
-
-@piece
-def _column(channels, i, asked, t, ways, clock, bank):
-    """Issues the read or the write of an open row that came first, of those that can be issued."""
-    c, b = channels.state[i], channels.banks[i, bank]
-    g = channels.groups[i, b.group]
-    pick = -1
-    if b.first_read >= 0 and max(max(b.can_read, g.can_read), c.can_read) <= clock:
-        pick = b.first_read
-    written = b.first_write >= 0 and (pick < 0 or b.first_write < pick)
-    if written and max(max(b.can_write, g.can_write), c.can_write) <= clock:
-        pick = b.first_write
-    r = channels.queue[i, bank, pick]
-    _charge(channels, i, asked, t, clock, bank, r)
-    asked.issued[asked.count[0]] = r
-    asked.count[0] += 1
-    b.waiting -= 1
-    for place in range(pick, b.waiting):
-        channels.queue[i, bank, place] = channels.queue[i, bank, place + 1]
-        channels.line[i, bank, place] = channels.line[i, bank, place + 1]
-    c.room |= 1 << bank
-    c.queued -= 1
-    b.hits += 1
-    c.hits += b.hits > 1
-    same, other = max(t.burst, t.ccd_l), max(t.burst, t.ccd_s)
-    if asked.write[r]:
-        c.writes += 1
-        b.writes -= 1
-        end = clock + t.cwl + t.burst
-        b.can_precharge = max(b.can_precharge, end + t.wr)
-        g.can_read = max(g.can_read, end + t.wtr_l)
-        c.can_read = max(c.can_read, end + t.wtr_s)
-        g.can_write = max(g.can_write, clock + same)
-        c.can_write = max(c.can_write, clock + other)
-    else:
-        c.reads += 1
-        end = clock + t.cl + t.burst
-        _end(asked, ways, r, end)
-        b.can_precharge = max(b.can_precharge, clock + t.rtp)
-        g.can_read = max(g.can_read, clock + same)
-        c.can_read = max(c.can_read, clock + other)
-        c.can_write = max(c.can_write, end - t.cwl + t.turn)
-    _look(channels, i, asked, bank)
-
-
-@piece
-def _charge(channels, i, asked, t, clock, bank, r):
-    """Charges the clocks that the data bus was idle before a column command to what held it."""
-    c, b, write = channels.state[i], channels.banks[i, bank], asked.write[r]
-    g = channels.groups[i, b.group]
-    start = clock + (t.cwl if write else t.cl)
-    idle, turned = start - c.data_end, c.wrote != write
-    c.data_end = start + t.burst
-    c.wrote = write
-    if idle <= 0:
-        return
-    row = b.can_write if write else b.can_read
-    bus = max(c.can_write, g.can_write) if write else max(c.can_read, g.can_read)
-    if asked.queued[r] >= max(row, bus):
-        why = _came(asked, r)
-    elif row >= bus:
-        why = b.why
-    else:
-        why = TURN if turned else GROUP
-    if why == WINDOW:
-        links = min(idle, asked.held[r])
-        channels.idle[i, NOC] += links
-        idle -= links
-    channels.idle[i, why] += idle
-
-
-@piece
-def _came(asked, r):
-    """Why a request went to the queue of its bank no earlier."""
-    if asked.queued[r] > asked.offered[r]:
-        return QUEUE
-    return WINDOW if asked.late[r] else LOAD
-
-
-@piece
-def _look(channels, i, asked, bank):
-    """Of what waits for a bank with an open row, the first read of that row and the first write that no read holds up."""
-    b = channels.banks[i, bank]
-    b.first_read = b.first_write = -1
-    for place in range(b.waiting):
-        if channels.line[i, bank, place] != b.row:
-            continue
-        if not asked.write[channels.queue[i, bank, place]]:
-            if b.first_read < 0:
-                b.first_read = place
-        elif b.first_write < 0 and _free(channels, i, asked, bank, place):
-            b.first_write = place
-        if b.first_read >= 0 and (b.first_write >= 0 or b.writes == 0):
-            break
-    _want(channels, i, bank)
-
-
-@piece
-def _free(channels, i, asked, bank, place):
-    """Whether no read before the write at a place of a bank's queue is of the same address."""
-    w = channels.queue[i, bank, place]
-    for before in range(place):
-        r = channels.queue[i, bank, before]
-        if not asked.write[r] and asked.place[r, 1] == asked.place[w, 1] and asked.place[r, 2] == asked.place[w, 2]:
-            return False
-    return True
-
-
-@piece
-def _want(channels, i, bank):
-    """Says what a bank with an open row wants."""
-    c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
-    c.reading = c.reading | bit if b.first_read >= 0 else c.reading & ~bit
-    c.writing = c.writing | bit if b.first_write >= 0 else c.writing & ~bit
-    hit = b.first_read >= 0 or b.first_write >= 0
-    miss = b.waiting > 0 and channels.line[i, bank, 0] != b.row
-    c.closing = c.closing | bit if miss and (not hit or b.hits >= ROW_HITS) else c.closing & ~bit
 
 
 @piece
@@ -784,6 +337,6 @@ def _append(channels, i, asked, queues, clock, bank):
         if not asked.write[r]:
             if b.first_read < 0:
                 b.first_read = place
-        elif b.first_write < 0 and _free(channels, i, asked, bank, place):
+        elif b.first_write < 0 and unhindered(channels, i, asked, bank, place):
             b.first_write = place
-    _want(channels, i, bank)
+    want(channels, i, bank)

@@ -12,6 +12,13 @@ activate (tRRD, tFAW), its bank group (tCCD_L), the bus turning round between re
 LOAD, WINDOW, NOC, QUEUE, ROW, ACTIVATES, GROUP, TURN, REFRESH = range(len(CAUSES))
 
 
+NEVER = 1 << 60
+"""A clock that does not come."""
+
+FROM, TO = 4, 5
+"""Ports of a tile that data of writes and of reads pass; before them come links to the east, west, south and north."""
+
+
 class Timing(NamedTuple):
     """Timing constraints of a channel. [clock]
 

@@ -64,6 +64,18 @@ def test_events_agree_with_the_closed_form(name: str, shape: str) -> None:
         assert 0 <= found["communication_share"] < 1
 
 
+SLOW_VECTORS = ("chip.tile.vector.lanes='1 op/cycle'", "chip.tile.vector.special='1 op/cycle'")
+
+
+@pytest.mark.parametrize("keys", [64, 128])
+@pytest.mark.parametrize("name", ["flash2", "flash3", "flat_async"])
+def test_items_of_a_block_or_two_take_what_their_vectors_take(name: str, keys: int) -> None:
+    """Where vectors are all that takes time: there is nothing to rescale in a first block, nor a second strand to wait for."""
+    words = (*SLOW_VECTORS, "workload.batch=4", f"workload.keys=[{keys}]", *tiled(2, 2, 128, 64))
+    closed, played = (metrics(name, fidelity, *words) for fidelity in ("closed", "events"))
+    assert closed["latency"] == pytest.approx(played["latency"], rel=0.06)
+
+
 ROWS = {
     "prefill": ("workload.batch=2", "workload.keys=[4096]", *tiled(16, 16, 128, 128)),
     "causal": ("workload.batch=2", "workload.keys=[2048]", "workload.causal=true", *tiled(8, 8, 64, 128)),

@@ -51,6 +51,15 @@ def test_the_closed_form_of_a_gemm_is_near_its_program_played(name: str, mesh: M
         same(closed.activity, activity(program))
 
 
+@pytest.mark.parametrize("side", [4, 8, 13])
+@pytest.mark.parametrize("name", ["cannon", "meshgemm"])
+def test_where_ways_are_all_a_ring_takes_its_hops_are_those_played(name: str, side: int) -> None:
+    """Those of the alignment too, whose farthest chunk is said to go the length of a line, and at most two links more."""
+    far, shape, mesh = SLOW._replace(hop=1e5), Shape(side, side, side), Mesh(side, side)
+    played = play(GEMM[name].steps(shape, mesh, "float16"), far).seconds / far.hop
+    assert 0 <= GEMM[name].cost(shape, mesh, far).seconds / far.hop - played < 2.1
+
+
 @pytest.mark.parametrize("side", [4, 9, 16, 33])
 @pytest.mark.parametrize("name", ["summa", "t10"])
 def test_where_lines_wait_the_closed_form_is_the_program_played(name: str, side: int) -> None:

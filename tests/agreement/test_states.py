@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.numeric.layer import Layer
-from dse.evaluators.numeric.states import State
+from dse.evaluators.numeric.states import State, convolved, windows
 from dse.space.elementwise import Array
 from dse.space.model import RULES, Model, Recurrence
 from dse.space.workload import Case
@@ -77,7 +77,7 @@ def state_layer(layer: Layer, state: State, model: Model, of: Recurrence) -> Arr
             after = []
             for kept, name, taps in zip(queue, ("state_qk", "state_v"), state.taps, strict=True):
                 kept.append(x @ w[name])
-                total = sum(tap * one for tap, one in zip(taps, kept[-of.conv :], strict=True)) if of.conv else kept[-1]
+                total = tapped(kept, taps) if of.conv else kept[-1]
                 after.append(total * sigmoid(total))
             pairs, values = after[0].reshape(of.key_heads, 2, of.key_dim), after[1].reshape(of.heads, of.value_dim)
             gates, read = (x @ w["state_decay"]).reshape(of.heads, -1), []
@@ -104,6 +104,11 @@ def state_layer(layer: Layer, state: State, model: Model, of: Recurrence) -> Arr
     return out + np.array([fed(x, w, model) for x in out])
 
 
+def tapped(kept: list[Array], taps: Array) -> Array:
+    """What a causal convolution has for the newest of some rows, whose tap is the last."""
+    return np.asarray(sum(tap * one for tap, one in zip(taps, kept[-len(taps) :], strict=True)))
+
+
 def sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)))
 
@@ -114,6 +119,28 @@ SIZES: dict[str, Any] = {
     "tokens": st.integers(1, 7), "seed": st.integers(0, 10**6), "conv": st.integers(1, 4), "chunk": st.integers(2, 4),
     "rank": st.sampled_from([0, 4]), "full": st.booleans(),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("taps", [1, 2, 4])
+@pytest.mark.parametrize("new", [1, 6])
+def test_a_convolution_is_that_of_a_signal_and_the_taps_turned_round(taps: int, new: int) -> None:
+    """What devices do, and what a layer is compared with, are each NumPy's own convolution of each column."""
+    rng, first, before = np.random.default_rng(taps), (2, 1), taps - 1
+    state = State(
+        np.zeros((2, 1, 1, 1)), (rng.normal(size=(2, before, 7)), rng.normal(size=(2, before, 5))),
+        (rng.normal(size=(taps, 7)), rng.normal(size=(taps, 5))), np.ones(1), np.zeros(1),
+    )  # fmt: skip
+    inputs = [rng.normal(size=(2 * new, columns)) for columns in (3, 4)]
+    done = convolved(*windows(inputs, state, first)).reshape(2, new, 7)
+    places = [(of, start + column) for of, start in enumerate(first) for column in range((3, 4)[of])]
+    for sequence in range(2):
+        for column, (of, place) in enumerate(places):
+            own = inputs[of].reshape(2, new, -1)[sequence, :, place - first[of]]
+            signal = np.concatenate([state.rows[of][sequence, :, place], own])
+            expected = np.convolve(signal, state.taps[of][::-1, place], "valid")
+            assert done[sequence, :, column] == pytest.approx(expected * sigmoid(expected))
+            for token in range(new):
+                assert tapped(list(signal[: before + token + 1]), state.taps[of][:, place]) == pytest.approx(expected[token])
 
 
 @given(st.fixed_dictionaries(SIZES), st.sampled_from([1, 2, 4]))

@@ -81,3 +81,31 @@ def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typ
     status, _, said = typed("evaluate", "chip=h200", word)
     assert status == 2
     assert "+part@chip=box_nvlink4" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("chip=wse2_hbm", "+part@chip.hbm=hbm3_edge"),
+            "chip.hbm: its file has brought one; part@chip.hbm=hbm3_edge, without a +, puts another in its place",
+        ),
+        (
+            ("chip=wse2_hbm", "+dram@chip.dram=hbm4"),
+            "chip.dram: its file has brought one; dram@chip.dram=hbm4, without a +, puts another in its place",
+        ),
+        (("chip=npu64", "+part@chip=box_nvlink4"), "part@chip=box_nvlink4 makes that of it: leave that out"),
+    ],
+)
+def test_a_part_that_does_not_go_there_says_what_would_do(words: tuple[str, ...], said: str, typed: Typed) -> None:
+    status, _, line = typed("evaluate", *words)
+    assert status == 2
+    assert said in line
+    assert line.strip().count("\n") == 0
+
+
+def test_a_part_takes_the_place_of_one_that_a_chip_has() -> None:
+    words = ["chip=wse2_hbm", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=[64]", "workload.output=[4]"]
+    other = dse.evaluate(words, "dram@chip.dram=hbm4")
+    assert other.infeasible is None
+    assert other.metrics["system_price"] != dse.evaluate(words).metrics["system_price"]

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from dse.evaluators.machine.dram import DRAIN, ROW_HITS
+from dse.evaluators.machine.dram import DRAIN
+from dse.evaluators.machine.dram_commands import ROW_HITS
 from dse.evaluators.machine.dram_words import Queues, Timing
 
 

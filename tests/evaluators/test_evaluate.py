@@ -188,6 +188,24 @@ def test_metrics_that_no_design_has_read_as_not_a_number() -> None:
     assert np.isnan(again.columns["ttft_p50"]).tolist() == [True, True]
 
 
+def test_a_design_that_cannot_be_laid_out_adds_no_metrics_to_those_beside_it() -> None:
+    """It has its areas, and so has a workload of which one model cannot be."""
+    question = asked("chip=cm384", "chip.dies.rows=2", "model=deepseek_v2_lite", "mapping.both.ep=8")
+    fine, broken = question.base, replaced(question.base, {"mapping.prefill.ep": 7})
+    together, alone = (evaluate(stacked(some), question.workload) for some in ([broken, fine], [fine]))
+    assert list(together.feasible) == [False, True]
+    assert together.columns.keys() == alone.columns.keys()
+    assert together.at(1) == alone.at(0)
+    assert together.columns["system_mm2"][0] == alone.columns["system_mm2"][0]
+    two = asked("chip=cm384", "chip.dies.rows=2", "model=[deepseek_v2_lite,qwen3_1b7]", "mapping.both.ep=8")
+    found = evaluate(stacked([two.base]), two.workload, cases=True)
+    assert "latency" not in found.columns
+    assert found.columns["system_mm2"][0] > 0
+    experts, dense = found.cases["latency"][:, 0]
+    assert experts > 0
+    assert np.isnan(dense)
+
+
 def test_cases_average_to_the_workload() -> None:
     many = asked("model=[llama3_8b,qwen2_7b]", "workload.batch=[1,8]", "workload.sequence=[512,2048]")
     outcomes = evaluate(stacked([many.base]), many.workload, cases=True)

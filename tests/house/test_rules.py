@@ -30,7 +30,6 @@ ROOMS = {
     "sqlite3": {"dse/store/database.py"},
     "pint": {"space/units.py"},
     "numba": {
-        "evaluators/machine/dram.py",
         "evaluators/machine/compile_cache.py",
     },
     "moocore": {"dse/search/pareto.py"},

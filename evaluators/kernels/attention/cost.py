@@ -7,6 +7,7 @@ Blocking, an item takes what its rounds take one after the other:
 
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
+It is never more than that of all items one after the other.
 
 Where keys are split, the pass of `merge` comes after all that. Where two blocks of queries share keys and values, `paired` has
 the time.
@@ -274,7 +275,8 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
         whole = served.met(items, channels + spent.away)
         return where(task.partial, in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
-    alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
+    item = spent.seconds - spent.opening
+    engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
     return served.met(maximum(engines, alone) + spent.opening + spent.ends, channels, served.AHEAD) + spent.apart
 
 

@@ -1,0 +1,107 @@
+"""Who asks channels of HBM: requests are offered in order as long as few are outstanding.
+
+They end when their data have crossed the mesh between. Compiled loops play them (`machine.dram`).
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import part, piece
+from dse.evaluators.machine.dram_words import FROM, NEVER, TO
+
+
+@piece
+def offer(channels, asked, number, clock):
+    """Offers what a requester may offer by now; returns when it may offer more, as far as that is known."""
+    q = asked.requesters[number]
+    window, ends, links = q.window, asked.ends[number], asked.links[number]
+    if window > 0:
+        while q.reads != q.read_tail and ends[0, q.reads % window] + asked.path <= clock:
+            q.freed = links[0, q.reads % window]
+            q.reads += 1
+            q.outstanding -= 1
+        while q.writes != q.write_tail and ends[1, q.writes % window] + asked.path <= clock:
+            q.freed = links[1, q.writes % window]
+            q.writes += 1
+            q.outstanding -= 1
+    while q.next < q.end:
+        r = q.next
+        if asked.arrival[r] > clock:
+            return asked.arrival[r]
+        if window > 0 and asked.begins[r] and q.outstanding + q.most > window:
+            wake = NEVER
+            if q.reads != q.read_tail:
+                wake = min(wake, ends[0, q.reads % window] + asked.path)
+            if q.writes != q.write_tail:
+                wake = min(wake, ends[1, q.writes % window] + asked.path)
+            return wake
+        c = channels.state[asked.channel[r]]
+        if c.coming < 0:
+            c.coming = r
+        else:
+            asked.follow[c.latest] = r
+        c.latest = r
+        c.awake = clock
+        asked.offered[r] = clock
+        asked.late[r] = clock > asked.arrival[r]
+        asked.held[r] = q.freed
+        q.outstanding += 1
+        q.next += 1
+    return NEVER
+
+
+@part
+def _cross(asked, ways, r, clock):
+    """When the data of a request that is at its channel have crossed the mesh, links one after the other."""
+    number, at, write = asked.requester[r], asked.channel[r], asked.write[r]
+    row, col, to_row, to_col = ways.row[at], ways.col[at], ways.from_row[number], ways.from_col[number]
+    if write:
+        row, col, to_row, to_col = to_row, to_col, row, col
+    far = ways.ramp + (abs(to_row - row) + abs(to_col - col)) * ways.hop
+    time = float(clock)
+    if write:
+        time = max(time, ways.free[FROM, row, col])
+        ways.free[FROM, row, col] = time + ways.pass_
+        time += ways.ramp
+    while row != to_row or col != to_col:
+        way = (0 if to_col > col else 1) if col != to_col else (2 if to_row > row else 3)
+        time = max(time, ways.free[way, row, col])
+        ways.free[way, row, col] = time + ways.pass_
+        time += ways.hop
+        col += (way == 0) - (way == 1)
+        row += (way == 2) - (way == 3)
+    if not write:
+        time = max(time, ways.free[TO, row, col])
+        ways.free[TO, row, col] = time + ways.pass_
+        time += ways.ramp
+    asked.waited[r] = int(np.ceil(time - clock - far - 1e-6))
+    return int(np.ceil(time + far + ways.pass_ - 1e-6))
+
+
+@piece
+def end_request(asked, ways, r, clock):
+    """Notes when a request ends, for its requester and the one that waits for room."""
+    asked.finished[r] = clock
+    end = clock
+    if len(ways.row) > 0:
+        end = _cross(asked, ways, r, clock)
+        asked.crossed[r] = end - clock
+    number = asked.requester[r]
+    q = asked.requesters[number]
+    if q.window > 0:
+        kind = int(asked.write[r])
+        first, last = (q.writes, q.write_tail) if kind else (q.reads, q.read_tail)
+        ends, links = asked.ends[number, kind], asked.links[number, kind]
+        place = last
+        while place > first and ends[(place - 1) % q.window] > end:
+            ends[place % q.window] = ends[(place - 1) % q.window]
+            links[place % q.window] = links[(place - 1) % q.window]
+            place -= 1
+        ends[place % q.window] = end
+        links[place % q.window] = asked.waited[r]
+        asked.awake[number] = min(asked.awake[number], end + asked.path)
+        if kind:
+            q.write_tail += 1
+        else:
+            q.read_tail += 1

@@ -1,0 +1,118 @@
+"""Counts that formulas give, made once more one by one: bytes, messages, heads, draws and streams."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.graph.experts import busiest, dealt
+from dse.evaluators.layouts.residency import cached_here
+from dse.evaluators.machine.engine import ACCUMULATED, Engines
+from dse.evaluators.readers.crossings import activity, between, closed
+from dse.evaluators.readers.timeline import Span, schedule
+from dse.evaluators.silicon import area
+from dse.space.chip import MatrixEngine, VectorEngine
+from dse.space.fields import replaced
+from dse.space.model import Experts
+from tests.evaluators.test_boxes_of_dies import BOXES, TWO
+from tests.samples import asked
+
+few = st.integers(1, 90)
+
+
+@given(few, few, few, st.integers(1, 32), st.integers(1, 32), st.sampled_from(["weight", "input", "output", "ce"]))
+def test_bytes_of_a_product_are_those_of_its_tiles(m: int, k: int, n: int, rows: int, cols: int, dataflow: str) -> None:
+    """What stays comes once; what streams comes for each tile; a sum that is not the first is read before it is written."""
+    depth = 2 if dataflow == "ce" else 0
+    of = MatrixEngine(dataflow=dataflow, rows=rows, cols=cols, depth=depth, reload="hidden", fill=0.0, call=0.0)
+    counted = 0.0
+    if dataflow in ("output", "ce"):
+        wide = cols * (depth + 1)
+        for top in range(0, m, rows):
+            for left in range(0, n, wide):
+                high, across = min(rows, m - top), min(wide, n - left)
+                counted += 2 * (high * k + k * across + high * across)
+    else:
+        ways, streams = (n, m) if dataflow == "weight" else (m, n)
+        for first in range(0, k, rows):
+            for left in range(0, ways, cols):
+                deep, across = min(rows, k - first), min(cols, ways - left)
+                counted += 2 * (deep * across + streams * deep) + streams * across * ACCUMULATED * (1 + (first > 0))
+    engines = Engines(1.0, of, VectorEngine(lanes=1.0, special=1.0, call=0.0), 1.0)
+    assert engines.streamed(m, k, n, 2.0) == pytest.approx(counted)
+
+
+seconds = st.floats(0, 10)
+
+
+@given(seconds, st.lists(st.tuples(seconds, st.none() | seconds), min_size=1, max_size=7), st.randoms(use_true_random=False))
+def test_what_is_prefetched_comes_one_after_the_other(
+    collective: float, works: list[tuple[float, float | None]], rng: object
+) -> None:
+    """From the collective's start on; no work starts before its own has come, or waits for more than that and its turn."""
+    durations, prefetches = zip(*works, strict=True)
+    order, spans = list(range(len(works))), list[Span]()
+    rng.shuffle(order)  # type: ignore[attr-defined]
+    end = schedule(collective, durations, prefetches, order, spans)
+    turns = [place for place in order if prefetches[place] is not None]
+    came = dict(zip(turns, np.cumsum([prefetches[place] for place in turns]), strict=True))
+    now = collective
+    for place, span in enumerate(spans):
+        assert span.ready == now
+        assert span.start == pytest.approx(max(now, came.get(place, 0.0)))
+        now = span.end
+        assert now == pytest.approx(span.start + durations[place])
+    assert end == now
+
+
+@given(st.integers(1, 16), st.integers(1, 40), st.integers(1, 1000))
+def test_a_core_of_a_group_caches_whole_heads(kv_heads: int, tp: int, cached: int) -> None:
+    """As many as the one that was dealt most, and one at least."""
+    of = asked("chip=npu64", "model=qwen3_4b", "mapping.both.partition=k")
+    model = replaced(of.workload.cases[0].model, {"kv_heads": kv_heads, "heads": 4 * kv_heads})
+    one, plan = (replaced(of.base.mapping.decode, {"tp": some}) for some in (1, tp))
+    precision = of.base.mapping.precision
+    head = cached_here(replaced(model, {"kv_heads": 1}), one, float(cached), 1.0, precision)
+    here = cached_here(model, plan, float(cached), 1.0, precision)
+    held = np.bincount(np.arange(max(kv_heads, tp)) % tp)[0] if kv_heads >= tp else 1
+    assert here == pytest.approx(head * held)
+
+
+@pytest.mark.parametrize(("count", "top_k", "skew", "cores"), [(256, 8, 0.05, 64), (128, 8, 0.02, 128)])
+def test_the_busiest_core_of_few_tokens_is_not_underestimated(count: int, top_k: int, skew: float, cores: int) -> None:
+    """Experts that are nearly alike get binomial numbers of rows; the estimate is at most a fifth above the largest of sums."""
+    experts = Experts(count=count, top_k=top_k, intermediate=1, skew=skew)
+    weights = np.arange(1, count + 1) ** -skew
+    shares, tokens, rng = top_k * weights / weights.sum(), 128, np.random.default_rng(5)
+    assert shares.max() < 1
+    core = dealt(count, cores)
+    draws = [np.bincount(core, rng.binomial(tokens, shares), cores).max() for _ in range(400)]
+    rows, _ = busiest(experts, float(tokens), float(cores))
+    assert np.mean(draws) <= rows <= 1.2 * np.mean(draws)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 10**8))
+def test_bytes_between_boxes_are_not_counted_inside(nbytes: int) -> None:
+    """Two boxes of 2 x 4 dies: inside them along rows and columns, between them to a switch and from there."""
+    chip = asked(*TWO, BOXES, "mapping.both.placement=linear").base.chip
+    job = between(chip, "linear", 1, 16, 1, 1).job("all_to_all", float(nbytes))
+    row, col = np.divmod(np.arange(16), 4)
+    box = np.arange(16) // 8
+    far = abs(row[:, None] - row) + abs(col[:, None] - col)
+    inside, outside = (far * (box[:, None] == box)).sum(), 2 * (box[:, None] != box).sum()
+    found = activity(closed(job), job.ranks)
+    assert 16 * found.linked_bytes == pytest.approx(nbytes / 16 * inside)
+    assert 16 * found.boxed_bytes == pytest.approx(nbytes / 16 * outside)
+
+
+@pytest.mark.parametrize("chip", ["wafer64", "wafer64_nvlink"])
+def test_a_link_that_says_no_buffer_has_one_for_a_round_trip(chip: str) -> None:
+    """What is sent until the first credit comes back, which are two ways."""
+    of = asked(f"chip={chip}", "model=deepseek_v2_lite").base.chip
+    link = of.d2d
+    deep = replaced(of, {"d2d.credits": 2 * link.latency * link.bandwidth})
+    shallow = replaced(of, {"d2d.credits": link.latency * link.bandwidth})
+    assert link.credits == 0
+    assert area.total(deep) == pytest.approx(area.total(of), rel=1e-12)
+    assert area.total(shallow) < area.total(of)
