@@ -34,6 +34,7 @@ from dse.evaluators.serving.clocks import (
     left,
     longest,
     next_left,
+    nth,
     paced,
     passed,
     queue_up,
@@ -173,13 +174,13 @@ def room(stations: Array, requests: int, channels: int = 1) -> Room:
     )  # fmt: skip
 
 
-@piece
-def _played(price, of, shares, nearest, load, steady, spilled, room):
+@released
+def played(price, of, shares, nearest, load, steady, spilled, room):
     """Plays the prompts of a load on a pool; `first`, `begun` and `last` of the room say when each request had them.
 
     Args:
         price: of the pool.
-        of: a `clocks.Station`.
+        of: its record of `balance.STATION`.
         shares: of a pass, by stage.
         nearest: whether a request goes to the instance that has the fewest, else to the next in turn.
         load: `Load`.
@@ -187,6 +188,15 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
         spilled: share of what is read that is not in SRAM.
         room: `Room`.
     """
+    if of.stages == 1:
+        _played(price, station(of, 1), shares, nearest, load, steady, spilled, room)
+    else:
+        _played(price, station(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
+
+
+@piece
+def _played(price, of, shares, nearest, load, steady, spilled, room):
+    """As `played`, of a `clocks.Station`."""
     instances, stages, turn = of.instances, of.stages, 0
     for i in range(instances):
         here = room.instances[i]
@@ -207,8 +217,8 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
         room.prices[place].tokens = -1.0
     for r in range(len(load.arrival) + 1):
         end = r == len(load.arrival)
-        t, best, all_ = math.inf if end else load.arrival[r], 0 if nearest else turn, nearest or end
-        for i in range(0 if all_ else turn, instances if all_ else turn + 1):
+        t, best, every = math.inf if end else load.arrival[r], 0 if nearest else turn, nearest or end
+        for i in range(0 if every else turn, instances if every else turn + 1):
             here = room.instances[i]
             if here.next <= t:
                 _advance(price, of, shares, load, steady, spilled, room, i, t)
@@ -431,7 +441,7 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
         tables: of each of these two: those that differ, and which of them each design has.
         apart: whether these are two.
         first, last, shares: a record of each, and a row of the first one.
-        nearest, load, steady, room: as in `_played`.
+        nearest, load, steady, room: as in `played`.
         sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
         ttft, tpot: bounds of the time to first token, and per output token. [s]
         found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out.
@@ -440,11 +450,7 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
     for row in range(len(found)):
         here, near = found[row], nearest[row]
         price, spilled = _priced(linear[0], tables[0], row), 0.0 if apart else here.spilled
-        if first[row].stages == 1:
-            _played(price, station(first[row], 1), shares[row], near, load, steady, spilled, room)
-        else:
-            of = station(first[row], int(first[row].stages))
-            _played(price, of, shares[row], near, load, steady, spilled, room)
+        played(price, first[row], shares[row], near, load, steady, spilled, room)
         whole = waited = kept = ended = 0.0
         for r in range(many):
             waited += room.begun[r] - load.arrival[r]
@@ -471,29 +477,3 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
 def _priced(price, tables, row):
     """A price with the table of a pool."""
     return Price(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)
-
-
-@released
-def nth(values, place):
-    """The value that so many are below, of values that are put in another order.
-
-    >>> nth(np.array([3.0, 1.0, 2.0]), 1)
-    2.0
-    """
-    low, high = 0, len(values)
-    while True:
-        pivot, least = values[(low + high) // 2], low
-        for at in range(low, high):  # without a branch
-            value = values[at]
-            values[at], values[least] = values[least], value
-            least += value < pivot
-        if place < least:
-            high = least
-            continue
-        low = least
-        for at in range(least, high):
-            value = values[at]
-            values[at], values[low] = values[low], value
-            low += not value > pivot
-        if place < low:
-            return pivot

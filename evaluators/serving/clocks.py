@@ -104,9 +104,12 @@ def paced(price, of, steady, spilled, room, i, number, before):
     here, lane = room.instances[i], room.lanes[number]
     now = pace(price, of, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
     here.decoding += (lane.decodes > 0) - (before > 0)
+    if of.stages == 1:
+        lane.pace = now
+        return
     here.paces = here.paces + now - lane.pace if here.decoding > 0 else 0.0
     slowest = max(now, here.slowest)
-    if of.stages > 1 and now < lane.pace and lane.pace >= here.slowest:
+    if now < lane.pace and lane.pace >= here.slowest:
         slowest = now
         for other in range(i * of.stages, (i + 1) * of.stages):
             if other != number:
@@ -299,3 +302,29 @@ def longest(gaps, share):
         if below > 0 and below >= share * total:
             return gaps[place].seconds / gaps[place].count
     return math.nan
+
+
+@released
+def nth(values, place):
+    """The value that so many are below, of values that are put in another order.
+
+    >>> nth(np.array([3.0, 1.0, 2.0]), 1)
+    2.0
+    """
+    low, high = 0, len(values)
+    while True:
+        pivot, least = values[(low + high) // 2], low
+        for at in range(low, high):  # without a branch
+            value = values[at]
+            values[at], values[least] = values[least], value
+            least += value < pivot
+        if place < least:
+            high = least
+            continue
+        low = least
+        for at in range(least, high):
+            value = values[at]
+            values[at], values[low] = values[low], value
+            low += not value > pivot
+        if place < low:
+            return pivot
