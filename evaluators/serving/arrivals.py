@@ -34,10 +34,12 @@ from dse.evaluators.serving.clocks import (
     left,
     longest,
     next_left,
+    nth,
     paced,
     passed,
     queue_up,
     ready,
+    station,
 )
 from dse.evaluators.serving.handed import handed
 from dse.evaluators.serving.price import Price
@@ -55,6 +57,7 @@ INSTANCE = np.dtype(
         ("tail", "i8"),  # last in the queue
         ("queued", "i8"),
         ("turn", "i8"),  # lane that is tried first
+        ("prefilling", "i8"),  # requests that prefill, in all lanes
         ("flying", "i8"),  # passes with prompts under way, of a ring of lanes
         ("oldest", "i8"),  # place in the ring of the one that ends first
         ("decoding", "i8"),  # lanes that have requests that decode
@@ -185,10 +188,19 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
         spilled: share of what is read that is not in SRAM.
         room: `Room`.
     """
-    instances, stages, turn = int(of.instances), int(of.stages), 0
+    if of.stages == 1:
+        _played(price, station(of, 1), shares, nearest, load, steady, spilled, room)
+    else:
+        _played(price, station(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
+
+
+@piece
+def _played(price, of, shares, nearest, load, steady, spilled, room):
+    """As `played`, of a `clocks.Station`."""
+    instances, stages, turn = of.instances, of.stages, 0
     for i in range(instances):
         here = room.instances[i]
-        here.held = here.queued = here.turn = here.flying = here.oldest = here.decoding = 0
+        here.held = here.queued = here.prefilling = here.turn = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
         here.paces = here.slowest = here.around = 0.0
         here.leaves, here.at, here.due, here.next = math.inf, math.inf, False, math.inf
@@ -203,9 +215,10 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
         room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
     for place in range(KEPT):
         room.prices[place].tokens = -1.0
-    for r in range(len(load.arrival)):
-        t, best = load.arrival[r], 0 if nearest else turn
-        for i in range(0 if nearest else turn, instances if nearest else turn + 1):
+    for r in range(len(load.arrival) + 1):
+        end = r == len(load.arrival)
+        t, best, every = math.inf if end else load.arrival[r], 0 if nearest else turn, nearest or end
+        for i in range(0 if every else turn, instances if every else turn + 1):
             here = room.instances[i]
             if here.next <= t:
                 _advance(price, of, shares, load, steady, spilled, room, i, t)
@@ -213,15 +226,14 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
                 here.next = _next(of, room, i)
             if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
                 best = i
+        if end:
+            return
         turn = turn + 1 if turn + 1 < instances else 0
         here = room.instances[best]
         room.done[r] = 0
         room.first[r] = room.begun[r] = room.last[r] = math.nan
         queue_up(room, best, r)
         here.at, here.due, here.next = t, True, t
-    for i in range(instances):
-        _advance(price, of, shares, load, steady, spilled, room, i, math.inf)
-        _caught(price, of, steady, spilled, room, i, math.inf)
 
 
 @piece
@@ -231,7 +243,7 @@ def _caught(price, of, steady, spilled, room, i, t):
     if here.leaves > t:
         return
     slower = here.around
-    for number in range(i * int(of.stages), (i + 1) * int(of.stages)):
+    for number in range(i * of.stages, (i + 1) * of.stages):
         caught(price, of, steady, spilled, room, i, number, t)
         found = min(found, leaving(of, here, room.lanes[number], room.leaving[number]))
     here.leaves = found if here.around >= slower else -math.inf
@@ -243,14 +255,14 @@ def _next(of, room, i):
     here = room.instances[i]
     found = min(here.at, here.leaves)
     if here.flying > 0:
-        found = min(found, room.lanes[room.ring[i * int(of.stages) + here.oldest]].end)
+        found = min(found, room.lanes[room.ring[i * of.stages + here.oldest]].end)
     return found
 
 
 @piece
 def _advance(price, of, shares, load, steady, spilled, room, i, until):
     """Plays an instance up to an instant, but for what starts then."""
-    here, stages = room.instances[i], int(of.stages)
+    here, stages = room.instances[i], of.stages
     while True:
         if here.due:
             if here.at >= until:
@@ -295,6 +307,7 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
             joined(of, load, room, number, r)
         else:
             here.held -= 1
+    here.prefilling += keep - lane.prompts
     lane.prompts = keep
     if lane.decodes > before:
         paced(price, of, steady, spilled, room, i, number, before)
@@ -306,11 +319,14 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
 @piece
 def _start(price, of, shares, load, steady, spilled, room, i, t):
     """Starts a pass in each lane that has prompts and is not under way, while the first stage is free."""
-    here, stages, free = room.instances[i], int(of.stages), room.free[i]
-    _caught(price, of, steady, spilled, room, i, t)
+    here, stages, free = room.instances[i], of.stages, room.free[i]
     here.at, turn, stuck = math.inf, here.turn, False
-    batch = max(1, int(of.batch * of.stages))
-    each = min(-(-batch // stages), -(-(here.held + here.queued) // stages))
+    if here.flying == stages:
+        return  # nobody leaves before one of them has ended
+    _caught(price, of, steady, spilled, room, i, t)
+    if here.prefilling + here.queued == 0:
+        return
+    most = min(of.batch, here.held + here.queued)  # of all lanes, which have them as evenly as can be
     for _ in range(stages):
         number = i * stages + turn
         turn = after(turn, 1, stages)
@@ -319,7 +335,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
             if lane.prompts == 0 and here.head >= 0:
                 here.at = min(here.at, lane.end)
             continue
-        takes = here.head >= 0 and lane.prompts + lane.decodes < each and here.held < batch
+        takes = here.head >= 0 and (lane.prompts + lane.decodes) * stages < most and here.held < of.batch
         if lane.prompts == 0 and not takes:
             continue
         if free[0] > t:
@@ -336,7 +352,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
                 passed(room, number, many, around(of, here, lane))
                 left(price, of, steady, spilled, room, i, number)
         beside = lane.decodes if of.mixed else 0
-        tokens, pairs, past = _formed(of, load, room, i, number, each, batch, beside, t)
+        tokens, pairs, past = _formed(of, load, room, i, number, most, beside, t)
         if tokens == 0:
             stuck = True
             continue
@@ -354,14 +370,14 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         room.ring[i * stages + after(here.oldest, here.flying, stages)] = number
         here.flying += 1
         here.turn = turn
-    if (stuck or here.queued > 0) and here.decoding > 0:  # there may be room when somebody leaves
+    if (stuck or here.queued > 0) and here.decoding > 0 and here.flying < stages:  # there may be room when somebody leaves
         here.at = min(here.at, max(t, next_left(of, room, i)))
 
 
 @piece
 def _priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
     """A pass with prompts; those of equal requests come again and again. [s]"""
-    entry = room.prices[(int(tokens) + 31 * beside + 7 * int(past)) % KEPT]
+    entry = room.prices[(int(tokens) + 31 * beside + 7 * int(past)) & (KEPT - 1)]
     if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
         read = beside * steady.context
         entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
@@ -370,16 +386,16 @@ def _priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
 
 
 @piece
-def _formed(of, load, room, i, number, each, batch, beside, t):
+def _formed(of, load, room, i, number, most, beside, t):
     """Prompts of a pass, as far as the budget goes: tokens, pairs of query and key, and positions before them."""
     here, lane = room.instances[i], room.lanes[number]
-    budget, chunks, longest = int(of.tokens), PLENTY, PLENTY
+    budget, chunks, longest = of.tokens, PLENTY, PLENTY
     if of.unit > 0:
-        budget, chunks = PLENTY, (int(of.tokens) - beside) // int(of.unit)
+        budget, chunks = PLENTY, (of.tokens - beside) // of.unit
     elif of.chunked:
         budget -= beside
     if of.chunk > 0:
-        longest = int(of.chunk)
+        longest = of.chunk
     prompt = pairs = past = 0.0
     for place in range(lane.prompts):
         if budget <= 0 or chunks <= 0:
@@ -393,8 +409,8 @@ def _formed(of, load, room, i, number, each, batch, beside, t):
         budget -= tokens
         chunks -= 1
     while (
-        here.head >= 0 and lane.prompts + lane.decodes < each and here.held < batch and budget > 0 and chunks > 0
-        and lane.prompts < room.running.shape[1]
+        here.head >= 0 and (lane.prompts + lane.decodes) * of.stages < most and here.held < of.batch
+        and budget > 0 and chunks > 0 and lane.prompts < room.running.shape[1]
     ):  # fmt: skip
         r = here.head
         tokens = load.prompt[r]
@@ -407,6 +423,7 @@ def _formed(of, load, room, i, number, each, batch, beside, t):
         here.held += 1
         room.running[number, lane.prompts] = r
         lane.prompts += 1
+        here.prefilling += 1
         room.begun[r], room.share[r] = t, tokens
         prompt += tokens
         pairs += tokens * (tokens + 1) / 2
@@ -440,7 +457,8 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
             waited += room.begun[r] - load.arrival[r]
         if apart:
             later, each = _priced(linear[1], tables[1], row), sends[sent[0][row]]
-            handed(later, last[row], near, load, steady, here.spilled, each, sent[1][row], chunk_of(first[row], 0.0), room)
+            its = station(last[row], int(last[row].stages))
+            handed(later, its, near, load, steady, here.spilled, each, sent[1][row], chunk_of(first[row], 0.0), room)
         for r in range(many):
             further, taken = load.further[r], room.first[r] - load.arrival[r]
             kept += taken <= ttft and (further == 0 or room.last[r] - room.first[r] <= tpot * further)
@@ -466,31 +484,3 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
 def _priced(price, tables, row):
     """A price with the table of a pool."""
     return Price(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)
-
-
-@released
-def nth(values, place):
-    """The value that so many are below, of values that are put in another order.
-
-    >>> nth(np.array([3.0, 1.0, 2.0]), 1)
-    2.0
-    """
-    low, high = 0, len(values) - 1
-    while low < high:
-        pivot, left, right = values[(low + high) // 2], low, high
-        while left <= right:
-            while values[left] < pivot:
-                left += 1
-            while values[right] > pivot:
-                right -= 1
-            if left <= right:
-                values[left], values[right] = values[right], values[left]
-                left += 1
-                right -= 1
-        if place <= right:
-            high = right
-        elif place >= left:
-            low = left
-        else:
-            break
-    return values[place]

@@ -3,12 +3,13 @@
 Where no prompt is in the way, passes of decodes are alike until somebody leaves, and are counted, not played. A lane of a
 pipeline that others' prompts are in front of ends its pass when these do.
 
-Throughout: of is a record of `balance.STATION`, room an `arrivals.Room`, i an instance, number a lane, t an instant.
+Throughout: of is a `Station`, room an `arrivals.Room`, i an instance, number a lane, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +24,41 @@ OCTAVES, PER_OCTAVE = 44, 64
 
 LEAST = -32
 
+BELOW = 52 - 6
+"""Bits of a number that its place in the histogram leaves out: of 52 of its mantissa all but the `PER_OCTAVE` = 2^6 parts."""
+
+FIRST = (LEAST + 1022) * PER_OCTAVE
+"""The place of the least one, from that of 0."""
+
 PLENTY = 1 << 40
 
 LEAVING = np.dtype([("token", "i8"), ("request", "i8")])
 """The token of its lane that a request leaves with."""
 
 GAPS = np.dtype([("count", "i8"), ("seconds", "f8")])
+
+
+class Station(NamedTuple):
+    """A pool as it is played: what a record of `balance.STATION` says, counts as whole numbers, the batch of an instance."""
+
+    instances: int
+    stages: int
+    share: float
+    batch: int
+    mixed: bool
+    chunked: bool
+    tokens: int
+    unit: int
+    chunk: int
+    prefills: bool
+    decodes: bool
+
+
+@piece
+def station(of, stages):
+    """A record as it is played; of pools of one stage by that number itself, so that nothing goes round their one lane."""
+    batch, sizes = max(1, int(of.batch * stages)), (int(of.tokens), int(of.unit), int(of.chunk))
+    return Station(int(of.instances), stages, of.share, batch, of.mixed, of.chunked, *sizes, of.prefills, of.decodes)
 
 
 @piece
@@ -48,8 +78,14 @@ def queue_up(room, i, r):
 def pace(price, of, steady, spilled, room, decodes):
     """A pass with so many decodes and nothing else; each is priced once. [s]"""
     if room.paces[decodes] < 0:
-        room.paces[decodes] = decoded(price, of, steady, float(decodes), spilled)
+        room.paces[decodes] = _decoded(price, of, steady, decodes, spilled)
     return room.paces[decodes]
+
+
+@released
+def _decoded(price, of, steady, decodes, spilled):
+    """Apart from its callers, since it is large and seldom called."""
+    return decoded(price, of, steady, float(decodes), spilled)
 
 
 @piece
@@ -68,11 +104,14 @@ def paced(price, of, steady, spilled, room, i, number, before):
     here, lane = room.instances[i], room.lanes[number]
     now = pace(price, of, steady, spilled, room, lane.decodes) if lane.decodes > 0 else 0.0
     here.decoding += (lane.decodes > 0) - (before > 0)
+    if of.stages == 1:
+        lane.pace = now
+        return
     here.paces = here.paces + now - lane.pace if here.decoding > 0 else 0.0
     slowest = max(now, here.slowest)
-    if of.stages > 1 and now < lane.pace and lane.pace >= here.slowest:
+    if now < lane.pace and lane.pace >= here.slowest:
         slowest = now
-        for other in range(i * int(of.stages), (i + 1) * int(of.stages)):
+        for other in range(i * of.stages, (i + 1) * of.stages):
             if other != number:
                 slowest = max(slowest, room.lanes[other].pace)
     lane.pace, here.slowest, slower = now, slowest, here.around
@@ -84,8 +123,7 @@ def paced(price, of, steady, spilled, room, i, number, before):
 @piece
 def gap(room, seconds, times):
     """Counts gaps between two tokens."""
-    mantissa, exponent = math.frexp(seconds)
-    place = (exponent - LEAST) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE)
+    place = (np.float64(seconds).view(np.int64) >> BELOW) - FIRST  # exponents come before mantissas, which go up evenly
     entry = room.gaps[min(max(place, 0), OCTAVES * PER_OCTAVE - 1)]
     entry.count += times
     entry.seconds += times * seconds
@@ -160,7 +198,7 @@ def free(of, room, i, lane, each):
         return PLENTY
     if lane.stands:
         return 0
-    start = room.lanes[room.ring[i * int(of.stages) + here.oldest]].start
+    start = room.lanes[room.ring[i * of.stages + here.oldest]].start
     return max(0, math.ceil((start - lane.end) / each - NEAR))
 
 
@@ -186,7 +224,7 @@ def leaving(of, here, lane, heap):
 @piece
 def behind(price, of, steady, spilled, room, i, number, t):
     """Of lanes whose pass of decodes is behind the prompts of one, which end: theirs end one after the other."""
-    here, stages, start, gone = room.instances[i], int(of.stages), room.lanes[number].start, room.lanes[number].gone
+    here, stages, start, gone = room.instances[i], of.stages, room.lanes[number].start, room.lanes[number].gone
     other = number
     for rank in range(1, stages):
         other += 1 if other < (i + 1) * stages - 1 else 1 - stages
@@ -215,7 +253,7 @@ def ready(of, room, i, number, t):
 
     Where it is behind others' prompts it waits before the first stage until these have left that, and passes are not said.
     """
-    here, lane, stages = room.instances[i], room.lanes[number], int(of.stages)
+    here, lane, stages = room.instances[i], room.lanes[number], of.stages
     each = around(of, here, lane)
     many, most = max(0, math.ceil((t - lane.end) / each - NEAR)), free(of, room, i, lane, each)
     if many <= most:
@@ -241,7 +279,7 @@ def after(place, count, stages):
 @piece
 def next_left(of, room, i):
     """When the next of an instance leaves, as long as no prompts are in the way; infinite where they are."""
-    here, stages, found = room.instances[i], int(of.stages), math.inf
+    here, stages, found = room.instances[i], of.stages, math.inf
     for number in range(i * stages, (i + 1) * stages):
         lane = room.lanes[number]
         if lane.decodes == 0:
@@ -264,3 +302,29 @@ def longest(gaps, share):
         if below > 0 and below >= share * total:
             return gaps[place].seconds / gaps[place].count
     return math.nan
+
+
+@released
+def nth(values, place):
+    """The value that so many are below, of values that are put in another order.
+
+    >>> nth(np.array([3.0, 1.0, 2.0]), 1)
+    2.0
+    """
+    low, high = 0, len(values)
+    while True:
+        pivot, least = values[(low + high) // 2], low
+        for at in range(low, high):  # without a branch
+            value = values[at]
+            values[at], values[least] = values[least], value
+            least += value < pivot
+        if place < least:
+            high = least
+            continue
+        low = least
+        for at in range(least, high):
+            value = values[at]
+            values[at], values[low] = values[low], value
+            low += not value > pivot
+        if place < low:
+            return pivot

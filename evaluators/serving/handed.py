@@ -41,12 +41,12 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
         sent: a row of `standing.sending`.
         chunk: of a prompt, the longest. [token]
     """
-    for i in range(int(of.instances)):
+    for i in range(of.instances):
         here = room.instances[i]
         here.held = here.queued = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
         here.paces = here.slowest = here.around = 0.0
-    for number in range(int(of.instances * of.stages)):
+    for number in range(of.instances * of.stages):
         lane = room.lanes[number]
         lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
         lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
@@ -58,16 +58,16 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
         r, best = room.order[place], 0
         t = room.first[r]
         _until(price, of, load, steady, spilled, sends, sent, chunk, room, t)
-        for i in range(int(of.instances)):
+        for i in range(of.instances):
             here = room.instances[i]
             if here.held + here.queued < room.instances[best].held + room.instances[best].queued:
                 best = i
         if not nearest:
-            best = turn % int(of.instances)
+            best = turn % of.instances
             turn += 1
         here = room.instances[best]
         room.share[r] = best
-        if here.held < _most(of):
+        if here.held < of.batch:
             _send(load, sends, sent, chunk, room, r, t)
             continue
         queue_up(room, best, r)
@@ -75,17 +75,12 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
 
 
 @piece
-def _most(of):
-    return max(1, int(of.batch * of.stages))
-
-
-@piece
 def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
     """All that happens up to an instant: caches are there, and requests leave, who make room for others."""
     while True:
-        now, who, stages = t, -1, int(of.stages)
-        for i in range(int(of.instances)):
-            if room.instances[i].queued > 0 and room.instances[i].held >= _most(of):
+        now, who, stages = t, -1, of.stages
+        for i in range(of.instances):
+            if room.instances[i].queued > 0 and room.instances[i].held >= of.batch:
                 leaves = next_left(of, room, i)
                 if leaves < now:
                     now, who = leaves, i
@@ -94,13 +89,13 @@ def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
             room.way[0] = room.behind[r]
             _join(price, of, load, steady, spilled, room, r)
             continue
-        for i in range(int(of.instances)):
+        for i in range(of.instances):
             for number in range(i * stages, (i + 1) * stages):
                 caught(price, of, steady, spilled, room, i, number, now)
         if who < 0:
             return
         here = room.instances[who]
-        while here.head >= 0 and here.held < _most(of):
+        while here.head >= 0 and here.held < of.batch:
             r = here.head
             here.head = room.behind[r]
             here.queued -= 1
@@ -128,8 +123,8 @@ def _send(load, sends, sent, chunk, room, r, t):
 @piece
 def _join(price, of, load, steady, spilled, room, r):
     """A cache is there: its request decodes from the next pass of the lane on that has the fewest."""
-    i, stages, t = room.share[r], int(of.stages), room.begun[r]
-    here, best = room.instances[i], room.share[r] * int(of.stages)
+    i, stages, t = room.share[r], of.stages, room.begun[r]
+    here, best = room.instances[i], room.share[r] * of.stages
     for number in range(i * stages, (i + 1) * stages):
         caught(price, of, steady, spilled, room, i, number, t)
         if room.lanes[number].decodes < room.lanes[best].decodes:

@@ -37,13 +37,10 @@ def interpolated(price, point):
         stride //= size
         if size == 1:
             continue
-        low, high = 0, size - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if grid[middle] <= x:
-                low = middle
-            else:
-                high = middle
+        low = 0
+        for place in range(1, size - 1):  # axes are short: counting has no branch to guess
+            low += grid[place] <= x
+        high = low + 1
         above = (x - grid[low]) / (grid[high] - grid[low])
         if above == 0 or above == 1:  # at a point: corners of the others count for nothing
             at = (high if above == 1 else low) * stride

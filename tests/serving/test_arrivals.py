@@ -1,14 +1,17 @@
 """Prompts that the steady state plays over a load's arrivals: Lindley's recursion, and the loop where nothing decodes."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from dse.evaluators import evaluate
 from dse.evaluators.serving import arrivals
+from dse.evaluators.serving.clocks import GAPS, LEAST, OCTAVES, PER_OCTAVE, gap, nth
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import Slo, measures
@@ -52,8 +55,8 @@ def test_one_server_of_prompts_that_go_by_themselves_is_lindleys_recursion(seed:
     of, asked = Deployment((pool,), None, "least_loaded"), _asked(rng, 300, 1, 1.0)
     asked = _loaded(of, asked, share)
     services, gaps, waits = each + token * asked.prompt, np.diff(asked.arrival), [0.0]
-    for service, gap in zip(services, gaps, strict=False):
-        waits.append(max(0.0, waits[-1] + service - gap))
+    for service, between in zip(services, gaps, strict=False):
+        waits.append(max(0.0, waits[-1] + service - between))
     found = standing([of], asked)[0]
     assert found["wait"] == pytest.approx(np.mean(waits), rel=1e-9, abs=1e-12)
     assert found["ttft"] == pytest.approx(np.mean(waits + services), rel=1e-9)
@@ -173,4 +176,24 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=40), st.integers(0, 39))
 def test_the_nth_value_is_that_of_values_in_order(values: list[int], place: int) -> None:
     place = min(place, len(values) - 1)
-    assert arrivals.nth(np.array(values, float), place) == sorted(values)[place]
+    some = np.array(values, float)
+    assert nth(some, place) == sorted(values)[place] == some[place:].min()
+
+
+class _Counted(NamedTuple):
+    gaps: Array
+
+
+@njit  # type: ignore[untyped-decorator]
+def _counts(room: _Counted, seconds: float) -> None:
+    gap(room, seconds, 3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(2.0**LEAST, 2.0 ** (LEAST + OCTAVES), exclude_min=True, exclude_max=True))
+def test_a_gap_is_counted_in_its_part_of_its_octave(seconds: float) -> None:
+    room, (mantissa, exponent) = _Counted(np.zeros(OCTAVES * PER_OCTAVE, GAPS)), np.frexp(seconds)
+    _counts(room, seconds)
+    place = min((exponent - LEAST) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE), OCTAVES * PER_OCTAVE - 1)
+    assert np.flatnonzero(room.gaps["count"]).tolist() == [place]
+    assert room.gaps[place].tolist() == (3, 3 * seconds)
