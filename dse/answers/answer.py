@@ -245,6 +245,12 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
     if len(chips) > 1:
         raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
     asked = question(config, folder_of(config), fewer=bool(chips))
+    if isinstance(asked.workload.cases[0], Load):
+        from dse.evaluators.account.played.steady import STEADY  # which loads the compiler, as the next does
+        from dse.running.beforehand import begun
+
+        if config["fidelity"] != STEADY:
+            begun()
     return replace(evaluation(asked.base, asked, config), untied=_untied(asked))
 
 

@@ -39,6 +39,7 @@ from dse.config.records import parsed as number
 from dse.config.turns import CLOSED
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of
+from dse.running.beforehand import begun
 from dse.space.beside import unread as beside
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, matching, replaced
@@ -172,6 +173,7 @@ def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
         DesignError: what cannot be asked, in one line.
     """
     asked = parsed(words)
+    begun()
     sides = [replace(_side(chip, asked, trust), typed=asked.overrides) for chip in asked.chips]
     if all(side.why for side in sides):
         raise DesignError(f"capacity: {'; '.join(side.why for side in sides)}")

@@ -4,7 +4,8 @@ Machine code of a function contains the functions that it calls, from other file
 long as no source below the package has changed, nor one beside the function where that is outside the package. The cache is the
 first of these folders that can be written: `NUMBA_CACHE_DIR`, or else `__pycache__` beside the sources, or the user's cache.
 Where none can be written, existing entries are read, and all else is compiled in each process. Of processes that start
-together, one compiles a function and the others wait for it. The module also holds bit-set operations for compiled loops.
+together, one compiles a function and the others wait for it. The module also has bit-set operations for compiled loops, and
+tables that their parts are given by a pointer.
 """
 
 import contextlib
@@ -20,9 +21,10 @@ from typing import Any, cast
 import numpy as np
 from filelock import FileLock, Timeout
 from numba import njit, types
-from numba.core import caching, cgutils, compiler, config
+from numba.core import caching, cgutils, compiler, compiler_machinery, config, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.extending import intrinsic, overload
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, overload, register_model
 
 PATIENCE = 120.0
 """Time that a process waits for another one to compile a function, before it compiles the function itself. [s]"""
@@ -40,6 +42,12 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return made
 
     return compiled
+
+
+def missing(made: Any) -> bool:
+    """Whether a function with a cache is to be compiled, and can be kept."""
+    cache: _Cache = made._cache
+    return cache.empty and _writable(cache.cache_path)
 
 
 def _once(made: Any) -> Any:
@@ -76,11 +84,66 @@ class _Unfinished(JITCodeLibrary):
         """Does nothing: without machine code, nothing reads it."""
 
 
-class _Inside(compiler.Compiler):
+class _Plain(compiler.Compiler):
+    """The compiler of parts, in which are no closures and no expressions of arrays: nobody looks for these."""
+
+    def define_pipelines(self) -> list[Any]:
+        """As numba's, without passes that find nothing in such functions."""
+        usual = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes = compiler_machinery.PassManager("plain")  # type: ignore[no-untyped-call]
+        passes.passes.extend(one for one in usual.passes if one[0] not in _VAIN)
+        passes.finalize()  # type: ignore[no-untyped-call]
+        return [passes]
+
+
+_VAIN = (untyped_passes.InlineClosureLikes, untyped_passes.InlineInlinables, typed_passes.NopythonRewrites)
+
+
+class _Inside(_Plain):
     """The compiler of a function that is inlined wherever it is called."""
 
     def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
         made = library or _Unfinished(target.codegen(), "inlined")  # type: ignore[no-untyped-call]
+        super().__init__(typing, target, made, *rest)  # type: ignore[no-untyped-call]
+
+
+class _Called(_Unfinished):
+    """Code that is linked into that of its callers and is called there."""
+
+    def add_ir_module(self, module: Any) -> None:
+        """Adds code that LLVM must not copy into callers."""
+        for one in module.functions:
+            if not one.is_declaration and "alwaysinline" not in one.attributes:  # what numba itself defines
+                one.attributes.add("noinline")
+        super().add_ir_module(module)  # type: ignore[no-untyped-call]
+
+
+class _Apart(_Plain):
+    """The compiler of a function that is called by compiled functions alone, and is once in the code of each."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
+        made = library or _Called(target.codegen(), "apart")  # type: ignore[no-untyped-call]
+        super().__init__(typing, target, made, *rest)  # type: ignore[no-untyped-call]
+
+
+class _Large(JITCodeLibrary):
+    """Code of many functions in one, which is not made faster by what LLVM's last level does: copies of loops for each case."""
+
+    def _optimize_final_module(self) -> None:
+        usual = config.OPT  # type: ignore[attr-defined]
+        config.OPT = type(usual)(min(usual, 2))  # type: ignore[attr-defined]
+        try:
+            super()._optimize_final_module()  # type: ignore[no-untyped-call]
+        finally:
+            config.OPT = usual  # type: ignore[attr-defined]
+
+
+class _Whole(_Plain):
+    """The compiler of a function that many others are inlined into."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
+        made = library or _Large(target.codegen(), "whole")  # type: ignore[no-untyped-call]
+        made.enable_object_caching()
         super().__init__(typing, target, made, *rest)  # type: ignore[no-untyped-call]
 
 
@@ -98,6 +161,11 @@ def part(function: Callable[..., Any]) -> Any:
     return _once(njit(pipeline_class=_Inside, **_inside)(function))
 
 
+def apart(function: Callable[..., Any]) -> Any:
+    """Decorator of a part that is called and never inlined: what is large and runs seldom, or is called from many places."""
+    return _once(njit(pipeline_class=_Apart, forceinline=False, **_inside)(function))
+
+
 def largest(function: Callable[..., Any]) -> Any:
     """Decorator of such a function that takes a maximum of what is no NaN and has no signed zeros, several at a time."""
     return _once(njit(pipeline_class=_Inside, fastmath={"nnan", "nsz"}, **_inside)(function))
@@ -111,6 +179,9 @@ making = cached_njit(error_model="numpy")
 
 released = cached_njit(**_plain, nogil=True)
 """Decorator of one that Python calls while its other threads go on; compiled functions call it too."""
+
+whole = cached_njit(**_plain, nogil=True, no_cfunc_wrapper=True, pipeline_class=_Whole)
+"""Decorator of such a function that Python alone calls, and that consists of many parts."""
 
 inlined = cached_njit(**_plain, nogil=True, forceinline=True)
 """Decorator of a small one of these: it is inlined into the compiled functions that call it. What is large and called from many
@@ -131,6 +202,50 @@ def instead_of(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], A
         return other
 
     return replaces
+
+
+class _Held(types.Type):
+    """A named tuple that is read where it lies; its name is short, as names of functions are made of those of types.
+
+    Passed as such, a named tuple of two dozen arrays is seven numbers for each: nearly all that numba and LLVM would have to do
+    for a small function. Where the parts are inlined, LLVM has each array at hand in the end, as if it had been passed.
+    """
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+        super().__init__(f"held_{hashlib.sha256(of.name.encode()).hexdigest()[:16]}")
+
+
+@register_model(_Held)
+class _Pointer(models.PrimitiveModel):
+    def __init__(self, models_of: Any, held: _Held) -> None:
+        pointer = models_of.lookup(held.of).get_value_type().as_pointer()
+        super().__init__(models_of, held, pointer)  # type: ignore[no-untyped-call]
+
+
+def _place(typing: Any, of: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return cgutils.alloca_once_value(builder, given[0])  # type: ignore[no-untyped-call]
+
+    return _Held(of)(of), build
+
+
+held: Any = intrinsic(_place)
+"""A named tuple of arrays and numbers, which the function that asks keeps until it returns; fields are read, never set."""
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = _Held
+
+    def generic_resolve(self, typ: Any, attr: str) -> Any:  # type: ignore[override]
+        return self.context.resolve_getattr(typ.of, attr)
+
+
+@lower_getattr_generic(_Held)  # type: ignore[no-untyped-call, untyped-decorator]
+def _field(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    place = cgutils.gep_inbounds(builder, value, 0, typ.of.fields.index(attr))  # type: ignore[no-untyped-call]
+    return builder.load(place)
 
 
 index: Any = np.uint64
@@ -229,6 +344,13 @@ class _Cache(caching.FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._turn = FileLock(os.path.join(self._cache_path, f"{self._impl.filename_base}.lock"))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is kept that is valid."""
+        with contextlib.suppress(OSError):
+            return not self._cache_file._load_index()  # type: ignore[no-untyped-call]
+        return True
 
     def load_overload(self, *args: Any) -> Any:
         self._turn.release(force=True)

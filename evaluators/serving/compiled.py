@@ -5,8 +5,8 @@ instant is booked before anything new is formed, instances and their lanes in or
 requests. A lane is a micro-batch of a pipeline: an instance has as many as stages, and a request stays in the one that took
 it up.
 
-Throughout: s is the `state.State`, r the number of a request and q its record, here an instance, pool its pool, lane one of its
-lanes, t an instant.
+Throughout: s is the `state.State`, `held` in one place, r the number of a request and q its record, here an instance, pool its
+pool, lane one of its lanes, t an instant.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import inlined, piece, released
+from dse.evaluators.machine.compile_cache import apart, held, inlined, piece, whole
 from dse.evaluators.serving.busiest import ended, note, started
 from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
@@ -49,9 +49,10 @@ not yet: it has worked for a while and is to be called again, so that the caller
 PLENTY = 1 << 40
 
 
-@released
-def play(s, prices, transfer, stop):
-    """Plays all requests, or goes on where it paused; what came of them is in `s`. Returns how it ended."""
+@whole
+def play(state, prices, transfer, stop):
+    """Plays all requests, or goes on where it paused; what came of them is in the state. Returns how it ended."""
+    s = held(state)
     n, total = len(s.requests), s.total[0]
     now, coming = total.now, total.coming
     total.work = stop.work
@@ -97,7 +98,7 @@ def play(s, prices, transfer, stop):
     return ENDED
 
 
-@piece
+@apart
 def _arrive(s, r, transfer):
     """A request comes, and waits where it goes."""
     s.total[0].in_system += 1
@@ -183,7 +184,7 @@ def _closed(s, here, pool, lane):
     return not may(s, pool, here, s.requests[here.head])
 
 
-@piece
+@apart
 def _horizon(s, here, transfer, stop, coming, t):
     """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
     if s.instances[0].pool == here.pool and len(s.coming) == 0:
@@ -476,7 +477,7 @@ def _token(total, q, stop, t):
     return gap
 
 
-@piece
+@apart
 def _leave(s, here, pool, r, q, transfer, stop, t):
     """A request that is done here is completed, or waits for its cache to be sent."""
     here.held -= 1
@@ -514,7 +515,7 @@ def _bin(gaps, gap):
     return min(max(place, 0), len(gaps) - 1)
 
 
-@piece
+@apart
 def _preempt(s, here, pool, lane):
     """The last of a lane leaves, for the front of its rank in the queue; its cache goes to the host, or is lost."""
     lane.count -= 1

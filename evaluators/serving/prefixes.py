@@ -11,10 +11,10 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 
 # mypy: disable-error-code="no-untyped-def"
 
-from dse.evaluators.machine.compile_cache import piece
+from dse.evaluators.machine.compile_cache import apart, piece
 
 
-@piece
+@apart
 def match(s, here, pool, q):
     """Leading positions of a request that are there, and never all to compute, since the last one makes the token.
 
@@ -36,7 +36,7 @@ def match(s, here, pool, q):
     return positions
 
 
-@piece
+@apart
 def share(s, here, pool, q):
     """A request holds what it has just matched: what nobody used is in use now, and what is on the host comes back, once."""
     ring = s.cache[here.number]
@@ -67,7 +67,7 @@ def ahead(pool, q):
     return start + steps * pool.block if steps > 0 else 0
 
 
-@piece
+@apart
 def enter(s, here, pool, q, computed):
     """Hash blocks of a request that have been computed can be shared from now on; of two alike, the second stays its own."""
     ring = s.cache[here.number]
@@ -86,7 +86,7 @@ def enter(s, here, pool, q, computed):
         q.entered += 1
 
 
-@piece
+@apart
 def leave(s, here, pool, q):
     """A request lets go of what it shares: what nobody holds any more is now the newest, its first block the newest of all."""
     ring = s.cache[here.number]
@@ -100,7 +100,7 @@ def leave(s, here, pool, q):
                 _link(ring, pool, here, s.hashes[k])
 
 
-@piece
+@apart
 def evict(s, here, pool):
     """Makes room for what requests have taken."""
     ring = s.cache[here.number]

@@ -5,7 +5,7 @@ Throughout: s is the `state.State`, r the number of a request and q its record, 
 
 # mypy: disable-error-code="no-untyped-def"
 
-from dse.evaluators.machine.compile_cache import piece
+from dse.evaluators.machine.compile_cache import apart, piece
 from dse.evaluators.serving.prefixes import leave
 from dse.evaluators.serving.rooms import known, take
 from dse.evaluators.serving.state import BATCH, MEMORY
@@ -23,7 +23,7 @@ def settle(here, t):
     here.due = True
 
 
-@piece
+@apart
 def queue(s, r, i):
     """A request is the last of its rank in the queue of an instance."""
     here, q = s.instances[i], s.requests[r]
@@ -33,7 +33,7 @@ def queue(s, r, i):
     s.lasts[i, q.rank] = r
 
 
-@piece
+@apart
 def requeue(s, here, r):
     """A request that has left is the first of its rank in the queue."""
     rank = s.requests[r].rank
@@ -76,7 +76,7 @@ def unqueue(s, here):
     return r
 
 
-@piece
+@apart
 def route(s, pool, nearest, low, high):
     """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
     best = pool.first + low
@@ -105,7 +105,7 @@ def elsewhere(s, pool, here, transfer):
     return found
 
 
-@piece
+@apart
 def placed(s, q, transfer):
     """The instance that an arrival goes to.
 
@@ -183,7 +183,7 @@ def behind(q, transfer, start, t):
     q.gone = max(max(q.gone, start + (t - start) / transfer.layers) + part, t + part / transfer.layers)
 
 
-@piece
+@apart
 def receive(s, t):
     """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
     r = s.transit[0]
@@ -206,7 +206,7 @@ def receive(s, t):
     join(s, here, s.lanes[best], r)
 
 
-@piece
+@apart
 def join(s, here, lane, r):
     """A request is the last of its rank in a lane."""
     running, place = s.running[lane.number], lane.count

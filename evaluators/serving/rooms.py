@@ -7,7 +7,7 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 
 import math
 
-from dse.evaluators.machine.compile_cache import piece
+from dse.evaluators.machine.compile_cache import apart, piece
 from dse.evaluators.serving.guesses import reached
 from dse.evaluators.serving.prefixes import evict, leave, match, share
 
@@ -90,7 +90,7 @@ def fits(s, pool, here, q, computed):
     return held == 0 or pool.blocks + pool.pages - held - more >= pool.spare
 
 
-@piece
+@apart
 def take(s, pool, here, q, computed):
     """Memory for a request: blocks, and for what has none blocks of the second memory, or a buffer there. Returns success."""
     if not fits(s, pool, here, q, computed):
@@ -117,7 +117,7 @@ def may(s, pool, here, q):
     return fits(s, pool, here, q, known(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1)
 
 
-@piece
+@apart
 def grow(s, pool, here, q, positions):
     """Room for so many positions: up to the next token's, or for the next chunk. Returns success; all or nothing is taken."""
     if positions <= q.room * pool.block:
@@ -137,7 +137,7 @@ def grow(s, pool, here, q, positions):
     return True
 
 
-@piece
+@apart
 def release(s, pool, here, q):
     """Gives back what a request has."""
     here.used -= q.blocks
@@ -148,7 +148,7 @@ def release(s, pool, here, q):
     q.blocks = q.spilled = q.room = 0
 
 
-@piece
+@apart
 def known(s, here, pool, q):
     """Positions of a prompt that the prefix cache has, and never all, since the last one makes the token.
 
@@ -166,7 +166,7 @@ def known(s, here, pool, q):
     return kept * pool.prefix_block if pool.snapshot > 0 else min(blocks * pool.prefix_block, q.prompt - 1)
 
 
-@piece
+@apart
 def remember(s, here, pool, q, positions):
     """Makes a prompt's blocks up to a position the newest of the prefix cache, the first of them the newest of all.
 

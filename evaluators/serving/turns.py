@@ -9,7 +9,7 @@ Throughout: s is the `state.State`, q a request, t an instant.
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import piece
+from dse.evaluators.machine.compile_cache import apart, piece
 
 
 @piece
@@ -27,7 +27,7 @@ def next_arrival(s, coming):
     return min(t, s.requests[s.coming[0]].arrival) if s.total[0].thinking > 0 else t
 
 
-@piece
+@apart
 def answered(s, q, t):
     """A request has its last token: its session's next turn comes when that has been thought about."""
     if q.then < 0:
@@ -42,7 +42,7 @@ def answered(s, q, t):
     heap[place] = r
 
 
-@piece
+@apart
 def asked(s):
     """The turn that comes first, which leaves those that are thought about."""
     heap, requests, found = s.coming, s.requests, s.coming[0]

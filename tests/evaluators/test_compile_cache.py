@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from numba.core import config
 
@@ -76,6 +77,42 @@ def test_an_entry_is_invalid_after_a_callee_in_another_folder_is_edited(
         return twice(1), sum(twice.stats.cache_hits.values())
 
     assert [load(adds) for adds in (3, 3, 4, 4)] == [(7, 0), (7, 1), (9, 0), (9, 1)]
+
+
+class Tables(NamedTuple):
+    rows: Any
+    counts: Any
+    step: float
+
+
+@compile_cache.apart
+def _marked(tables: Any, row: int) -> Any:
+    tables.counts[row] += 1
+    return tables.rows[row, tables.counts[row]] * tables.step
+
+
+@compile_cache.whole
+def _walked(tables: Any) -> Any:
+    kept, total = compile_cache.held(tables), 0.0
+    for row in range(len(kept.counts)):
+        total += _marked(kept, row) + _marked(kept, row)
+    return total
+
+
+def test_parts_read_and_write_tables_that_are_held_in_one_place() -> None:
+    rows, level = np.arange(12.0).reshape(3, 4), config.OPT  # type: ignore[attr-defined]
+    tables = Tables(rows, np.zeros(3, np.int64), 0.5)
+    found = _walked(tables)
+    assert found == 0.5 * rows[:, 1:3].sum()
+    assert tables.counts.tolist() == [2, 2, 2]
+    assert level == config.OPT  # type: ignore[attr-defined]
+
+
+def test_a_part_that_stands_apart_is_in_the_code_once_and_called() -> None:
+    _walked.recompile()
+    code = _walked.inspect_llvm(_walked.signatures[0])
+    assert sum("_marked" in line for line in code.splitlines() if line.startswith("define")) == 1
+    assert sum("_marked" in line and " call " in line for line in code.splitlines()) == 2
 
 
 def test_the_cache_may_be_where_the_user_says(
