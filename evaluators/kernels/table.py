@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from itertools import compress
 from math import prod
 from typing import Any
 
@@ -23,8 +24,12 @@ TABLES = 64
 """Tables by values that are kept."""
 
 
-def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
+def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | None = None) -> Callable[..., Any]:
     """`function` of natural numbers, which then takes arrays that broadcast as well and keeps what it has worked out.
+
+    Args:
+        function: of numbers, one an argument.
+        many: the same of rows of numbers, shape (rows, arguments), where that is quicker than one by one; shape (rows,).
 
     >>> add = tabulated(lambda a, b: a + b)
     >>> add(np.array([1.0, 2.0, 1.0]), 3).tolist(), add(4, 4)
@@ -32,7 +37,18 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
     """
     known = lru_cache(maxsize=None)(lambda *keys: function(*map(int, keys)))
     tables: dict[tuple[int, ...], Any] = {}
+    made: dict[tuple[int, ...], float] = {}
     kept = lru_cache(maxsize=TABLES)(lambda values, dims: np.full(prod(dims), np.nan))
+
+    def worked(rows: Array) -> Array:
+        """Of rows that differ."""
+        each = list(map(tuple, rows.tolist()))
+        if many is None:
+            return np.array([known(*row) for row in each], dtype=float)
+        new = np.array([row not in made for row in each])
+        if new.any():
+            made.update(zip(compress(each, new), many(rows[new]).tolist(), strict=True))
+        return np.array([made[row] for row in each])
 
     def by_values(columns: list[Array]) -> Array:
         values, codes = zip(*map(_numbered, columns), strict=True)
@@ -41,14 +57,14 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
             rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
             each, which = np.unique(rows, axis=0, return_inverse=True)
             shape = np.broadcast_shapes(*(column.shape for column in columns))
-            return np.array([known(*row) for row in each.tolist()], dtype=float)[which.reshape(shape)]
+            return worked(each)[which.reshape(shape)]
         place = codes[0]
         for code, count in zip(codes[1:], dims[1:], strict=True):
             place = place * count + code
 
         def found(places: Array) -> Array:
-            of = (value[at].tolist() for value, at in zip(values, np.unravel_index(places, dims), strict=True))
-            return np.array([known(*row) for row in zip(*of, strict=True)], dtype=float)
+            of = [value[at] for value, at in zip(values, np.unravel_index(places, dims), strict=True)]
+            return worked(np.stack(of, axis=1))
 
         if prod(dims) > 1 << MOST_BITS:
             each, which = np.unique(place, return_inverse=True)
@@ -100,6 +116,8 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
 
 def _numbered(column: Array) -> tuple[Array, Array]:
     """Values of a column, each once, and the place of each element's among them."""
+    if column.size == 1:
+        return column.ravel(), np.zeros(column.shape, np.int64)
     most = int(column.max())
     if most > SMALL:
         values, code = np.unique(column, return_inverse=True)
