@@ -27,9 +27,7 @@ TABLES = 64
 def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | None = None) -> Callable[..., Any]:
     """`function` of natural numbers, which then takes arrays that broadcast as well and keeps what it has worked out.
 
-    Args:
-        function: of numbers, one an argument.
-        many: the same of rows of numbers, shape (rows, arguments), where that is quicker than one by one; shape (rows,).
+    `many` does the same of rows of numbers, shape (rows, arguments), where that is quicker than one by one.
 
     >>> add = tabulated(lambda a, b: a + b)
     >>> add(np.array([1.0, 2.0, 1.0]), 3).tolist(), add(4, 4)
@@ -37,18 +35,8 @@ def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | N
     """
     known = lru_cache(maxsize=None)(lambda *keys: function(*map(int, keys)))
     tables: dict[tuple[int, ...], Any] = {}
-    made: dict[tuple[int, ...], float] = {}
+    worked = _worked(known, many)
     kept = lru_cache(maxsize=TABLES)(lambda values, dims: np.full(prod(dims), np.nan))
-
-    def worked(rows: Array) -> Array:
-        """Of rows that differ."""
-        each = list(map(tuple, rows.tolist()))
-        if many is None:
-            return np.array([known(*row) for row in each], dtype=float)
-        new = np.array([row not in made for row in each])
-        if new.any():
-            made.update(zip(compress(each, new), many(rows[new]).tolist(), strict=True))
-        return np.array([made[row] for row in each])
 
     def by_values(columns: list[Array]) -> Array:
         values, codes = zip(*map(_numbered, columns), strict=True)
@@ -56,8 +44,7 @@ def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | N
         if prod(dims).bit_length() > WIDEST:
             rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
             each, which = np.unique(rows, axis=0, return_inverse=True)
-            shape = np.broadcast_shapes(*(column.shape for column in columns))
-            return worked(each)[which.reshape(shape)]
+            return worked(each)[which.reshape(np.broadcast_shapes(*(column.shape for column in columns)))]
         place = codes[0]
         for code, count in zip(codes[1:], dims[1:], strict=True):
             place = place * count + code
@@ -110,6 +97,22 @@ def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | N
                 table[at] = known(*_keys(int(at), bits))
             found = table[place]
         return found
+
+    return of
+
+
+def _worked(known: Callable[..., float], many: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
+    """What is known of rows that differ; with `many`, of those that are new together."""
+    made: dict[tuple[int, ...], float] = {}
+
+    def of(rows: Array) -> Array:
+        each = list(map(tuple, rows.tolist()))
+        if many is None:
+            return np.array([known(*row) for row in each], dtype=float)
+        new = np.array([row not in made for row in each])
+        if new.any():
+            made.update(zip(compress(each, new), many(rows[new]).tolist(), strict=True))
+        return np.array([made[row] for row in each])
 
     return of
 
