@@ -1,13 +1,14 @@
 """Processes on a cluster that stay while a screen lasts, each of which gets the kinds of chips that it knows.
 
 A task of Ray goes to whatever process is idle, which would work out again what another one has for a kind of chip: most of the
-work, where few designs of a kind are left. So each process is an actor, and gets its own kinds, unless somebody else would be
-done sooner all the same.
+work, where few designs of a kind are left. So each process is an actor, and gets kinds that it knows, the longest parts first;
+who has none left takes from others what they would begin too late.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from dse.running.cluster import Cluster
@@ -20,7 +21,7 @@ TRIES = 4
 """Times that something is given to a worker until its deaths are an error of what is asked."""
 
 STRANGE = 1.4
-"""Times as long as its owner somebody else takes for a part of a kind: of mesh_llm, two halves of a part take so much more."""
+"""Times as long as who knows a kind somebody else takes for a part of it: of mesh_llm, two halves of one take so much more."""
 
 STARTS = 3
 """Processes that may end in a row before they answer, likewise."""
@@ -47,7 +48,8 @@ class Called:
     """What runs in a process of its own."""
 
     def here(self) -> None:
-        """Answers once the process runs."""
+        """Answers once the process runs, and has loaded what evaluates designs."""
+        import_module("dse.running.block")
 
     def made(self, work: Callable[[T], R], item: T) -> tuple[R, float]:
         """What a function makes of something, and what that took of the processor. [s]"""
@@ -76,7 +78,7 @@ class Bench:
     def __init__(self, cluster: Cluster, count: int) -> None:
         self._cluster, self._ray, self._count = cluster, cluster.ray, count
         self._workers, self._hired, self._false_starts, self._stage = list[_Worker](), 0, 0, 0
-        self._owner: dict[int, int] = {}
+        self._known: dict[int, list[int]] = {}  # by kind, workers who have had some of it, the last one at the end
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Called)
 
     def wait(self) -> None:
@@ -87,7 +89,7 @@ class Bench:
                 pass
 
     def mapped(
-        self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float]
+        self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float], *, apart: bool = False
     ) -> Iterator[tuple[int, R, Turn]]:
         """What a function makes of each of many things: which, what, and who took how long, as they are done.
 
@@ -96,13 +98,14 @@ class Bench:
             items: likewise, those that take longest first.
             kinds: of each; what is worked out for one serves others of its kind.
             takes: of each, what it takes, as far as one knows; in any unit, one for all.
+            apart: whether nobody takes a kind that somebody else knows, however idle.
 
         Raises:
             DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
         """
         self._stage += 1
         try:
-            yield from self._mapped(work, items, kinds, takes)
+            yield from self._mapped(work, items, kinds, takes, apart=apart)
         finally:  # whoever asked may have had enough, while some are still at it
             if any(worker.place is not None for worker in self._workers):
                 self.close()
@@ -111,17 +114,19 @@ class Bench:
         """Ends them."""
         for worker in self._workers:
             self._ray.kill(worker.actor)
-        self._workers, self._owner = [], {}
+        self._workers, self._known = [], {}
 
     def _mapped(
-        self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float]
+        self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float], *, apart: bool
     ) -> Iterator[tuple[int, R, Turn]]:
         known, waiting, tries = self._ray.put(work), list(range(len(items))), [0] * len(items)
         while waiting or any(worker.place is not None for worker in self._workers):
             self._hire()
             for worker in self._workers:
                 if waiting and worker.ready and worker.place is None:
-                    place = self._next(worker, waiting, kinds, takes)
+                    place = self._next(worker, waiting, kinds, takes, apart=apart)
+                    if place is None:
+                        continue
                     waiting.remove(place)
                     tries[place] += 1
                     worker.place, worker.since = place, time.monotonic()
@@ -142,21 +147,35 @@ class Bench:
             self._workers.append(_Worker(actor, self._hired, actor.here.remote()))
             self._hired += 1
 
-    def _next(self, worker: _Worker, waiting: Sequence[int], kinds: Sequence[int], takes: Sequence[float]) -> int:
-        """What a worker takes of what waits: the longest that is its own, as if all were given out now; else the shortest."""
+    def _next(
+        self, worker: _Worker, waiting: Sequence[int], kinds: Sequence[int], takes: Sequence[float], *, apart: bool
+    ) -> int | None:
+        """What a worker takes of what waits, as if all were given out now: the longest of kinds that it is the last to know, or
+        that nobody knows and that fall to it; else what another one has not begun by the time that this one is done with it.
+        """
         ends = {one.number: 0.0 if one.place is None else takes[one.place] for one in self._workers}
-        mine = waiting[-1]
+        known = {kinds[place]: [number for number in self._known.get(kinds[place], ()) if number in ends] for place in waiting}
+        total = dict.fromkeys(known, 0.0)
         for place in waiting:
-            owner = self._owner.get(kinds[place])
-            costs = {number: end + takes[place] * (1 if owner in (None, number) else STRANGE) for number, end in ends.items()}
-            soonest = min(costs.values())
-            number = worker.number if costs[worker.number] == soonest else min(costs, key=costs.__getitem__)
-            if number == worker.number:
-                mine = place
-                break
-            ends[number] = soonest
-        self._owner.setdefault(kinds[mine], worker.number)
-        return mine
+            total[kinds[place]] += takes[place]
+        falls = dict[int, int]()
+        for kind in sorted(known, key=lambda kind: (not known[kind], -total[kind])):
+            idlest = min(ends, key=lambda number: (ends[number], number != worker.number))
+            falls[kind] = known[kind][-1] if known[kind] else idlest
+            ends[falls[kind]] += total[kind]
+
+        def taken(place: int) -> bool:
+            """From another one."""
+            kind = kinds[place]
+            strange = bool(known[kind]) and worker.number not in known[kind]
+            return not (apart and known[kind]) and takes[place] * (STRANGE if strange else 1) <= ends[falls[kind]]
+
+        mine = (place for place in waiting if falls[kinds[place]] == worker.number)
+        found = next(mine, next(filter(taken, waiting), None))
+        if found is not None:
+            knows = self._known.setdefault(kinds[found], [])
+            knows[:] = [*(number for number in knows if number != worker.number), worker.number]
+        return found
 
     def _listen(self, waiting: Any) -> Iterator[tuple[_Worker, Any]]:
         """Answers that are there, None of workers that died, whose work waits again."""
@@ -172,7 +191,6 @@ class Bench:
                 raise error.as_instanceof_cause() from None
             except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError):
                 self._workers.remove(worker)
-                self._owner = {kind: number for kind, number in self._owner.items() if number != worker.number}
                 if worker.place is not None:
                     waiting.append(worker.place)
                     yield worker, None

@@ -6,10 +6,10 @@ few seconds. Two who make the same block write the same file.
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from dse.running.pruned import FIRST, MORE, Left, bounded
 from dse.running.study import FRONT, Study
 from dse.search.pareto import front
 from dse.search.samplers import sobol
+from dse.space.alike import firsts
 from dse.space.chips import CHIP
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -33,6 +34,8 @@ from dse.space.workload import Load
 from dse.store import block_files
 from dse.store.block_files import Stored
 from dse.store.places import File, Place
+
+R = TypeVar("R")
 
 KEPT_EVERY = 5.0
 """Seconds of work after which what is done of a block is stored: what a screen that is killed loses, and one part. [s]"""
@@ -188,6 +191,8 @@ class _Block:
     def __init__(self, study: Study, columns: Columns, span: Span, files: Sequence[File]) -> None:
         self._study, self._columns, self._span = study, columns, span
         self._size = len(next(iter(columns.values())))
+        # a grid has no row twice, and what is not served takes no longer than looking
+        self._first = None if span.exact or not served(study) else firsts(columns)
         self._metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
         self._limit = np.full(self._size, -1, dtype=np.int8)
         self._excess = np.zeros(self._size)
@@ -237,9 +242,9 @@ class _Block:
         def say(done: int) -> None:
             progress(done + int((left.why > 0).sum()))
 
-        parts = self._parts(np.flatnonzero(~self._done & (left.why == 0)))
-        for rows, found in hands.mapped(partial(bounded, study), self._columns, parts, "parts of the bounds"):
-            left.take(rows, found)
+        every = np.flatnonzero(~self._done & (left.why == 0))
+        for rows, which, (why, values) in self._mapped(partial(bounded, study), every, hands, "parts of the bounds"):
+            left.take(rows, (why[which], values[which]))
             say(self._size - self.left)
         most = FIRST
         while len(rows := left.beaten(np.flatnonzero(~self._done & (left.why == 0)))):
@@ -258,14 +263,29 @@ class _Block:
 
     def _all_of(self, rows: Array, progress: Callable[[int], None], hands: Hands) -> None:
         """Evaluates some rows, and stores what is done every few seconds."""
-        parts, study = self._parts(rows), self._study
+        study = self._study
         work = partial(_outcomes, study.question, study.screening, asked(study))
-        for some, outcomes in hands.mapped(work, self._columns, parts):
-            self._note(some, outcomes)
+        for some, which, outcomes in self._mapped(work, rows, hands):
+            self._note(some, which, outcomes)
             self._pending.append(some)
             progress(self._size - self.left)
             if time.monotonic() - self._since > KEPT_EVERY:
                 self._keep()
+
+    def _mapped(
+        self, work: Callable[[Columns], R], rows: Array, hands: Hands, what: str = "parts"
+    ) -> Iterator[tuple[Array, Array | slice, R]]:
+        """What a function makes of some rows, as `Hands.mapped` has it, of those that are equal once: which of them each is."""
+        if self._first is None:
+            for some, found in hands.mapped(work, self._columns, self._parts(rows), what):
+                yield some, slice(None), found
+            return
+        first = self._first[rows]
+        for some, found in hands.mapped(work, self._columns, self._parts(np.unique(first)), what):
+            place = np.full(self._size, -1)
+            place[some] = np.arange(len(some))
+            mine = place[first] >= 0
+            yield rows[mine], place[first[mine]], found
 
     def _parts(self, some: Array) -> list[Array]:
         """Of some rows, those that are evaluated together."""
@@ -278,14 +298,15 @@ class _Block:
         (columns,) = in_parts(self._columns, [some])
         return [some[part] for part in self._study.question.space.parts(columns, most)]
 
-    def _note(self, part: Array, outcomes: Outcomes) -> None:
+    def _note(self, rows: Array, which: Array | slice, outcomes: Outcomes) -> None:
+        """Of rows, each of which is one of some outcomes."""
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
-                self._metric(name)[part] = column
+                self._metric(name)[rows] = column[which]
         self._left |= outcomes.left
-        self._limit[part] = outcomes.limit
-        self._excess[part] = outcomes.excess
-        self._done[part] = True
+        self._limit[rows] = outcomes.limit[which]
+        self._excess[rows] = outcomes.excess[which]
+        self._done[rows] = True
 
     def _metric(self, name: str) -> Array:
         return self._metrics.setdefault(name, np.full(self._size, np.nan))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from dse.running.pieces import cut
+from dse.running.pieces import cut, shares
 from dse.running.workers import Crew, cpus
 from dse.space.chips import CHIP
 from dse.space.elementwise import Array
@@ -36,7 +36,7 @@ class Hands:
         self._crew, self._at_once, self._warm = crew, at_once and crew.kind == "ray", False
         self._cluster: Cluster | None = None
         self._bench: Bench | None = None
-        self._pace = defaultdict[str, dict[int, float]](dict)  # by what is done and kind of chip, seconds a row
+        self._pace = defaultdict[str, dict[int, float]](dict)  # by what is done and kind of chip, seconds for each of `shares`
         self.turns = list["Turn"]()
 
     def __enter__(self) -> "Hands":
@@ -63,7 +63,13 @@ class Hands:
         self._cluster = self._bench = None
 
     def mapped(
-        self, work: Callable[[Columns], R], columns: Columns, parts: Sequence[Array], what: str = "parts"
+        self,
+        work: Callable[[Columns], R],
+        columns: Columns,
+        parts: Sequence[Array],
+        what: str = "parts",
+        *,
+        known: bool = False,
     ) -> Iterator[tuple[Array, R]]:
         """What a function makes of some rows of columns, here or on workers: (rows, what), as they are done.
 
@@ -72,6 +78,7 @@ class Hands:
             columns: knobs of designs.
             parts: rows that belong together; workers may get a part in pieces.
             what: they are, for people.
+            known: whether whoever had other rows of a kind has worked out most of it.
 
         Raises:
             DesignError: as of `Bench`, or what `work` raises.
@@ -81,7 +88,7 @@ class Hands:
             # the first of all pays for imports and compilation, and tells nothing of those to come
             saves = spent / timed * (len(parts) - place) * (1 - 1 / count) if timed else 0.0
             if self._bench or self._at_once or (self._crew.kind != "serial" and saves > self._crew.start):
-                yield from self._shared(work, columns, parts[place:], what)
+                yield from self._shared(work, columns, parts[place:], what, known=known)
                 return
             start = time.monotonic()
             found = work(item)
@@ -91,7 +98,7 @@ class Hands:
             yield rows, found
 
     def _shared(
-        self, work: Callable[[Columns], R], columns: Columns, parts: Sequence[Array], what: str
+        self, work: Callable[[Columns], R], columns: Columns, parts: Sequence[Array], what: str, *, known: bool
     ) -> Iterator[tuple[Array, R]]:
         """By workers."""
         if self._bench is None:
@@ -100,9 +107,10 @@ class Hands:
         kinds = [int(columns[CHIP][rows[0]]) if CHIP in columns else 0 for rows in parts]
         pieces = cut(parts, kinds, pace, self._crew.count or cpus())
         items = in_parts(columns, [piece.rows for piece in pieces])
-        for place, found, turn in bench.mapped(work, items, [of.kind for of in pieces], [of.takes for of in pieces]):
+        takes, kinds = [of.takes for of in pieces], [of.kind for of in pieces]
+        for place, found, turn in bench.mapped(work, items, kinds, takes, apart=known):
             self.turns.append(turn)
-            pace[pieces[place].kind] = turn.cpu / len(pieces[place].rows)
+            pace[kinds[place]] = turn.cpu / shares(len(pieces[place].rows))
             yield pieces[place].rows, found
 
     def _hired(self) -> "Bench":

@@ -271,7 +271,8 @@ def completed(study: Study, rows: pd.DataFrame, left: bool, hands: Hands | None 
     columns, work = coded(of.space, rows), partial(_every, study.alone)
     parts = of.space.parts(columns, TOGETHER) if hands else [np.arange(len(rows))]
     found: dict[str, Array] = {}
-    for some, metrics in hands.mapped(work, columns, parts, "parts of the front") if hands else [(parts[0], work(columns))]:
+    every = hands.mapped(work, columns, parts, "parts of the front", known=True) if hands else [(parts[0], work(columns))]
+    for some, metrics in every:
         for name, column in metrics.items():
             found.setdefault(name, np.full(len(rows), np.nan))[some] = column
     order = [name for name in (*METRICS, *found) if name in found and name not in rows]

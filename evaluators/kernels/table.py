@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from itertools import compress
 from math import prod
 from typing import Any
 
@@ -23,8 +24,10 @@ TABLES = 64
 """Tables by values that are kept."""
 
 
-def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
+def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | None = None) -> Callable[..., Any]:
     """`function` of natural numbers, which then takes arrays that broadcast as well and keeps what it has worked out.
+
+    `many` does the same of rows of numbers, shape (rows, arguments), where that is quicker than one by one.
 
     >>> add = tabulated(lambda a, b: a + b)
     >>> add(np.array([1.0, 2.0, 1.0]), 3).tolist(), add(4, 4)
@@ -32,6 +35,7 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
     """
     known = lru_cache(maxsize=None)(lambda *keys: function(*map(int, keys)))
     tables: dict[tuple[int, ...], Any] = {}
+    worked = _worked(known, many)
     kept = lru_cache(maxsize=TABLES)(lambda values, dims: np.full(prod(dims), np.nan))
 
     def by_values(columns: list[Array]) -> Array:
@@ -40,15 +44,14 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
         if prod(dims).bit_length() > WIDEST:
             rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
             each, which = np.unique(rows, axis=0, return_inverse=True)
-            shape = np.broadcast_shapes(*(column.shape for column in columns))
-            return np.array([known(*row) for row in each.tolist()], dtype=float)[which.reshape(shape)]
+            return worked(each)[which.reshape(np.broadcast_shapes(*(column.shape for column in columns)))]
         place = codes[0]
         for code, count in zip(codes[1:], dims[1:], strict=True):
             place = place * count + code
 
         def found(places: Array) -> Array:
-            of = (value[at].tolist() for value, at in zip(values, np.unravel_index(places, dims), strict=True))
-            return np.array([known(*row) for row in zip(*of, strict=True)], dtype=float)
+            of = [value[at] for value, at in zip(values, np.unravel_index(places, dims), strict=True)]
+            return worked(np.stack(of, axis=1))
 
         if prod(dims) > 1 << MOST_BITS:
             each, which = np.unique(place, return_inverse=True)
@@ -98,8 +101,26 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
     return of
 
 
+def _worked(known: Callable[..., float], many: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
+    """What is known of rows that differ; with `many`, of those that are new together."""
+    made: dict[tuple[int, ...], float] = {}
+
+    def of(rows: Array) -> Array:
+        each = list(map(tuple, rows.tolist()))
+        if many is None:
+            return np.array([known(*row) for row in each], dtype=float)
+        new = np.array([row not in made for row in each])
+        if new.any():
+            made.update(zip(compress(each, new), many(rows[new]).tolist(), strict=True))
+        return np.array([made[row] for row in each])
+
+    return of
+
+
 def _numbered(column: Array) -> tuple[Array, Array]:
     """Values of a column, each once, and the place of each element's among them."""
+    if column.size == 1:
+        return column.ravel(), np.zeros(column.shape, np.int64)
     most = int(column.max())
     if most > SMALL:
         values, code = np.unique(column, return_inverse=True)

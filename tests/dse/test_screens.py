@@ -3,26 +3,31 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.commands.api import study_of
+from dse.config import expressions
 from dse.evaluators import evaluate
+from dse.evaluators.account.outcomes import Outcomes
 from dse.evaluators.account.power import OF_PHASES
 from dse.report.cannot import few_kept
+from dse.running import block
 from dse.running.bench import Bench
 from dse.running.block import CACHE_ROWS, SPREAD
 from dse.running.cluster import Cluster, mapped
 from dse.running.frame import with_front
 from dse.running.screen import Screened, blocks, coded, screen, stored
 from dse.running.workers import Crew
-from dse.space.design import stacked
+from dse.space.design import Designs, stacked
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
 
@@ -91,6 +96,29 @@ def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...]
         study_of(words[0].partition("=")[2], *words[1:])
 
 
+def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each row has what it has where all rows are evaluated."""
+    words = ("screen.limit=64", "workload.requests=10", "workload.scale=0.05", "workers.kind=serial", "chips=[npu_dse, wse2]")
+    asked, tables, counts = list[int](), list[pd.DataFrame](), list[int]()
+
+    def counted(designs: Designs, *given: Any, **said: Any) -> Outcomes:
+        asked.append(len(designs))
+        return expressions.evaluate(designs, *given, **said)
+
+    monkeypatch.setattr(block, "evaluate", counted)
+    for name, firsts in (("once", block.firsts), ("each", lambda columns: np.arange(64))):
+        monkeypatch.setattr(block, "firsts", firsts)
+        found = screen(study_of("mesh_llm", *words, f"run_dir={tmp_path / name}"), lambda done, total, size: None)
+        assert (found.rows, found.evaluated) == (64, 64)
+        tables.append(rows_of(found))
+        counts.append(sum(asked))
+        asked.clear()
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+    knobs = [knob.address for knob in study_of("mesh_llm", *words).question.space.knobs]
+    assert counts == [len(tables[0][knobs].drop_duplicates()), 64]
+    assert counts[0] < 64
+
+
 def test_workers_screen_as_one_does(tmp_path: Path) -> None:
     """Row by row the same, whoever is done first; and what is on disk is not evaluated again."""
     words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady", "workload.requests=40")
@@ -140,6 +168,27 @@ def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> No
             assert sorted(made) == [(place, place * place) for place in range(20)], times
         with pytest.raises(DesignError, match="again and again"):
             list(bench.mapped(fatal, [1], [0], [1.0]))
+    finally:
+        bench.close()
+        cluster.close()
+
+
+def test_kinds_go_to_who_knows_them_and_else_to_who_is_idle() -> None:
+    def work(item: float) -> int:
+        time.sleep(item)
+        return os.getpid()
+
+    cluster = Cluster(Crew("ray", count=2))
+    bench = Bench(cluster, 2)
+    try:
+        bench.wait()
+        first = {place: who for place, who, _ in bench.mapped(work, [0.5] * 4, [0, 0, 1, 1], [1.0] * 4)}
+        assert first[0] == first[1] != first[2] == first[3]
+        # a kind that is asked for apart is its own's, however idle others are
+        again = {place: who for place, who, _ in bench.mapped(work, [0.2] * 5, [0, 0, 0, 0, 1], [1.0] * 5, apart=True)}
+        assert again == dict.fromkeys(range(4), first[0]) | {4: first[2]}
+        shared = {place: who for place, who, _ in bench.mapped(work, [0.5] * 4, [0] * 4, [1.0] * 4)}
+        assert set(shared.values()) == set(first.values())
     finally:
         bench.close()
         cluster.close()

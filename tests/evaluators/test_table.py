@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators.kernels.table import tabulated
+from dse.space.elementwise import Array
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("largest", [3, 5000, 10**7, 10**12])
 @given(st.data())
-def test_every_row_has_its_own_value(largest: int, data: st.DataObject) -> None:
+def test_every_row_has_its_own_value(largest: int, together: bool, data: st.DataObject) -> None:
     keys = data.draw(st.lists(st.tuples(*[st.integers(0, largest)] * 3), min_size=1, max_size=20))
     calls = []
 
@@ -18,8 +20,11 @@ def test_every_row_has_its_own_value(largest: int, data: st.DataObject) -> None:
         calls.append((a, b, c))
         return a + 2.0 * b - c
 
+    def several(rows: Array) -> Array:
+        return np.array([value(*row) for row in rows.tolist()])
+
     a, b, c = np.array(keys, dtype=float).T
-    of = tabulated(value)
+    of = tabulated(value, several if together else None)
     for down in (b, b[::-1], b[:1]):
         found = of(a, down[:, None], c)
         assert found.shape == (len(down), len(keys))

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention import ATTENTION, blocks
 from dse.evaluators.kernels.attention.blocks import band, loaded, passed, waves
 from dse.evaluators.kernels.attention.cost import Machine, Task, cost
+from dse.evaluators.kernels.attention.counted_turns import each
 from dse.evaluators.kernels.attention.dataflow import in_turns, steps
 from dse.evaluators.kernels.attention.operands import place
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut, key_blocks
@@ -35,6 +36,16 @@ def shapes(draw: Any) -> Heads:
         draw(st.integers(1, 2)), kv_heads * draw(st.integers(1, 3)), kv_heads, queries, keys, 6 if latent else 4, 4,
         causal=True, latent=latent, window=draw(st.integers(1, keys + 3)),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["flat_async", "flash_split"])
+@given(st.data())
+@settings(deadline=None)
+def test_compiled_counts_are_those_of_the_turns_one_by_one(name: str, data: Any) -> None:
+    keys = [blocks._keys(data.draw(shapes()), *data.draw(tilings(name))) for _ in range(3)]
+    found = np.empty((len(keys), 3))
+    each(np.array(keys), found)
+    assert found.tolist() == [list(blocks.in_turn(*of)) for of in keys]
 
 
 def seconds(name: str, shape: Heads, tiling: Tiling, mesh: Mesh) -> Any:

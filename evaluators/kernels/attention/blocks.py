@@ -163,34 +163,46 @@ class _Rows:
     def __init__(self) -> None:
         self.counts, self.used = np.empty((3, 1024)), 0
 
-    def add(self, counts: tuple[float, ...]) -> int:
-        """Where it is."""
-        if self.used == self.counts.shape[1]:
-            self.counts = np.concatenate([self.counts, np.empty_like(self.counts)], axis=1)
-        self.counts[:, self.used] = counts
-        self.used += 1
-        return self.used - 1
+    def add(self, counts: Array) -> Array:
+        """Where they are; counts of shape (3, some)."""
+        start, self.used = self.used, self.used + counts.shape[1]
+        if self.used > self.counts.shape[1]:
+            more = max(self.used, 2 * self.counts.shape[1]) - self.counts.shape[1]
+            self.counts = np.concatenate([self.counts, np.empty((3, more))], axis=1)
+        self.counts[:, start : self.used] = counts
+        return np.arange(start, self.used)
 
 
 _rows = _Rows()
 
 
-@tabulated
-def _row(*keys: int) -> float:
-    """Of what was counted."""
-    return _rows.add(_counted(*keys))
+def _counted(keys: Array) -> Array:
+    """Blocks of keys of all waves, how often they are masked, and those that groups load, shape (3, rows).
+
+    Args:
+        keys: in the order of `_keys`, shape (rows, keys).
+    """
+    if _rows.used + len(keys) > FEW:
+        from dse.evaluators.kernels.attention.counted_turns import each  # with the compiler, which takes a while to load
+
+        out = np.empty((len(keys), 3))
+        each(np.ascontiguousarray(keys), out)
+        return out.T
+    return np.array([in_turn(*row) for row in keys.tolist()]).T
 
 
-def _counted(*keys: int) -> tuple[float, float, float]:
-    """Blocks of keys of all waves, how often they are masked, and those that groups load; in the order of `_keys`."""
-    if _rows.used >= FEW:
-        from dse.evaluators.kernels.attention.counted_turns import counted  # with the compiler, which takes a while to load
+def _many(keys: Array) -> Array:
+    """Of what was counted, of rows of keys."""
+    return _rows.add(_counted(keys))
 
-        out = np.empty(3)
-        counted(*keys, out)
-        blocks, masked, loads = out.tolist()
-        return blocks, masked, loads
-    return in_turn(*keys)
+
+def _one(*keys: int) -> float:
+    """The same of one."""
+    return float(_many(np.array([keys], np.int64))[0])
+
+
+_row = tabulated(_one, _many)
+"""Of what was counted."""
 
 
 def in_turn(problems: int, shared: int, queries: int, keys: int, *rest: int) -> tuple[float, float, float]:

@@ -53,3 +53,16 @@ def counted(problems, shared, queries, keys, causal, window, rows, cols, m, n, s
         masked += whole - plain + passed
         loads += whole * active
     out[0], out[1], out[2] = blocks, masked, loads
+
+
+@loop
+def each(keys, out):
+    """`counted` of many.
+
+    Args:
+        keys: its arguments but the last, shape (rows, 13).
+        out: the counts, shape (rows, 3).
+    """
+    for row in range(len(keys)):
+        of = keys[row]
+        counted(of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7], of[8], of[9], of[10], of[11], of[12], out[row])
