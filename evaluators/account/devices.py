@@ -133,7 +133,7 @@ def step_seconds(
     degrees, which = _degrees(plan.tp)
     found = None
     if degrees:
-        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads)
+        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
         peers = None if which is None else plan.tp
         found = call_table.seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
     return seconds(step(_laid(job, name, plan, precision, rates), chip, plan, machine, reader)) if found is None else found
@@ -149,7 +149,7 @@ def _degrees(tp: Any) -> tuple[tuple[Any, ...], Any]:
 
 def _laid(job: Stretches, name: str, plan: Plan, precision: Precision, rates: Rates | None) -> tuple[Block, ...]:
     """Blocks of a step of a phase."""
-    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads)
+    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
 
 
 def _held(job: Stretches, plan: Plan, precision: Precision) -> Footprint:
@@ -268,8 +268,8 @@ def port_limit(chip: Chip, *plans: Plan) -> Limit:
     """Ports that the allreduces of some plans need; they join the dies of a node."""
     nodes, needs = chip.network.nodes, []
     for plan in plans:
-        peers = plan.tp if nodes is None else spread(plan.tp, nodes.size)[1]
-        needs.append(ports(plan.allreduce, peers))
+        boxes, peers = (1.0, plan.tp) if nodes is None else spread(plan.tp, nodes.size)
+        needs.append(ports(plan.allreduce, peers, boxes, plan.ktree_k))
     return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
 
 
@@ -289,12 +289,14 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
 
 @remembered
 def _blocks(
-    job: Stretches, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None, heads: str | None
-) -> tuple[Block, ...]:
+    job: Stretches, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None, heads: str | None,
+    phases: Any = None,
+) -> tuple[Block, ...]:  # fmt: skip
     at: Step = getattr(job, phase)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
     operators, order = transformer(job.model, at), line(job.model, at)
-    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=phase == "decode", heads=heads)
+    recorded = phase == "decode"
+    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=recorded, heads=heads, phases=phases)
 
 
 @remembered
@@ -306,9 +308,10 @@ def _structures(
     algorithm: str,
     rates: Rates | None,
     heads: str | None,
+    phases: Any = None,
 ) -> call_table.Structures:
     """Blocks for each degree of tensor parallelism."""
-    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads) for tp in degrees)
+    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads, phases) for tp in degrees)
 
 
 @remembered
@@ -331,7 +334,7 @@ def _done(
 ) -> Pooled:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads), passes, cache)
+    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k), passes, cache)
     return Pooled(*(reduced(np.add, runs * value, starts) for value in found))
 
 
