@@ -4,7 +4,7 @@ Each entry of a step is a job of its own, whose leaves are numbers. Keys, values
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 

@@ -63,7 +63,8 @@ def collective(of: Opener, machine: Machine) -> Any:
     else:
         nodes, members = spread(of.peers, network.nodes.size)
         within = Links(members, bandwidth, network.latency, network.latency_per)
-        between = Links(nodes, network.nodes.bandwidth / members * achieved, network.nodes.latency, network.latency_per)
+        outside = network.nodes.bandwidth / members * achieved
+        between = Links(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
         seconds = allreduced(of.algorithm, of.nbytes, within, between, of.phases)
     return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
 

@@ -11,12 +11,16 @@ from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.kernels.collective import allreduce, ports, seconds, two_level
+from dse.evaluators.kernels.gemv.ktree import groups
 from dse.evaluators.kernels.partition.placement import square
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.link import Links, spread
+from dse.evaluators.machine.machine import of_die
+from dse.evaluators.passes.call import Opener
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Program, Send
 from dse.evaluators.readers import events
+from dse.evaluators.readers.closed_collective import collective
 from dse.evaluators.readers.numeric import play
 from dse.space.design import stacked
 from dse.space.errors import DesignError
@@ -85,6 +89,41 @@ def test_a_binary_tree_is_the_tree_of_as_many_phases_and_of_more(peers: int, mor
     assert ports("ktree", peers, phases=phases) == ports("tree", peers)
 
 
+def one_after_another(program: Program, stream: float, hop: float) -> float:
+    """Time of a tree whose dies each send one message at a time, and take one: a stream holds the ports of both ends."""
+    ready, sending, taking = (np.zeros(program.cols) for _ in range(3))
+    (strand,) = program.strands
+    for turn in strand:
+        came = ready.copy()
+        for send in (step for step in turn.steps if isinstance(step, Send)):
+            pairs = zip(send.source.col.tolist(), send.target.col.tolist(), strict=True)
+            for source, target in sorted(pairs, key=lambda pair: ready[pair[0]]):
+                end = max(ready[source], sending[source], taking[target]) + stream
+                sending[source] = taking[target] = end
+                came[target] = max(came[target], end + hop)
+        ready = came
+    return float(ready.max())
+
+
+@given(PEERS, PHASES, st.floats(1.0, 1e8), st.floats(0.0, 1e-4))
+@settings(max_examples=80)
+def test_messages_of_a_tree_share_the_port_of_its_root(peers: int, phases: int, nbytes: float, hop: float) -> None:
+    """As they do between nodes; groups that end early go on, which the closed form does not count."""
+    kernel, links = allreduce("ktree", phases), Links(float(peers), 1e9, hop, "hop", ports=1)
+    played, closed = one_after_another(kernel.steps(1, peers), nbytes / 1e9, hop), kernel.cost(nbytes, links).seconds
+    if all(len({len(group) for group, _ in level}) == 1 for level in groups(peers, phases)):
+        assert closed == pytest.approx(played, rel=1e-9)
+    assert played * (1 - 1e-9) <= closed <= 1.5 * played
+
+
+@given(PEERS, PHASES, st.integers(1, 8))
+@settings(max_examples=60)
+def test_fewer_ports_take_no_less_and_a_port_for_each_takes_no_more(peers: int, phases: int, few: int) -> None:
+    kernel, links = allreduce("ktree", phases), Links(float(peers), 1e9, 1e-6, "hop")
+    whole, shared, less = (kernel.cost(1e6, links._replace(ports=count)).seconds for count in (peers, few + 1, few))
+    assert whole == kernel.cost(1e6, links).seconds <= shared <= less
+
+
 @given(PEERS, PHASES)
 @settings(max_examples=60)
 def test_a_tree_needs_a_link_for_each_partner_of_its_busiest_die(peers: int, phases: int) -> None:
@@ -113,6 +152,25 @@ def test_across_nodes_two_levels_are_a_ring_s(dies: int, nbytes: float, per: str
         assert ports("two_level", members, nodes) == ports("ring", members)
     else:
         assert grid == allreduce("two_level").cost(nbytes, within).seconds
+
+
+@given(st.integers(2, 6), st.integers(1, 3), st.floats(1.0, 1e8))
+@settings(max_examples=30)
+def test_trees_across_nodes_share_what_leaves_a_node(nodes: int, phases: int, nbytes: float) -> None:
+    """The root of a node has the whole vector, and all of the node's bandwidth."""
+    of = asked("chip=ascend910b", *SMALL, *HOPS, "mapping.both.tp=16", "mapping.both.allreduce=ktree")
+    machine, network = of_die(of.base.chip, of.base.mapping), of.base.chip.network
+    assert network is not None
+    assert network.nodes is not None
+    achieved, size = of.base.mapping.stack.network_achieved, network.nodes.size
+    found = collective(Opener("ktree", size * nodes, nbytes, recorded=True, phases=phases), machine)
+    inside = Links(size, network.bandwidth * achieved, network.latency, "hop")
+    outside = Links(float(nodes), network.nodes.bandwidth * achieved, network.nodes.latency, "hop", ports=1)
+    tree = allreduce("ktree", phases)
+    assert found == pytest.approx(tree.cost(nbytes, inside).seconds + tree.cost(nbytes, outside).seconds)
+    if phases == 1:
+        apart = 2 * (network.nodes.latency + (nodes - 1) * nbytes / (network.nodes.bandwidth * achieved))
+        assert found - tree.cost(nbytes, inside).seconds == pytest.approx(apart, rel=1e-6)
 
 
 def named(chip: str, *words: str) -> Question:

@@ -1,8 +1,9 @@
 """Allreduce along a K-tree of dies: whole vectors go to the roots of groups in K phases, and the sum comes back the same way.
 
 The tree is that of [he2025] section 6.2 (`kernels.gemv.ktree`), as wafers, groups of cores and dies in boxes have it. Here each
-pair that exchanges has a link, so that all members of a group send to its root at once. One phase is a star; as many phases as
-a binary tree has levels, and more, take what `die_tree` does.
+pair that exchanges has a link, so that all members of a group send to its root at once; between nodes, which have one port
+each, they share the root's. One phase is a star; as many phases as a binary tree has levels, or more, take what `die_tree`
+does.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.link import Links, seconds
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.space.elementwise import Array, Number
+from dse.space.elementwise import Array, Number, maximum, where
 
 PHASES = 2
 """Where a plan says no other number."""
@@ -46,15 +47,17 @@ def ports(peers: Number, phases: Any = PHASES) -> Number:
 def cost(nbytes: Number, links: Links, phases: Any = PHASES) -> Cost:
     """Time until every peer holds the sum of all vectors.
 
-    Up and down a phase at a time, in which whole vectors go over links of their own:
+    Up and down a phase at a time, in which whole vectors go between the root of each group and its other members:
 
-        t = 2 P (latency + n / b)
+        t = 2 sum over phases of (latency + max(1, (g - 1) / ports) n / b)
 
-    with P the phases in which some group has more than one member: K, or fewer where groups of two leave nothing to do.
+    with g members of the largest group, of phases in which there is one of more than one member: K, or fewer where groups of
+    two leave nothing to do. All go at once where each pair has a link, and this is exact; else they share the root's ports, and
+    that smaller groups of a phase end early and go on is not counted.
 
     Args:
         nbytes: vector on each peer. [B], broadcasts over designs
-        links: one for each pair of dies that exchange.
+        links: between them.
         phases: of the tree (K).
 
     Returns:
@@ -65,9 +68,13 @@ def cost(nbytes: Number, links: Links, phases: Any = PHASES) -> Cost:
 
     >>> [cost(8e6, Links(8, bandwidth=1e9, latency=0.0, latency_per="hop"), phases).seconds for phases in (1, 2, 3, 4)]
     [0.016, 0.032, 0.048, 0.048]
+    >>> [cost(8e6, Links(8, 1e9, 0.0, "hop", ports=1), phases).seconds for phases in (1, 2, 3, 4)]
+    [0.112, 0.064, 0.048, 0.048]
     """
-    turns = 2 * _active(links.peers, phases)
-    return Cost(seconds(links, turns, turns * nbytes), Activity(sent_bytes=2 * (links.peers - 1) * nbytes))
+    others = [_others(links.peers, phases, phase) for phase in range(int(phases))]
+    loads = sum((where(sent > 0, maximum(1.0, sent / links.ports), 0.0) for sent in others), 0.0)
+    turns = sum((where(sent > 0, 1.0, 0.0) for sent in others), 0.0)
+    return Cost(seconds(links, 2 * turns, 2 * loads * nbytes), Activity(sent_bytes=2 * (links.peers - 1) * nbytes))
 
 
 def steps(rows: int, peers: int, phases: int = PHASES) -> Program:
@@ -97,9 +104,9 @@ def _up(peers: int, phases: int) -> list[tuple[Array, Array]]:
 
 
 @tabulated
-def _active(peers: int, phases: int) -> float:
-    """Phases in which some send."""
-    return float(len(_up(peers, phases)))
+def _others(peers: int, phases: int, phase: int) -> float:
+    """Members of the largest group of a phase beside its root."""
+    return float(max(len(group) for group, _ in groups(peers, phases)[phase]) - 1)
 
 
 @tabulated

@@ -41,8 +41,8 @@ def cost(nbytes: Number, links: Links) -> Cost:
     Source:
         [thakur2005] reduce-scatter and allgather as the halves of an allreduce, of rows and then of columns.
 
-    >>> [cost(8e6, Links(peers, 1e9, latency=1e-3, latency_per="hop")).seconds for peers in (7, 8)]
-    [0.025714285714285714, 0.022]
+    >>> [round(cost(8e6, Links(peers, 1e9, latency=1e-3, latency_per="hop")).seconds, 4) for peers in (7, 8)]
+    [0.0257, 0.022]
     """
     p, rows = links.peers, _rows(links.peers)
     steps_ = 2 * (rows + p / rows - 2)
