@@ -90,8 +90,8 @@ def blocks(
         after[part.name] = None, columns
         if columns is not None:  # layers reduce alike, and what is alike is priced once
             nbytes = part.rows * columns * float(BYTES[precision.activations])
-            opener = Opener(algorithm, tp, nbytes, recorded, phases)
-            after[part.name] = sums.setdefault((id(part.rows), columns), opener), columns
+            summed = Opener(algorithm, tp, nbytes, recorded, phases)
+            after[part.name] = sums.setdefault((id(part.rows), columns), summed), columns
     times: dict[tuple[str, bool, Any], int] = {}
     openers: dict[tuple[str, bool, Any], Opener | None] = {}
     for before, name in pairwise(("", *order)):

@@ -11,8 +11,8 @@ from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.kernels.collective import allreduce, ports, seconds, two_level
+from dse.evaluators.kernels.gemm.tiling import square
 from dse.evaluators.kernels.gemv.ktree import groups
-from dse.evaluators.kernels.partition.placement import square
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.link import Links, spread
 from dse.evaluators.machine.machine import of_die

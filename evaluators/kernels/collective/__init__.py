@@ -40,7 +40,7 @@ from dse.evaluators.kernels.collective import (
     tree,
     two_level,
 )
-from dse.evaluators.kernels.collective.die_ktree import Phased
+from dse.evaluators.kernels.collective.two_level import Phased
 from dse.evaluators.machine.link import Links
 from dse.space.elementwise import where
 from dse.space.errors import chosen

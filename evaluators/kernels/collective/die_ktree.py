@@ -6,12 +6,12 @@ each, they share the root's. One phase is a star; as many phases as a binary tre
 does.
 """
 
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from dse.evaluators.kernels.collective.two_level import Phased
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemv.ktree import groups
 from dse.evaluators.kernels.table import tabulated
@@ -22,14 +22,6 @@ from dse.space.elementwise import Array, Number, maximum, where
 
 PHASES = 2
 """Where a plan says no other number."""
-
-
-class Phased(NamedTuple):
-    """The tree of some phases, with what a module of the allreduce table has."""
-
-    ports: Callable[[Number], Number]
-    cost: Callable[[Number, Links], Cost]
-    steps: Callable[[int, int], Program]
 
 
 def of(phases: Any) -> Phased:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dse.evaluators.kernels.collective import ring, two_level
 from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.partition.placement import square
+from dse.evaluators.kernels.gemm.tiling import square
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.link import Links, seconds
 from dse.evaluators.program.activity import Activity

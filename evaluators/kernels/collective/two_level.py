@@ -4,17 +4,26 @@ Not in the table of algorithms: a chip with nodes has it whenever its dies fill 
 in one node; across several the nodes are its rows, which is this with rings.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.collective.die_ktree import Phased
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.link import Links
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
+from dse.space.elementwise import Number
+
+
+class Phased(NamedTuple):
+    """An allreduce of some phases, with what a module of the allreduce table has."""
+
+    ports: Callable[[Number], Number]
+    cost: Callable[[Number, Links], Cost]
+    steps: Callable[[int, int], Program]
 
 
 def cost(algorithm: ModuleType | Phased, nbytes: Any, within: Links, between: Links) -> Cost:
