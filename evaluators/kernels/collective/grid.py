@@ -5,6 +5,7 @@ Across nodes the nodes are the rows, and this is what a ring does there (`two_le
 """
 
 from dataclasses import replace
+from typing import Any
 
 from dse.evaluators.kernels.collective import ring, two_level
 from dse.evaluators.kernels.cost import Cost
@@ -57,7 +58,7 @@ def steps(rows: int, peers: int) -> Program:
     def flat(at: Cores) -> Cores:
         return Cores(0 * at.row, at.row * wide + at.col)
 
-    def in_line(turn: Round) -> Round:
+    def in_line(turn: Any) -> Round:
         return Round(tuple(replace(send, source=flat(send.source), target=flat(send.target)) for send in two_level.sends(turn)))
 
     return Program(1, peers, on.slots, tuple(tuple(map(in_line, strand)) for strand in on.strands), "full")

@@ -59,7 +59,7 @@ def cost(algorithm: ModuleType | Phased, nbytes: Any, within: Links, between: Li
 
 def steps(algorithm: ModuleType | Phased, rows: int, nodes: int, members: int) -> Program:
     """The program on a `nodes` x `members` mesh; slot ``x`` has `rows` rows a die."""
-    within = algorithm.steps(rows, members).strands if members > 1 else ((),)
+    within: Any = algorithm.steps(rows, members).strands if members > 1 else ((),)
     strands = []
     for strand in within:
         halfway = len(strand) // 2
