@@ -15,7 +15,7 @@ from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches, reduced, stretches_by_model
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.kernels.collective import ports
+from dse.evaluators.kernels.collective import KTREE, ports
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import Machine, of_die
@@ -61,6 +61,9 @@ UNSAID = "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3 and
 
 MOST = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
+
+MOST_PHASES = MOST.bit_length() - 1
+"""Of a K-tree: of as many, its groups have two members."""
 
 
 def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
@@ -276,15 +279,25 @@ def port_limit(chip: Chip, *plans: Plan) -> Limit:
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits.
 
-    Where dies are left with nothing it is the largest.
+    Where dies are left with nothing it is the largest; where ports are too few for a K-tree, a deeper one of as many dies.
     """
+    trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
+    for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
+        if _keeps(replaced(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), asked):
+            where_ = "both" if len(trees) > 1 else trees[0]
+            return f"a K-tree of {count} phases would do: mapping.{where_}.ktree_k={count}"
     powers = [1 << power for power in range(MOST.bit_length())]
     for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
         trial = replaced(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
-        found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
-        if all(np.all(limit.need <= limit.have) for limit in found):
+        if _keeps(trial, asked):
             return f"TP {tp} would do: mapping.both.tp={tp}"
     return f"no TP up to {MOST} would do"
+
+
+def _keeps(trial: Design, asked: tuple[Stretches, ...]) -> bool:
+    """Whether a design keeps all limits."""
+    found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
+    return all(np.all(limit.need <= limit.have) for limit in found)
 
 
 @remembered

@@ -236,6 +236,15 @@ def test_links_that_a_die_does_not_have_are_refused_and_enough_are_not(words: tu
     assert infeasible(replaced(of.base, {"chip.network.ports": need}), of.workload) is None
 
 
+def test_a_tree_of_too_few_phases_for_the_ports_says_how_many_would_do() -> None:
+    words = ("mapping.decode.allreduce=ktree", "mapping.decode.ktree_k=1", "chip.network.ports=4", "mapping.both.tp=8")
+    of = asked("chip=ascend910b", *SMALL, *words)
+    worst = infeasible(of.base, of.workload)
+    assert worst is not None
+    assert worst.remedy == "a K-tree of 2 phases would do: mapping.decode.ktree_k=2"
+    assert infeasible(replaced(of.base, {"mapping.decode.ktree_k": 2}), of.workload) is None
+
+
 @pytest.mark.parametrize("word", ["ring", "tree", "two_level", "library"])
 def test_phases_are_read_beside_a_tree_alone(word: str) -> None:
     with pytest.raises(DesignError, match=rf"ktree_k: nothing reads it beside {word}"):
