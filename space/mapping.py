@@ -25,13 +25,19 @@ left over is nobody's (one): software that divides whole numbers times such a mo
 ALONE_DEVICE = {"tp": (1,)}
 """A device that shares no layer with others has no collectives, nor reads anything ahead during them."""
 
+NO_TREE = {"allreduce": ("ring", "bidirectional_ring", "full_mesh", "tree", "two_level", "library")}
+"""Allreduces between devices that have no K phases."""
+
 
 @record
 class Plan:
     """The mapping of one phase."""
 
     tp: Number = whole("tensor parallelism: devices that share every layer")
-    allreduce: str = word("allreduce algorithm between devices", unread=ALONE_DEVICE)
+    allreduce: str = word(
+        "allreduce between devices: ring, bidirectional_ring, full_mesh, tree, ktree, two_level or library", unread=ALONE_DEVICE
+    )
+    ktree_k: Any = whole("phases of the K-tree (K); 2 where it is not said", absent=True, apart=True, unread=NO_TREE)
     prefetch: str = word("policy for weights and KV cache during collectives", PREFETCH, unread=ALONE_DEVICE)
     prefetch_cap: Number = quantity("1", "share of L2 for prefetched data, 0 to 1", high=1.0, unread={"prefetch": ("none",)})
     kv_heads: Any = word("KV heads a device holds where they do not divide: more, or fewer", HEADS, absent=True)

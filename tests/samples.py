@@ -75,7 +75,7 @@ def wide(base: Design) -> Space:
             Choice("mapping.both.tp", (1, 2, 3, 4, 8, 16, 32, 100)),
             Choice("mapping.both.prefetch", ("none", "whole", "partial")),
             Interval("mapping.both.prefetch_cap", 0.0, 1.0),
-            Choice("mapping.both.allreduce", ("ring", "bidirectional_ring", "full_mesh")),
+            Choice("mapping.both.allreduce", ("ring", "bidirectional_ring", "full_mesh", "ktree", "two_level")),
             Choice("mapping.precision.weights", ("int8", "bf16")),
         ),
     )

@@ -15,7 +15,7 @@ from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches, reduced, stretches_by_model
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.kernels.collective import ports
+from dse.evaluators.kernels.collective import KTREE, ports
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import Machine, of_die
@@ -61,6 +61,9 @@ UNSAID = "chip.hbm, whose banks nobody says; add +memory@chip.hbm.banks=hbm3 and
 
 MOST = 4096
 """The largest tensor parallelism that is tried where a design does not fit."""
+
+MOST_PHASES = MOST.bit_length() - 1
+"""Of a K-tree: of as many, its groups have two members."""
 
 
 def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
@@ -133,7 +136,7 @@ def step_seconds(
     degrees, which = _degrees(plan.tp)
     found = None
     if degrees:
-        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads)
+        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
         peers = None if which is None else plan.tp
         found = call_table.seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
     return seconds(step(_laid(job, name, plan, precision, rates), chip, plan, machine, reader)) if found is None else found
@@ -149,7 +152,7 @@ def _degrees(tp: Any) -> tuple[tuple[Any, ...], Any]:
 
 def _laid(job: Stretches, name: str, plan: Plan, precision: Precision, rates: Rates | None) -> tuple[Block, ...]:
     """Blocks of a step of a phase."""
-    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads)
+    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
 
 
 def _held(job: Stretches, plan: Plan, precision: Precision) -> Footprint:
@@ -268,33 +271,45 @@ def port_limit(chip: Chip, *plans: Plan) -> Limit:
     """Ports that the allreduces of some plans need; they join the dies of a node."""
     nodes, needs = chip.network.nodes, []
     for plan in plans:
-        peers = plan.tp if nodes is None else spread(plan.tp, nodes.size)[1]
-        needs.append(ports(plan.allreduce, peers))
+        boxes, peers = (1.0, plan.tp) if nodes is None else spread(plan.tp, nodes.size)
+        needs.append(ports(plan.allreduce, peers, boxes, plan.ktree_k))
     return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, the smallest tensor parallelism of both phases, a power of two, that keeps all limits.
 
-    Where dies are left with nothing it is the largest.
+    Where dies are left with nothing it is the largest; where ports are too few for a K-tree, a deeper one of as many dies.
     """
+    trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
+    for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
+        if _keeps(replaced(design, {f"mapping.{phase}.ktree_k": count for phase in trees}), asked):
+            where_ = "both" if len(trees) > 1 else trees[0]
+            return f"a K-tree of {count} phases would do: mapping.{where_}.ktree_k={count}"
     powers = [1 << power for power in range(MOST.bit_length())]
     for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
         trial = replaced(design, {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")})
-        found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
-        if all(np.all(limit.need <= limit.have) for limit in found):
+        if _keeps(trial, asked):
             return f"TP {tp} would do: mapping.both.tp={tp}"
     return f"no TP up to {MOST} would do"
 
 
+def _keeps(trial: Design, asked: tuple[Stretches, ...]) -> bool:
+    """Whether a design keeps all limits."""
+    found = [limit for job in asked for limit in limits(trial, job, *phases(trial, job, "closed"))]
+    return all(np.all(limit.need <= limit.have) for limit in found)
+
+
 @remembered
 def _blocks(
-    job: Stretches, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None, heads: str | None
-) -> tuple[Block, ...]:
+    job: Stretches, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None, heads: str | None,
+    phases: Any = None,
+) -> tuple[Block, ...]:  # fmt: skip
     at: Step = getattr(job, phase)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
     operators, order = transformer(job.model, at), line(job.model, at)
-    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=phase == "decode", heads=heads)
+    recorded = phase == "decode"
+    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=recorded, heads=heads, phases=phases)
 
 
 @remembered
@@ -306,9 +321,10 @@ def _structures(
     algorithm: str,
     rates: Rates | None,
     heads: str | None,
+    phases: Any = None,
 ) -> call_table.Structures:
     """Blocks for each degree of tensor parallelism."""
-    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads) for tp in degrees)
+    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads, phases) for tp in degrees)
 
 
 @remembered
@@ -331,7 +347,7 @@ def _done(
 ) -> Pooled:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads), passes, cache)
+    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k), passes, cache)
     return Pooled(*(reduced(np.add, runs * value, starts) for value in found))
 
 

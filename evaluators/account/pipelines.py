@@ -208,7 +208,9 @@ def limits(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> lis
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
-    """In words, the smallest parallelism that would do."""
+    """In words, the smallest parallelism that would do; of sides that divide no group, those that do."""
+    if sides := on_groups.remedy(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
+        return sides
 
     def limits(trial: Design) -> list[Limit]:
         return [

@@ -63,7 +63,7 @@ def heads_on(dim: Dim, tp: Any, heads: str | None) -> Any:
 
 def blocks(
     parts: tuple[Part, ...], order: tuple[str, ...], tp: Any, precision: Precision, algorithm: str, *,
-    rates: Rates | None = None, recorded: bool = True, heads: str | None = None,
+    rates: Rates | None = None, recorded: bool = True, heads: str | None = None, phases: Any = None,
 ) -> tuple[Block, ...]:  # fmt: skip
     """The parts on one of `tp` devices, cut at the allreduces between them.
 
@@ -77,6 +77,7 @@ def blocks(
         rates: formats that the engines multiply, where the chip says them.
         recorded: whether a recorded graph of launches holds them; else the host starts each.
         heads: KV heads that do not divide, as of `heads_on`.
+        phases: of allreduces along a K-tree.
     """
     made: dict[str, Block] = {}
     for part in parts:
@@ -89,7 +90,8 @@ def blocks(
         after[part.name] = None, columns
         if columns is not None:  # layers reduce alike, and what is alike is priced once
             nbytes = part.rows * columns * float(BYTES[precision.activations])
-            after[part.name] = sums.setdefault((id(part.rows), columns), Opener(algorithm, tp, nbytes, recorded)), columns
+            summed = Opener(algorithm, tp, nbytes, recorded, phases)
+            after[part.name] = sums.setdefault((id(part.rows), columns), summed), columns
     times: dict[tuple[str, bool, Any], int] = {}
     openers: dict[tuple[str, bool, Any], Opener | None] = {}
     for before, name in pairwise(("", *order)):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.partition.placement import square
+from dse.evaluators.kernels.gemm.tiling import square
 from dse.evaluators.layouts import loaded
 from dse.evaluators.machine.fabric import Fabric
 from dse.space.elementwise import Array

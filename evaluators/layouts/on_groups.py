@@ -3,7 +3,8 @@
 Each entry of a step is a job of its own, whose leaves are numbers. Keys, values, queries and outputs are in the group's memory.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -81,9 +82,33 @@ def limits(name: str, plan: TilePlan) -> list[Limit]:
     """Sides of attention's groups divide those of the pipeline's."""
     if plan.attention is None or not attention(plan.attention.dataflow).grouped:
         return []
-    whole: tuple[Any, ...] = sides(plan.placement, int(plan.tp))
     said = (plan.attention.rows, plan.attention.cols)
     return [
         divides(f"mapping.{name}.attention.{side}", count, of)
-        for side, count, of in zip(("rows", "cols"), said, whole, strict=True)
+        for side, count, of in zip(("rows", "cols"), said, _sides(plan), strict=True)
     ]
+
+
+def remedy(limit: str, plans: Mapping[str, TilePlan]) -> str:
+    """In words, which sides of attention's groups divide a pipeline's group; "" where they do, or nothing is said of them.
+
+    Args:
+        limit: that does not hold.
+        plans: by phase.
+    """
+    for name, plan in plans.items():
+        if limit in {of.address for of in limits(name, plan) if of.need > of.have}:
+            rows, cols = _sides(plan)
+            return f"rows {_divisors(rows)} and columns {_divisors(cols)} divide a group of {rows} x {cols} cores"
+    return ""
+
+
+def _sides(plan: TilePlan) -> tuple[int, int]:
+    """Of a pipeline's group."""
+    return sides(plan.placement, int(plan.tp))
+
+
+def _divisors(whole: int) -> str:
+    """In words, as 1, 2 or 4."""
+    *found, last = [str(count) for count in range(1, whole + 1) if whole % count == 0]
+    return f"{', '.join(found)} or {last}" if found else last

@@ -1,5 +1,6 @@
 """The links between dies, as a collective sees them."""
 
+from math import inf
 from typing import Any, NamedTuple
 
 from dse.space.chip import Network
@@ -48,12 +49,15 @@ class Links(NamedTuple):
         latency: start-up time. [s]
         latency_per: "hop": paid by every dependent transfer; "collective": paid once, as in PRESERVE section 5
             ("the summation of a constant initial latency and the data size divided by the bandwidth").
+        ports: messages that a peer sends, or takes, at a time at this bandwidth; more share it. All have a link of their own
+            where it is not said. Trees of K phases read it. [-]
     """
 
     peers: Number
     bandwidth: Number
     latency: Number
     latency_per: str
+    ports: Number = inf
 
 
 def seconds(links: Links, rounds: Number, nbytes: Number) -> Any:

@@ -53,7 +53,7 @@ def reduced(of: Opener, left: Array, itemsize: float) -> Array:
     peers, rows = whole(of.peers), left[0].size
     if rows * itemsize != of.nbytes:
         raise ValueError(f"allreduce of {of.nbytes} B, devices have {rows * itemsize}")
-    program = in_double(allreduce(of.algorithm).steps(rows, peers))
+    program = in_double(allreduce(of.algorithm, of.phases).steps(rows, peers))
     found = left.copy()
     found[:peers] = play(program, {"x": left[:peers].reshape(1, peers, rows, 1)})["x"].reshape(peers, *left.shape[1:])
     return found

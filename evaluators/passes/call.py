@@ -188,12 +188,14 @@ class Opener(NamedTuple):
         peers: dies that take part.
         nbytes: vector on each. [B]
         recorded: whether a recorded graph of launches holds it; else the host starts it.
+        phases: of a K-tree; None where it is not said.
     """
 
     algorithm: str
     peers: Any
     nbytes: Any
     recorded: bool
+    phases: Any = None
 
 
 class Block(NamedTuple):

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.collective import LIBRARY, allreduce, two_level
+from dse.evaluators.kernels.collective import LIBRARY, allreduce
+from dse.evaluators.kernels.collective import seconds as allreduced
 from dse.evaluators.kernels.library.collectives import Group, exchange, rings, short, to_experts
 from dse.evaluators.machine.link import Links, spread
 from dse.evaluators.machine.machine import Machine
@@ -55,14 +56,16 @@ def collective(of: Opener, machine: Machine) -> Any:
     refuse_sums(of.algorithm, of.peers, machine)
     if of.algorithm == LIBRARY:
         return by_library("allreduce", of.nbytes, of.peers, machine, recorded=of.recorded)
-    algorithm, bandwidth = allreduce(of.algorithm), network.bandwidth * achieved
+    bandwidth = network.bandwidth * achieved
     if network.nodes is None:
-        seconds = algorithm.cost(of.nbytes, Links(of.peers, bandwidth, network.latency, network.latency_per)).seconds
+        links = Links(of.peers, bandwidth, network.latency, network.latency_per)
+        seconds = allreduce(of.algorithm, of.phases).cost(of.nbytes, links).seconds
     else:
         nodes, members = spread(of.peers, network.nodes.size)
         within = Links(members, bandwidth, network.latency, network.latency_per)
-        between = Links(nodes, network.nodes.bandwidth / members * achieved, network.nodes.latency, network.latency_per)
-        seconds = two_level.cost(algorithm, of.nbytes, within, between).seconds
+        outside = network.nodes.bandwidth / members * achieved
+        between = Links(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
+        seconds = allreduced(of.algorithm, of.nbytes, within, between, of.phases)
     return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
 
 

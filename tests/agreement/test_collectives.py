@@ -119,7 +119,7 @@ def links(peers: int) -> tuple[Links, Fabric]:
     return Links(float(peers), 1e9, 1e-6, "hop"), Fabric(hop=1e-6, word=4e-9, word_bytes=4, **free)
 
 
-@pytest.mark.parametrize("name", ["ring", "full_mesh"])
+@pytest.mark.parametrize("name", ["ring", "full_mesh", "ktree", "two_level"])
 @pytest.mark.parametrize("peers", [1, 2, 3, 8])
 def test_an_allreduce_between_dies_is_its_program_played(name: str, peers: int) -> None:
     between, on = links(peers)

@@ -34,11 +34,11 @@ def straddles(of: Drawn, tp: int) -> bool:
     return max(each) > -(-model.kv_heads // tp)
 
 
-@given(DENSE | SPARSE, st.integers(1, 5), st.sampled_from(sorted(ALLREDUCE)))
+@given(DENSE | SPARSE, st.integers(1, 5), st.sampled_from(sorted(ALLREDUCE)), st.integers(1, 3))
 @EXAMPLES
-def test_devices_compute_the_layer(of: Drawn, tp: int, algorithm: str) -> None:
+def test_devices_compute_the_layer(of: Drawn, tp: int, algorithm: str, phases: int) -> None:
     assume(not straddles(of, tp))
-    assert right(on_devices(of, tp, algorithm), of)
+    assert right(on_devices(of, tp, algorithm, phases), of)
 
 
 @st.composite

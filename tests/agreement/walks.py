@@ -64,9 +64,9 @@ def noticed(walk: Walk, of: Drawn) -> bool:
         return True
 
 
-def on_devices(of: Drawn, tp: int = 4, algorithm: str = "ring") -> Walk:
+def on_devices(of: Drawn, tp: int = 4, algorithm: str = "ring", phases: int | None = None) -> Walk:
     """Tensor parallelism, with an allreduce between halves of layers."""
-    blocks = by_devices.blocks(transformer(of.model, of.at), line(of.model, of.at), tp, BF16, algorithm)
+    blocks = by_devices.blocks(transformer(of.model, of.at), line(of.model, of.at), tp, BF16, algorithm, phases=phases)
     return Walk(blocks, of.layer, lambda some, layer: devices.computed(some, layer, tp, ITEMSIZE))
 
 

@@ -41,7 +41,7 @@ class Kind:
 DIES = (
     {
         "mapping.both.tp": (1, 2, 3, 4, 6, 8, 12, 16, 32),
-        "mapping.both.allreduce": ("ring", "bidirectional_ring", "full_mesh"),
+        "mapping.both.allreduce": ("ring", "bidirectional_ring", "full_mesh", "ktree", "two_level"),
         "mapping.both.prefetch": ("none", "whole", "partial"),
         "mapping.both.prefetch_cap": (0.0, 0.5, 1.0),
     },

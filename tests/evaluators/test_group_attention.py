@@ -9,7 +9,7 @@ from dse.config.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account import pipelines
 from dse.evaluators.account.stretches import stretches_by_model
-from dse.evaluators.evaluation import limits
+from dse.evaluators.evaluation import infeasible, limits
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.readers.price import Timed
 from dse.space.design import Design, stacked
@@ -189,10 +189,14 @@ def test_services_refuse_it_by_name() -> None:
         asked("chip=npu64", "model=qwen3_1b7", "workload=serving", "+mapping.decode.attention.dataflow=flat_hw")
 
 
-def test_groups_that_do_not_divide_the_pipeline_s_are_a_limit() -> None:
-    asked_ = question("mapping.both.tp=8", "mapping.both.attention.rows=3")
-    outcome = evaluate(stacked([asked_.base]), asked_.workload)
-    assert not outcome.feasible[0]
+def test_groups_that_do_not_divide_the_pipeline_s_are_a_limit_that_says_which_do() -> None:
+    for words, rows, cols in ((("mapping.both.tp=8", "mapping.both.attention.rows=3"), 2, 4),
+                              (("mapping.both.tp=16", "mapping.decode.attention.cols=8"), 4, 4)):  # fmt: skip
+        asked_ = question("mapping.both.placement=mesh", "mapping.both.pp=2", *words)
+        worst = infeasible(asked_.base, asked_.workload)
+        assert worst is not None
+        each = {2: "1 or 2", 4: "1, 2 or 4"}
+        assert worst.remedy == f"rows {each[rows]} and columns {each[cols]} divide a group of {rows} x {cols} cores"
 
 
 def test_a_space_moves_dataflows_and_groups() -> None:

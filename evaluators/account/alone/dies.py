@@ -168,7 +168,8 @@ def _product(design: Design, case: Product, reader: Reader) -> Laid:
     plan = design.mapping.decode
     one = MatMul(case.kind, (), float(case.m), Dim(case.k, split=True), Dim(case.groups * case.n), apart=case.groups)
     (of,) = calls = _calls(design, plan, Part("product", float(case.m), (one,), 1))
-    sums = Opener(plan.allreduce, plan.tp, float(case.m * one.n.units * BYTES[design.mapping.precision.activations]), False)
+    nbytes = float(case.m * one.n.units * BYTES[design.mapping.precision.activations])
+    sums = Opener(plan.allreduce, plan.tp, nbytes, False, plan.ktree_k)
     blocks = (Block("product", calls, (0,), (0,), 1.0), Block("sums", (), (), (), 1.0, sums))
     others = (case.groups - 1.0) * case.m * local(one.k, plan.tp) * BYTES[design.mapping.precision.activations]
     held = (("weights", of.fetch), ("activations", of.local + others))
@@ -265,7 +266,7 @@ def _exchanging(design: Design, case: Collective) -> Any:
     if machine.network is None:
         raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
     if case.pattern == "allreduce":
-        return collective(Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded), machine)
+        return collective(Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded, plan.ktree_k), machine)
     if plan.allreduce != LIBRARY:
         raise ClashError(f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce")
     each = token(case.pattern, float(case.hidden))

@@ -258,8 +258,9 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     operators, order = transformer(load.model, at), line(load.model, at)
     rates, recorded = chip.core.rates, phase == "decode"
     cut = blocks(
-        operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads
-    )
+        operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads,
+        phases=plan.ktree_k,
+    )  # fmt: skip
     return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 

@@ -6,7 +6,7 @@ Each module of `ALLREDUCE`, between dies, has
     cost(nbytes, links) the closed form
     steps(rows, peers)  the program, on a slot ``x`` of `rows` rows a die
 
-and installed packages add to them by entry points of the group dse.allreduce.
+(that of a K-tree has `phases` as well), and installed packages add to them by entry points of the group dse.allreduce.
 
 Each of `TEAMS` (multicasts and reductions along rows, columns and rectangles) and of `EXCHANGES` (allgather, reduce-scatter,
 allreduce, all-to-all) has
@@ -28,22 +28,39 @@ from typing import Any
 
 from dse.evaluators.kernels.collective import (
     bidirectional_ring,
+    die_ktree,
     die_tree,
     direct,
     full_mesh,
+    grid,
     hardware,
     ring,
     rings,
     sequential,
     tree,
+    two_level,
 )
+from dse.evaluators.kernels.collective.two_level import Phased
+from dse.evaluators.machine.link import Links
 from dse.space.elementwise import where
 from dse.space.errors import chosen
 from dse.space.registry import Registry
 
+Algorithm = ModuleType | Phased
+"""An allreduce between dies: a module of `ALLREDUCE`, or one of those with numbers of its own."""
+
+KTREE, TWO_LEVEL = "ktree", "two_level"
+
 ALLREDUCE: Registry[ModuleType] = Registry(
     "dse.allreduce",
-    {"ring": ring, "bidirectional_ring": bidirectional_ring, "full_mesh": full_mesh, "tree": die_tree},
+    {
+        "ring": ring,
+        "bidirectional_ring": bidirectional_ring,
+        "full_mesh": full_mesh,
+        "tree": die_tree,
+        KTREE: die_ktree,
+        TWO_LEVEL: grid,
+    },
     ("ports", "cost", "steps"),
 )
 
@@ -55,14 +72,41 @@ TEAMS: dict[str, ModuleType] = {"hardware": hardware, "tree": tree, "sequential"
 EXCHANGES: dict[str, ModuleType] = {"rings": rings, "direct": direct}
 
 
-def ports(name: str, peers: Any) -> Any:
-    """Links that a die needs for an allreduce of a name; a library's takes what there is."""
-    return where(peers > 1, 1.0, 0.0) if name == LIBRARY else allreduce(name).ports(peers)
+def ports(name: str, peers: Any, nodes: Any = 1.0, phases: Any = None) -> Any:
+    """Links that a die needs, in its node, for an allreduce of a name; a library's takes what there is.
+
+    Args:
+        name: of the allreduce.
+        peers: dies of a node.
+        nodes: that take part.
+        phases: of a K-tree.
+    """
+    if name == LIBRARY:
+        return where(peers > 1, 1.0, 0.0)
+    found = allreduce(name, phases).ports(peers)
+    return where(nodes > 1, ring.ports(peers), found) if name == TWO_LEVEL else found
 
 
-def allreduce(name: str) -> ModuleType:
-    """The allreduce of a name."""
-    return chosen(ALLREDUCE, name, "mapping.both.allreduce")
+def allreduce(name: str, phases: Any = None) -> Algorithm:
+    """The allreduce of a name, of a K-tree that of some phases."""
+    found = chosen(ALLREDUCE, name, "mapping.both.allreduce")
+    return die_ktree.of(phases) if name == KTREE else found
+
+
+def seconds(name: str, nbytes: Any, within: Links, between: Links, phases: Any = None) -> Any:
+    """Time of an allreduce of a name, inside each node and between them. [s]
+
+    Of two levels the nodes are one, where there are several.
+
+    Args:
+        name, phases: as of `allreduce`.
+        nbytes: vector on each die. [B]
+        within, between: as of `two_level.cost`.
+    """
+    found = two_level.cost(allreduce(name, phases), nbytes, within, between).seconds
+    if name != TWO_LEVEL:
+        return found
+    return where(between.peers > 1, two_level.cost(ring, nbytes, within, between).seconds, found)
 
 
 def collective(name: str) -> ModuleType:

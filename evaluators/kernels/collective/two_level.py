@@ -1,11 +1,13 @@
 """Allreduce across nodes: any allreduce inside a node, and again between nodes for the slice that each die holds halfway.
 
-Not in the table of algorithms: a chip with nodes has it whenever its dies fill more than one.
+Not in the table of algorithms: a chip with nodes has it whenever its dies fill more than one. The word `two_level` is `grid`
+in one node; across several the nodes are its rows, which is this with rings.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +15,18 @@ from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.link import Links
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
+from dse.space.elementwise import Number
 
 
-def cost(algorithm: ModuleType, nbytes: Any, within: Links, between: Links) -> Cost:
+class Phased(NamedTuple):
+    """An allreduce of some phases, with what a module of the allreduce table has."""
+
+    ports: Callable[[Number], Number]
+    cost: Callable[[Number, Links], Cost]
+    steps: Callable[[int, int], Program]
+
+
+def cost(algorithm: ModuleType | Phased, nbytes: Any, within: Links, between: Links) -> Cost:
     """Time until every die of every node holds the sum of all vectors.
 
     Inside each node a reduce-scatter leaves one of `within.peers` slices on every die; each slice is reduced between the nodes;
@@ -24,7 +35,7 @@ def cost(algorithm: ModuleType, nbytes: Any, within: Links, between: Links) -> C
         t = t(n; m dies) + t(n / m; q nodes)
 
     Args:
-        algorithm: a module of the allreduce table, for both levels.
+        algorithm: of the allreduce table, for both levels.
         nbytes: vector on each die. [B], broadcasts over designs
         within: the dies of one node.
         between: the nodes, as one die sees them: `bandwidth` is its share of the node's; at the root of a tree, which has the
@@ -46,9 +57,9 @@ def cost(algorithm: ModuleType, nbytes: Any, within: Links, between: Links) -> C
     return Cost(inner.seconds + outer.seconds, Activity(sent_bytes=sent))
 
 
-def steps(algorithm: ModuleType, rows: int, nodes: int, members: int) -> Program:
+def steps(algorithm: ModuleType | Phased, rows: int, nodes: int, members: int) -> Program:
     """The program on a `nodes` x `members` mesh; slot ``x`` has `rows` rows a die."""
-    within = algorithm.steps(rows, members).strands if members > 1 else ((),)
+    within: Any = algorithm.steps(rows, members).strands if members > 1 else ((),)
     strands = []
     for strand in within:
         halfway = len(strand) // 2
@@ -60,7 +71,7 @@ def steps(algorithm: ModuleType, rows: int, nodes: int, members: int) -> Program
 
 def _slices(gathered: Round) -> list[tuple[int, int, int]]:
     """(die, start, stop) of the reduced slices halfway: what each die sends first when they are gathered."""
-    held = {pair for send in _sends(gathered) for pair in zip(send.source.col, send.start, send.stop, strict=True)}
+    held = {pair for send in sends(gathered) for pair in zip(send.source.col, send.start, send.stop, strict=True)}
     return sorted((int(die), int(start), int(stop)) for die, start, stop in held)
 
 
@@ -70,25 +81,26 @@ def _in_every_node(turn: Round, nodes: int) -> Round:
         source, target = (Cores(node, np.tile(cores.col, nodes)) for cores in (send.source, send.target))
         return replace(send, source=source, target=target, start=np.tile(send.start, nodes), stop=np.tile(send.stop, nodes))
 
-    return Round(tuple(everywhere(send) for send in _sends(turn)))
+    return Round(tuple(everywhere(send) for send in sends(turn)))
 
 
-def _between(algorithm: ModuleType, nodes: int, slices: list[tuple[int, int, int]]) -> tuple[Round, ...]:
+def _between(algorithm: ModuleType | Phased, nodes: int, slices: list[tuple[int, int, int]]) -> tuple[Round, ...]:
     """Every slice is reduced among the dies that hold it, one of each node, all slices at the same time."""
 
-    def sends(die: int, start: int, stop: int) -> list[tuple[Send, ...]]:
+    def reduced(die: int, start: int, stop: int) -> list[tuple[Send, ...]]:
         strands = algorithm.steps(stop - start, nodes).strands
         return [
-            tuple(among(send, die, start) for turn in turns for send in _sends(turn)) for turns in zip(*strands, strict=True)
+            tuple(among(send, die, start) for turn in turns for send in sends(turn)) for turns in zip(*strands, strict=True)
         ]
 
     def among(send: Send, die: int, first: int) -> Send:
         source, target = (Cores(cores.col, np.full(len(cores.col), die)) for cores in (send.source, send.target))
         return replace(send, source=source, target=target, start=send.start + first, stop=send.stop + first)
 
-    turns = zip(*(sends(*held) for held in slices), strict=True)
+    turns = zip(*(reduced(*held) for held in slices), strict=True)
     return tuple(Round(tuple(send for some in turn for send in some)) for turn in turns)
 
 
-def _sends(turn: Round) -> list[Send]:
+def sends(turn: Round) -> list[Send]:
+    """The messages of a round."""
     return [step for step in turn.steps if isinstance(step, Send)]

@@ -5,7 +5,7 @@ that many chunks.
 """
 
 from dataclasses import dataclass
-from math import ceil, lcm
+from math import ceil, isqrt, lcm
 from typing import Any
 
 import numpy as np
@@ -74,3 +74,9 @@ def joined(tiles: Array, m: int, n: int) -> Array:
 def all_cores(mesh: Mesh) -> tuple[Array, Array]:
     """Row and column numbers of all cores, as arrays that broadcast to the mesh."""
     return np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
+
+
+def square(cores: int) -> tuple[int, int]:
+    """The rectangle of some cores that is nearest to a square, wide rather than high."""
+    rows = next(rows for rows in range(isqrt(cores), 0, -1) if cores % rows == 0)
+    return rows, cores // rows

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import isqrt
 from typing import Any
 
 import numpy as np
 
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
+from dse.evaluators.kernels.gemm.tiling import square
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
@@ -68,12 +68,6 @@ def sides(placement: str, cores: int) -> tuple[int, int]:
     if placement == "ring":
         return (2, cores // 2) if cores % 2 == 0 else (1, cores)
     return square(cores)
-
-
-def square(cores: int) -> tuple[int, int]:
-    """The rectangle of some cores that is nearest to a square, wide rather than high."""
-    rows = next(rows for rows in range(isqrt(cores), 0, -1) if cores % rows == 0)
-    return rows, cores // rows
 
 
 def _line(cores: int) -> Array:
