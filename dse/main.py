@@ -9,7 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dse.commands.options import COMMANDS, flags, overview, parsed
 from dse.config.strangers import TRUST
@@ -17,6 +17,9 @@ from dse.space.errors import DesignError, nearest
 from dse.terminal.locale import readable
 from dse.terminal.refused import refusal
 from dse.terminal.signals import status, stoppable
+
+if TYPE_CHECKING:
+    from dse.terminal.progress import Waiting
 
 SWEEP = (100_000, 20, 20)
 """New objects between two searches for unused cycles, of which a command makes few: every 700 is a tenth of its time."""
@@ -110,13 +113,15 @@ def _evaluate(typed: Namespace) -> int:
 
         if typed.trace:
             raise DesignError("evaluate --trace: a timeline is of one design; evaluate it by its overrides, without --from")
-        answers(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
+        with _waiting("evaluate"):
+            answers(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
         return 0
 
     def task(config: dict[str, Any]) -> None:
         from dse.commands.sheet import sheet
 
-        sheet(config, as_json=typed.json, trace=typed.trace)
+        with _waiting("evaluate"):
+            sheet(config, as_json=typed.json, trace=typed.trace)
 
     hydra_job(_line(typed), task)
     return 0
@@ -126,7 +131,8 @@ def _compare(typed: Namespace) -> int:
     from dse.answers.compare import OBJECTIVE
     from dse.commands.beside import beside
 
-    beside([*typed.hydra, *typed.words], typed.objective or OBJECTIVE, as_json=typed.json, trust=typed.trust)
+    with _waiting("compare"):
+        beside([*typed.hydra, *typed.words], typed.objective or OBJECTIVE, as_json=typed.json, trust=typed.trust)
     return 0
 
 
@@ -138,8 +144,18 @@ def _capacity(typed: Namespace) -> int:
     if names:
         raise DesignError(f"capacity: takes devices=N or rate=R, and overrides; got {' '.join(names)}")
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
-    leave(capacity([*typed.hydra, *words], trust=typed.trust), out, as_json=typed.json)
+    with _waiting("capacity"):
+        sides = capacity([*typed.hydra, *words], trust=typed.trust)
+    leave(sides, out, as_json=typed.json)
     return 0
+
+
+def _waiting(what: str) -> "Waiting":
+    """Says that loops are being compiled, where they are."""
+    from dse.evaluators.machine.compiling import begun
+    from dse.terminal.progress import Waiting
+
+    return Waiting(what, begun)
 
 
 def _explain(typed: Namespace) -> int:
@@ -171,6 +187,7 @@ def _report(typed: Namespace) -> int:
         from dse.commands.follow import follow
 
         return follow(names, typed.out, trust=typed.trust)
+    say("  report: being written")
     path = compare([load(name, *overrides, trust=typed.trust) for name in names], typed.out)
     say(f"report  {escape(str(path))}")
     return 0

@@ -31,6 +31,13 @@ TOGETHER = 10
 """Samples of a draw, which differ in numbers and are worked out together."""
 
 
+FEW = 0.6
+"""Share of the draws of several dies in which few words and numbers differ: with many, some limit nearly always breaks."""
+
+EXPERTS = ("mixtral_8x7b", "deepseek_v2_lite", "phi35_moe")
+"""Models whose experts such draws divide over dies."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Samples that are worked out together."""
@@ -54,15 +61,20 @@ def steps(count: int, seed: int) -> Iterator[Step]:
     for number in range(-(-count // TOGETHER)):
         rng = np.random.default_rng([seed, number, crc32(b"walk")])
         said = list(cells[rng.integers(len(cells))])
+        few = any(word.startswith("chip.dies.") for word in said) and rng.random() < FEW
+        models = EXPERTS if few and any(".ep=" in word for word in said) else MODELS
         if any(word.startswith("model=") for word in said) and not any(word.startswith("model.") for word in said):
-            said = [word for word in said if not word.startswith("model=")] + [f"model={rng.choice(MODELS)}"]
+            said = [word for word in said if not word.startswith("model=")] + [f"model={rng.choice(models)}"]
         question = _asked(*said)
         options = words(question.base)
-        chosen = {place: str(rng.choice(some)) for place, some in options.items() if rng.random() < 0.3}
+        often, share = (0.03, 0.015) if few else (0.3, 0.2)
+        chosen = {place: str(rng.choice(some)) for place, some in options.items() if rng.random() < often}
         base = replaced(question.base, chosen)
         most = min(TOGETHER, count - number * TOGETHER)
         yield Step(
-            (*said, *(f"{place}={word}" for place, word in chosen.items())), question, [shaken(base, rng) for _ in range(most)]
+            (*said, *(f"{place}={word}" for place, word in chosen.items())),
+            question,
+            [shaken(base, rng, share) for _ in range(most)],
         )
 
 

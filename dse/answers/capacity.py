@@ -29,6 +29,7 @@ from dse.answers.race import (
     play,
     raced,
     threads,
+    unkept,
     unloaded,
 )
 from dse.config.build import Question, question
@@ -419,13 +420,13 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -
             every = [best if one is side.best else one for one in tried if id(one.candidate) not in again]
             side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
     if side.best is None:
-        return replace(side, why=unloaded(chip, found, load, bounds))
+        return replace(side, why=unkept(chip, unloaded(found, load, bounds)))
     return replace(side, extrapolated=kinds.extrapolated(side.best.candidate.design))
 
 
 def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
     """The fewest devices of which some deployment keeps the bounds at a rate."""
-    load, alone = kinds.load, Alone()
+    load, known = kinds.load, Alone()
 
     def keeper(devices: int) -> Candidate | None:
         found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
@@ -434,7 +435,7 @@ def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space)
             one, *left = left
             if not bounds.broken(play(one, load, asked.rate, bounds)):
                 return one
-            left = of_hope(left, load, bounds, alone)
+            left = of_hope(left, load, bounds, known)
         return None
 
     few, many = 0, 1
@@ -444,8 +445,15 @@ def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space)
             few, many = many, many * 2
             if many > MOST_SEARCHED:
                 found, refused = candidates(kinds, bounds, knobs, few, apart=asked.apart)
-                why = unloaded(chip, found, load, bounds) if found else _why_none(chip, refused, few, kinds, knobs)
                 side = Side(chip, load, bounds, few, (), tuple(found), refused)
+                if not found:
+                    why = _why_none(chip, refused, few, kinds, knobs)
+                    return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+                alone, most = unloaded(found, load, bounds), max(one.most for one in found)
+                if most < asked.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
+                    why = f"{asked.rate:g} requests/s take more than {few} devices, which serve {most:.4g} at most"
+                    return replace(side, why=f"{chip}: {why}")
+                why = unkept(chip, alone)
                 return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
         while many - few > 1:
             middle = (few + many) // 2

@@ -2,15 +2,17 @@
 
 Words that are `auto` (algorithms of products, sums of a group) and sizes that are 0 (groups and slices on tiles) are chosen by
 the product. Here they are set, one choice after the other; each operator has the best of what was looked at, alone and by the
-closed form, so nothing contends. The sum is a bound of what any of these choices can reach: one choice for all operators, or
-messages in each other's way, only cost more. What was not looked at may be better, so a certificate says how much was.
+closed form, so nothing contends. Of a served load these are operators of the mean iterations of the mapping's own run, as often
+as they come: with other choices others would come. The sum is a bound of what any of these choices can reach: one choice for
+all operators, or messages in each other's way, only cost more. What was not looked at may be better, so a certificate says how
+much was.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +31,9 @@ from dse.space.mapping import ALONE, AUTO, DIVISIONS, GROUP_SUMS
 from dse.space.units import show
 from dse.space.workload import Asked, Load, Workload
 
+if TYPE_CHECKING:
+    from dse.evaluators.account.played.served import Mean
+
 WORDS: Mapping[str, tuple[str, ...]] = {
     "gemm": PRODUCTS,
     "gemm_attention": PRODUCTS,
@@ -38,6 +43,12 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "partition": DIVISIONS,
 }
 """What stands for `auto`, by the last word of an address; of partitions, those that a group has."""
+
+RowsOf = Callable[[Design], Sequence[Row]]
+"""Operators of a design."""
+
+Left = tuple[Mapping[str, Sequence[str]], Sequence[Mapping[str, tuple[int, ...]]]]
+"""Words and sizes that are left open, with what may stand for each."""
 
 TOGETHER = 4_096
 """Designs that are evaluated at once."""
@@ -53,6 +64,7 @@ class Certificate:
         bound: of each operator at its best, alone, by the closed form.
         looked: choices that were looked at beside the product's.
         whole: whether these are all combinations of the values that are tried; else groups were, with their slices open.
+        served: whether the times are those of a served load's mean iterations, each as often as it comes.
     """
 
     left: tuple[str, ...]
@@ -60,6 +72,7 @@ class Certificate:
     bound: float
     looked: int
     whole: bool
+    served: bool = False
 
     @property
     def gap(self) -> float:
@@ -74,10 +87,13 @@ class Certificate:
         left = ", ".join(
             f"{whole}.{names[0]}" if len(names) == 1 else f"{whole} ({', '.join(names)})" for whole, names in kernels.items()
         )
+        if not self.looked:
+            return f"no other choice keeps all limits, for {left}"
         of = f"all {self.looked:,} choices" if self.whole else f"{self.looked:,} choices, slices open,"
         side = "above" if self.gap > 0 else "below"  # played, operators may take less than by the closed form
         above = f"{abs(self.gap):.2%} {side}" if abs(self.gap) >= 0.5e-4 else "at"
-        return f"{above} the bound of {show(self.bound, 's')}, each operator at its best alone; of {of} for {left}"
+        bound = f"the bound of {show(self.bound, 's')}{' of mean iterations' if self.served else ''}"
+        return f"{above} {bound}, each operator at its best alone; of {of} for {left}"
 
 
 def certificate(design: Design, workload: Workload, seconds: float) -> Certificate | None:
@@ -86,13 +102,21 @@ def certificate(design: Design, workload: Workload, seconds: float) -> Certifica
     Args:
         design: with leaves that are numbers.
         workload: what is asked of it.
-        seconds: what it takes at its fidelity, the sum of its breakdown.
+        seconds: what it takes at its fidelity, the sum of its breakdown; of a served load, mean iterations by the closed form
+            are asked in its place, since idle time and batches follow from when requests come.
     """
     case = workload.cases[0]
     words, sizes = _words(design), _sizes(design)
-    if isinstance(case, Load) or not (words or sizes) or binding(design, Workload("", (case,))) is not None:
+    if not (words or sizes) or binding(design, Workload("", (case,))) is not None:
         return None
     left = (*words, *(address for part in sizes for address in part))
+    if isinstance(case, Load):
+        from dse.evaluators.judges.serving import mean_iterations
+
+        means = mean_iterations(design, case)
+        work = at_work(design, case, means)
+        bound, looked = _bound(design, case, work, (words, sizes), lambda one: at_work(one, case, means), alike=True)
+        return Certificate(left, sum(row.seconds for row in work), bound, looked, not sizes, served=True) if work else None
     alone = len(sizes) == 1 and not words and not any(address.count(".") > 1 for address in sizes[0])
     if alone:
         best, looked = _whole(design, case, sizes[0])
@@ -101,16 +125,45 @@ def certificate(design: Design, workload: Workload, seconds: float) -> Certifica
         best, looked = _each_word(design, case, words)
         return Certificate(left, seconds, best, looked, True)
     own = explain(design, case, decode_at=workload.decode_at).rows
+    bound, looked = _bound(design, case, own, (words, sizes), lambda one: explain(one, case, decode_at=workload.decode_at).rows)
+    return Certificate(left, seconds, bound, looked, not sizes)
+
+
+def at_work(design: Design, load: Load, means: "list[list[Mean]]") -> list[Row]:
+    """Operators of mean iterations, which may be those of another design's run, by the closed form; a phase each."""
+    from dse.evaluators.judges.serving import service_of
+
+    service, rows = service_of(design), list[Row]()
+    for number, some in enumerate(means):
+        for mean in some:
+            phase = f"pool {number}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
+            found = service.operators(design, load, number, mean.times, mean.composition, "closed")
+            rows += [replace(row, phase=phase) for row in found]
+    return rows
+
+
+def _bound(
+    design: Design, case: Asked, own: Sequence[Row], left: Left, rows_of: RowsOf, *, alike: bool = False
+) -> tuple[float, int]:
+    """Time of the design's operators, each at its best alone, and how many other choices were looked at. [s]
+
+    Args:
+        design, case, own: what is certified, and its operators.
+        left: to the product.
+        rows_of: operators of another design.
+        alike: whether instances may do both phases, whose partitions have to be one.
+    """
     rows, looked = _by_operator(own), 0
-    for others in _one_by_one(words, sizes):
+    both = [address for address in left[0] if alike and address.endswith(".partition")]
+    every = [dict.fromkeys(both, word) for word in left[0][both[0]]] if len(both) > 1 else []
+    for others in (*_one_by_one(*left), *every):
         one = replaced(design, others)
         if binding(one, Workload("", (case,))) is not None:
             continue
         looked += 1
-        there = _by_operator(explain(one, case, decode_at=workload.decode_at).rows)
+        there = _by_operator(rows_of(one))
         rows = {name: min(taken, there[name]) for name, taken in rows.items() if name in there}  # what another spares is none
-    bound = float(sum(_elapsed(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own)))
-    return Certificate(left, seconds, bound, looked, not sizes)
+    return float(sum(_elapsed(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own))), looked
 
 
 def _words(design: Design) -> dict[str, tuple[str, ...]]:

@@ -276,8 +276,11 @@ def curve(
     return replace(best, points=(*best.points, *kept)), tuple(rows)
 
 
-def unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
-    """What the quickest deployments take for a request that is alone, against the bounds; of classes, those nobody keeps."""
+def unloaded(found: Sequence[Candidate], load: Load, bounds: Bounds) -> list[tuple[bool, str]]:
+    """What the quickest deployments take for a request that is alone, against the bounds, and whether nobody keeps them.
+
+    Of all requests, or of each class.
+    """
     said = []
     for name, some, its in by_class(load, bounds):
         alone, first, tightest = [], some.first(min(len(some), 20)), its.tightest
@@ -292,6 +295,11 @@ def unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) 
         took = f"{show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
         here = f"{bound}; a request alone takes {took}"
         said.append((ttft > tightest[0] or tpot > tightest[1], here))
+    return said
+
+
+def unkept(chip: str, said: Sequence[tuple[bool, str]]) -> str:
+    """That no deployment of a chip keeps the bounds, by what `unloaded` says: those that nobody keeps, where there are such."""
     never = [here for broken, here in said if broken]
     return f"{chip}: no deployment keeps {'; nor '.join(never or [here for _, here in said])}"
 

@@ -89,6 +89,7 @@ def _run(asked: Study, store: Store, told: Told) -> int:
         checked = _verify(asked, store, frame, elapsed, told)
         counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
+        say("  report: being written")
         path = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
     except KeyboardInterrupt as error:
         store.end(number, "interrupted", elapsed())

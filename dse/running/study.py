@@ -429,18 +429,17 @@ QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
 
 
 def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
-    wanted, designs, side = config["fidelity"], config["designs"], config["side"]
-    higher = readers()[readers().index(fidelity) + 1 :]
-    if wanted not in ("none", "next", *higher):
-        below = f" is not above fidelity={fidelity}" if wanted in readers() else ""
-        valid = ("none", "next", *higher)
-        reason = f"valid: {', '.join(valid)}" if below else nearest(str(wanted), valid)
-        raise DesignError(f"verify.fidelity: {wanted!r}{below or ' is no reader'}; {reason}")
-    if isinstance(designs, bool) or not isinstance(designs, int) or designs < 1:
-        raise DesignError(f"verify.designs: {designs!r} is not a whole number of at least 1")
+    wanted, side = config["fidelity"], config["side"]
+    valid = ("none", "next", *readers()[readers().index(fidelity) + 1 :])
+    if wanted not in valid:
+        if wanted in readers():
+            raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
+        word, part, cores = str(wanted).partition(PART)
+        say = f"say verify.fidelity={word} verify.side={cores or 8}" if part and word in valid else nearest(word, valid)
+        raise DesignError(f"verify.fidelity: {wanted!r} is no reader; {say}")
     if isinstance(side, bool) or not isinstance(side, int) or side < 0:
         raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
-    for key, low in (("off_front", 0), ("strata", 1)):
+    for key, low in (("off_front", 0), ("strata", 1), ("designs", 1)):
         if isinstance(config[key], bool) or not isinstance(config[key], int) or config[key] < low:
             raise DesignError(f"verify.{key}: {config[key]!r} is not a whole number of at least {low}")
     return dict(config)

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees while a study runs: lines, and a bar with rate, front size and time left."""
+"""What a person at the terminal sees while something runs: lines, and a bar with rate, front size and time left."""
 
 import sys
 import threading
@@ -64,6 +64,59 @@ def untold(what: str, done: int, total: int, note: str) -> None:
 SILENCE = 10.0
 """Time after which there is a line more where there is no bar. [s]"""
 
+PATIENCE, OFTEN = 3.0, 0.2
+"""Time after which whoever waits for an answer hears why, and between two looks at whether there is a reason. [s]"""
+
+COMPILES = "the first run on a machine compiles its loops"
+
+
+class Waiting:
+    """Whoever waits for an answer while loops are compiled hears so, after `PATIENCE` and each time that it is twice as long.
+
+    On a terminal and elsewhere, on standard error; nothing where all loops come from a cache. It ends where a `Progress`
+    begins, which has lines of its own.
+
+    Args:
+        what: is asked for.
+        compiled: how many loops this process has begun to compile.
+    """
+
+    _now: "Waiting | None" = None
+
+    def __init__(self, what: str, compiled: Callable[[], int]) -> None:
+        self._what = what
+        self._compiled = compiled
+        self._before = compiled()
+        self._start = time.monotonic()
+        self._over = threading.Event()
+
+    def __enter__(self) -> "Waiting":
+        Waiting._now = self
+        threading.Thread(target=self._wait, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Says nothing more."""
+        self._over.set()
+        Waiting._now = None
+
+    @classmethod
+    def other(cls) -> None:
+        """Something else tells from now on how far it is."""
+        if cls._now is not None:
+            cls._now.end()
+
+    def _wait(self) -> None:
+        wait = PATIENCE
+        while not self._over.wait(OFTEN):
+            seconds = time.monotonic() - self._start
+            if seconds > wait and self._compiled() > self._before:
+                say(f"  {self._what}: no answer yet, {seconds:.0f} s; {COMPILES}")
+                self._before, wait = self._compiled(), 2 * seconds
+
 
 class Progress:
     """A bar on a terminal; elsewhere a line every ten seconds.
@@ -85,6 +138,7 @@ class Progress:
         self._begun = threading.Event()
 
     def __enter__(self) -> "Progress":
+        Waiting.other()
         if sys.stderr.isatty():
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
@@ -129,7 +183,7 @@ class Progress:
         wait = SILENCE
         while not self._begun.wait(wait):
             seconds = time.monotonic() - self._start
-            say(f"  {self._what}: none done yet, {seconds:.0f} s; the first run on a machine compiles its loops")
+            say(f"  {self._what}: none done yet, {seconds:.0f} s; {COMPILES}")
             wait = seconds
 
 

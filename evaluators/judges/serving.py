@@ -201,6 +201,12 @@ def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
     return served.explained(run, service.area_parts(design), operators, names=names)
 
 
+def mean_iterations(design: Design, load: Load) -> list[list[served.Mean]]:
+    """Of each pool, those of a run on prices of the closed form; none where no rate keeps the bounds."""
+    run = getattr(service_of(design), "played", _played)(design, load, "closed")
+    return [] if run is None else [served.means(run, number) for number in range(len(run.pools))]
+
+
 def _profile(design: Design, load: Load, fidelity: str) -> Profile | None:
     service = service_of(design)
     run = _served(design, load, fidelity, DRAWN if getattr(service, "ONE_BY_ONE", False) else served.KEPT)[0]

@@ -26,6 +26,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, overload, register_model
 
+from dse.evaluators.machine import compiling
+
 PATIENCE = 120.0
 """Time that a process waits for another one to compile a function, before it compiles the function itself. [s]"""
 
@@ -343,6 +345,7 @@ class _Cache(caching.FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
+        self._name = function.__qualname__
         self._turn = FileLock(os.path.join(self._cache_path, f"{self._impl.filename_base}.lock"))
 
     @property
@@ -355,8 +358,11 @@ class _Cache(caching.FunctionCache):
     def load_overload(self, *args: Any) -> Any:
         self._turn.release(force=True)
         found = self._load(*args)
-        if found is not None or not _writable(self._cache_path):
+        if found is not None:
             return found
+        compiling.begins(self._name)
+        if not _writable(self._cache_path):
+            return None
         with contextlib.suppress(Timeout, OSError, NotImplementedError):  # file systems without locks
             self._turn.acquire(timeout=PATIENCE)
             found = self._load(*args)

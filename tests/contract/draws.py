@@ -39,11 +39,11 @@ def words(design: Design) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def shaken(design: Design, rng: np.random.Generator) -> Design:
-    """A design with some numbers others: counts up to twice what they are, rates to 8 times; memories that make sense."""
+def shaken(design: Design, rng: np.random.Generator, share: float = 0.2) -> Design:
+    """A design with a share of its numbers others: counts up to twice, rates to 8 times; memories that make sense."""
     changes: dict[str, Any] = {}
     for address, value, spec in leaves(design):
-        if isinstance(value, str | bool) or rng.random() > 0.2:
+        if isinstance(value, str | bool) or rng.random() > share:
             continue
         low, high = spec.metadata["low"], spec.metadata.get("high", np.inf)
         if "whole" in spec.metadata:

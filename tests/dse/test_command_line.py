@@ -168,6 +168,7 @@ def test_a_study_runs_resumes_and_reports(
     assert "throughput_per_system_mm2" in page
     code, again, err = typed(monkeypatch, capsys, "run", *QUICK)
     assert "going on from 48 asked designs" in err
+    assert err.splitlines()[-3].strip() == "report: being written"
     assert again == out
     code, out, err = typed(monkeypatch, capsys, "list")
     assert "done, 48 searched" in " ".join(out.split())
@@ -175,6 +176,7 @@ def test_a_study_runs_resumes_and_reports(
     assert "constraints  ttft <= 4 s" in out
     code, out, err = typed(monkeypatch, capsys, "report", "quickstart")
     assert code == 0
+    assert [line.strip().partition(" ")[0] for line in err.splitlines()[-2:]] == ["report:", "report"]
 
 
 def test_a_study_without_results_has_an_empty_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

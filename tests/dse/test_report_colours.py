@@ -1,4 +1,4 @@
-"""Colours of the report: WCAG 2.1 contrast of the page's palette, and of every text and mark as a browser draws them."""
+"""What can be seen and pressed in the report: contrast of its palette, texts and marks, and sizes of targets, by WCAG."""
 
 import re
 from collections.abc import Callable
@@ -125,3 +125,42 @@ def test_every_text_and_mark_stands_out_as_it_is_drawn(opened: Callable[..., Any
             for one in map(rgb, colours):
                 blended = [opacity * mine + (1 - opacity) * below for mine, below in zip(one, paper, strict=True)]
                 assert contrast(blended, paper) >= GRAPHICS, (name, colours)
+
+
+PRESSED = """root => {
+  const cut = one => {  // rows that are scrolled out of sight
+    const room = one.closest(".scroll")?.getBoundingClientRect(), box = one.getBoundingClientRect();
+    return room && (box.top < room.top || box.bottom > room.bottom || box.left < room.left || box.right > room.right);
+  };
+  const every = [...document.querySelector(root).querySelectorAll("button, select, input, summary")];
+  const seen = every.filter(one => one.checkVisibility() && !cut(one)).map(one => one.closest("label") ?? one);
+  const boxes = seen.map(one => [one, one.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
+  const low = box => box.width < 24 || box.height < 24;
+  const middle = box => [box.left + box.width / 2, box.top + box.height / 2];
+  const within = (low, value, high) => Math.min(Math.max(value, low), high);
+  const away = ([x, y], box) => Math.hypot(x - within(box.left, x, box.right), y - within(box.top, y, box.bottom));
+  const apart = (mine, other) => {
+    const [x, y] = middle(mine), [u, v] = middle(other);
+    return low(other) ? Math.hypot(x - u, y - v) >= 24 : away([x, y], other) >= 12;
+  };
+  const small = boxes.filter(([one, box]) => low(box) && !boxes.every(([other, its]) => other === one || apart(box, its)));
+  const near = (one, box) => boxes.filter(([other, its]) => other !== one && !apart(box, its)).map(([other]) => named(other));
+  const named = one => `${one.tagName.toLowerCase()}.${one.className} ${(one.title || one.textContent).slice(0, 30)}`;
+  const said = ([one, box]) => `${named(one)}, ${box.width} x ${box.height}, near ${near(one, box).join(" and ")}`;
+  return [boxes.length, small.map(said)];
+}"""
+"""How many there are that are pressed, and those below 24 CSS pixels round which a circle of that width meets another."""
+
+
+@pytest.mark.parametrize("width", [1366, 390])
+def test_whatever_is_pressed_is_large_enough(opened: Callable[..., Any], part: Part, width: int) -> None:
+    """WCAG 2.2, 2.5.8, target size (minimum): 24 by 24 CSS pixels, or as far from others; the theme and Copy in any case."""
+    page = opened(part, width=width, height=844)
+    for root, least in (("body", 20), ("#design", 5)):  # which lies over the others
+        count, small = page.evaluate(PRESSED, root)
+        assert count >= least
+        assert small == []
+        page.evaluate("openDesign(0)")
+        settle(page)
+    for one in page.locator(".title .segments button, .copy").all():
+        assert one.bounding_box()["height"] >= 24

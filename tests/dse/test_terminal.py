@@ -1,14 +1,18 @@
 """Tables lose no letter, whatever the width; where there is room they are as they were. And what is heard without a bar."""
 
 import io
+import json
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from dse.terminal.progress import Progress, Terminal
+from dse import main as command_line
+from dse.terminal.progress import COMPILES, Progress, Terminal, Waiting
 
 NAMES = ("deployment", "devices", "tokens/s a device", "a Mtoken", "TTFT", "breaks next")
 ROWS = (
@@ -82,3 +86,52 @@ def test_who_has_no_bar_hears_that_nothing_is_done_yet(
         pass
     time.sleep(0.3)
     assert not capsys.readouterr().err
+
+
+def test_who_waits_while_loops_are_compiled_hears_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once loops are, and until the answer is there or something else says how far it is."""
+    monkeypatch.setattr("dse.terminal.progress.PATIENCE", 0.05)
+    monkeypatch.setattr("dse.terminal.progress.OFTEN", 0.01)
+    loops: list[int] = [1]  # compiled for an answer before
+    heard = ""
+    with Waiting("evaluate", lambda: len(loops)):
+        time.sleep(0.3)
+        assert not capsys.readouterr().err
+        deadline = time.monotonic() + 30
+        while heard.count("no answer yet") < 2 and time.monotonic() < deadline:
+            loops.append(1)
+            time.sleep(0.01)
+            heard += capsys.readouterr().err
+    assert heard.startswith(f"  evaluate: no answer yet, 0 s; {COMPILES}\n")
+    for compiled in (lambda: 1, lambda: len(loops)):
+        with Waiting("capacity", compiled), Progress("capacity of h200"):
+            loops.append(1)
+            time.sleep(0.3)
+    assert not capsys.readouterr().err
+
+
+LINES = (
+    ("evaluate", "--json", "workload=serving", "workload.requests=20"),
+    ("compare", "--json", "chip=[h100,h200]"),
+    ("capacity", "--json", "chip=h200", "devices=1", "workload.requests=50", "workload.ttft='40 ms'"),
+)
+
+
+@pytest.mark.parametrize("words", LINES, ids=lambda words: words[0])
+def test_commands_that_answer_say_what_they_wait_for_beside_what_machines_read(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dse.terminal.progress.PATIENCE", -1.0)
+    monkeypatch.setattr("dse.terminal.progress.OFTEN", 0.001)
+    counts = iter(range(1_000_000))
+    monkeypatch.setattr("dse.evaluators.machine.compiling.begun", lambda: next(counts))
+    monkeypatch.setattr(sys, "argv", ["dse", *words])
+    with pytest.raises(SystemExit) as status:
+        command_line.main()
+    told = capsys.readouterr()
+    assert status.value.code == 0
+    assert json.loads(told.out)
+    assert told.err.startswith(f"  {words[0]}: no answer yet, 0 s; {COMPILES}\n")

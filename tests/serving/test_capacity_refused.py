@@ -51,3 +51,13 @@ def test_a_rate_that_no_devices_serve_is_refused_before_anything_is_played(monke
     assert not played
     with pytest.raises(pytest.fail.Exception, match="played"):
         capacity([*words, "rate='1e5 Hz'"])
+
+
+def test_a_rate_that_no_devices_serve_is_no_bound_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where so many requests are said: a request alone keeps the bounds, and the line has the nearest rate instead."""
+    monkeypatch.setattr(asked_of, "MOST_SEARCHED", 2)
+    words = ["chip=h200", "model=qwen3_32b", "workload.requests=200", "workload.output=20", "workload.ttft='300 ms'"]
+    with pytest.raises(
+        DesignError, match=r"^capacity: h200: 1e\+06 requests/s take more than 2 devices, which serve [\d.]+ at most$"
+    ):
+        capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'"])

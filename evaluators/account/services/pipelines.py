@@ -21,8 +21,8 @@ from dse.evaluators.account.played import drawn, peak, served, steady
 from dse.evaluators.account.played.served import Checked
 from dse.evaluators.account.played.steady import STEADY
 from dse.evaluators.account.profile import Profile, idle
+from dse.evaluators.account.services import Composition, priced_by
 from dse.evaluators.account.services import pipelines_standing as standing
-from dse.evaluators.account.services import priced_by
 from dse.evaluators.account.services.fleet import (
     Pipelines,
     all_cores,
@@ -197,24 +197,29 @@ def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
         )
     names = [f"{of.name} pipeline" if len(fleet) == 2 else "pipeline" for of in fleet]
 
-    def operators(pool: int, mean: served.Mean) -> list[Row]:
-        of = mean_iteration(load, fleet[pool], reader, mean)
-        return pass_rows("", of, mean.times, of_tiles(fleet[pool].chip))
+    def of_mean(pool: int, mean: served.Mean) -> list[Row]:
+        return operators(design, load, pool, mean.times, mean.composition, fidelity)
 
     made = _chip(design), decode_cores(design)
-    found = served.explained(run, area.parts(*made), operators, names=names, beside=beside)
+    found = served.explained(run, area.parts(*made), of_mean, names=names, beside=beside)
     return replace(found, power=design_parts(*made), price=price.parts(*made))
 
 
 def _standing(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Breakdown:
     """The time of pipelines by operator, in the steady state."""
-    made, reader = (_chip(design), decode_cores(design)), READERS[steady.PRICES]
+    made = _chip(design), decode_cores(design)
     means = [[mean.of(0) for mean in some if mean.times[0]] for some in standing.standing_of(design, load, fleet).means]
 
-    def operators(pool: int, mean: served.Mean) -> list[Row]:
-        return pass_rows("", mean_iteration(load, fleet[pool], reader, mean), mean.times, of_tiles(fleet[pool].chip))
+    def of_mean(pool: int, mean: served.Mean) -> list[Row]:
+        return operators(design, load, pool, mean.times, mean.composition, steady.PRICES)
 
-    return replace(steady.explained(means, area.parts(*made), operators), power=design_parts(*made), price=price.parts(*made))
+    return replace(steady.explained(means, area.parts(*made), of_mean), power=design_parts(*made), price=price.parts(*made))
+
+
+def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> list[Row]:
+    """Operators of an iteration."""
+    of, mean = fleet_of(design, load)[pool], served.Mean(bool(made_of[0]), times, *made_of)
+    return pass_rows("", mean_iteration(load, of, READERS[fidelity], mean), times, of_tiles(of.chip))
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:

@@ -1,0 +1,61 @@
+"""What a mapping leaves open is certified for served loads as well, by the mean iterations of their run."""
+
+import pytest
+
+from dse.answers.certified import Certificate, at_work, certificate
+from dse.evaluators import explain
+from dse.evaluators.judges.serving import mean_iterations
+from dse.space.fields import replaced
+from tests.samples import asked
+
+LOAD = ("workload=serving", "workload.requests=30", "workload.prompt=200", "workload.output=20")
+WAFER = ("chip=wse2", "model=qwen3_1b7", *LOAD)
+NPU = ("chip=npu64", "model=qwen3_1b7", *LOAD)
+OPEN = {"mapping.prefill.gemm": "auto", "mapping.decode.gemm": "auto", "mapping.decode.gemv": "auto"}
+
+
+def test_words_of_a_served_load_are_above_a_bound_that_is_reached_where_the_product_chooses_best() -> None:
+    question = asked(*WAFER)
+    open_one = replaced(question.base, OPEN)
+    found = certificate(open_one, question.workload, 1.0)
+    assert found is not None
+    assert found.served
+    assert found.looked > len(OPEN)
+    assert -1e-9 <= found.gap < 0.02
+    assert "of mean iterations" in str(found)
+
+
+@pytest.mark.parametrize("overrides", [WAFER, NPU, ("chip=h200", *LOAD)], ids=lambda words: words[0])
+def test_operators_of_mean_iterations_are_those_of_the_breakdown(overrides: tuple[str, ...]) -> None:
+    """Which are made as long as the iterations of the run have taken, so that shares are equal."""
+    question = asked(*overrides)
+    (load,) = question.workload.cases
+    means = mean_iterations(question.base, load)  # type: ignore[arg-type]
+    mine = [row for row in at_work(question.base, load, means) if row.seconds > 0]  # type: ignore[arg-type]
+    whole = [row for row in explain(question.base, load).rows if row.bound != "idle" and row.seconds > 0]
+    shares = [[row.seconds / sum(one.seconds for one in rows) for row in rows] for rows in (mine, whole)]
+    assert len(mine) > 10
+    assert shares[0] == pytest.approx(shares[1], rel=1e-9)
+
+
+def test_a_word_that_the_product_would_not_choose_is_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a design whose mean iterations take longer than with the best word, were that word left to it."""
+    question = asked(*WAFER)
+    (load,) = question.workload.cases
+    slow = replaced(question.base, {**OPEN, "mapping.prefill.gemm": "cannon"})
+    means = mean_iterations(slow, load)  # type: ignore[arg-type]
+    monkeypatch.setattr("dse.evaluators.judges.serving.mean_iterations", lambda *_: means)
+    own = {
+        word: sum(row.seconds for row in at_work(replaced(slow, {"mapping.prefill.gemm": word}), load, means))  # type: ignore[arg-type]
+        for word in ("cannon", "meshgemm", "auto")
+    }
+    found = certificate(replaced(slow, {"mapping.prefill.gemm": "auto"}), question.workload, 1.0)
+    assert found is not None
+    assert found.bound <= min(own.values()) * (1 + 1e-9)
+    assert own["cannon"] > found.bound * 1.01
+
+
+def test_where_no_other_choice_fits_that_is_said() -> None:
+    found = Certificate(("mapping.prefill.partition", "mapping.decode.partition"), 2.0, 2.0, 0, True, served=True)
+    said = "no other choice keeps all limits, for mapping.prefill.partition, mapping.decode.partition"
+    assert str(found) == said
