@@ -327,10 +327,14 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
     if here.prefilling + here.queued == 0:
         return
     most = min(of.batch, here.held + here.queued)  # of all lanes, which have them as evenly as can be
+    idle = stages - here.flying  # lanes without prompts under way: of the others there is nothing to ask
     for _ in range(stages):
+        if idle == 0:
+            break
         number = i * stages + turn
         turn = after(turn, 1, stages)
         lane = room.lanes[number]
+        idle -= lane.end <= t or lane.prompts == 0
         if lane.end > t:
             if lane.prompts == 0 and here.head >= 0:
                 here.at = min(here.at, lane.end)
@@ -377,7 +381,8 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
 @piece
 def _priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
     """A pass with prompts; those of equal requests come again and again. [s]"""
-    entry = room.prices[(int(tokens) + 31 * beside + 7 * int(past)) & (KEPT - 1)]
+    # chunks are powers of two, and so are positions before them: products by large odd numbers spread these over all places
+    entry = room.prices[(int(tokens) * 40503 + int(past) * 60493 + beside * 52757 >> 9) & (KEPT - 1)]
     if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
         read = beside * steady.context
         entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
