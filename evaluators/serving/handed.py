@@ -79,7 +79,7 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
 def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
     """All that happens up to an instant: caches are there, and requests leave, who make room for others."""
     while True:
-        now, who, stages = t, -1, of.stages
+        now, who = t, -1
         for i in range(of.instances):
             if room.instances[i].queued > 0 and room.instances[i].held >= of.batch:
                 leaves = next_left(of, room, i)
