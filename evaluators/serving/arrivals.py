@@ -58,6 +58,7 @@ INSTANCE = np.dtype(
         ("queued", "i8"),
         ("turn", "i8"),  # lane that is tried first
         ("prefilling", "i8"),  # requests that prefill, in all lanes
+        ("filling", "i8"),  # lanes that have requests that prefill
         ("flying", "i8"),  # passes with prompts under way, of a ring of lanes
         ("oldest", "i8"),  # place in the ring of the one that ends first
         ("decoding", "i8"),  # lanes that have requests that decode
@@ -200,7 +201,7 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
     instances, stages, turn = of.instances, of.stages, 0
     for i in range(instances):
         here = room.instances[i]
-        here.held = here.queued = here.prefilling = here.turn = here.flying = here.oldest = here.decoding = 0
+        here.held = here.queued = here.prefilling = here.filling = here.turn = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
         here.paces = here.slowest = here.around = 0.0
         here.leaves, here.at, here.due, here.next = math.inf, math.inf, False, math.inf
@@ -308,6 +309,7 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
         else:
             here.held -= 1
     here.prefilling += keep - lane.prompts
+    here.filling -= keep == 0
     lane.prompts = keep
     if lane.decodes > before:
         paced(price, of, steady, spilled, room, i, number, before)
@@ -327,10 +329,16 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
     if here.prefilling + here.queued == 0:
         return
     most = min(of.batch, here.held + here.queued)  # of all lanes, which have them as evenly as can be
+    # lanes without prompts under way, and of these the ones that have some: of others there is nothing to ask
+    idle, waits = stages - here.flying, here.filling - here.flying
     for _ in range(stages):
+        if idle == 0 or (waits == 0 and here.head < 0):
+            break
         number = i * stages + turn
         turn = after(turn, 1, stages)
         lane = room.lanes[number]
+        idle -= lane.end <= t or lane.prompts == 0
+        waits -= lane.end <= t and lane.prompts > 0
         if lane.end > t:
             if lane.prompts == 0 and here.head >= 0:
                 here.at = min(here.at, lane.end)
@@ -377,7 +385,8 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
 @piece
 def _priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
     """A pass with prompts; those of equal requests come again and again. [s]"""
-    entry = room.prices[(int(tokens) + 31 * beside + 7 * int(past)) & (KEPT - 1)]
+    # chunks are powers of two, and so are positions before them: products by large odd numbers spread these over all places
+    entry = room.prices[(int(tokens) * 40503 + int(past) * 60493 + beside * 52757 >> 9) & (KEPT - 1)]
     if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
         read = beside * steady.context
         entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
@@ -422,6 +431,7 @@ def _formed(of, load, room, i, number, most, beside, t):
         here.queued -= 1
         here.held += 1
         room.running[number, lane.prompts] = r
+        here.filling += lane.prompts == 0
         lane.prompts += 1
         here.prefilling += 1
         room.begun[r], room.share[r] = t, tokens

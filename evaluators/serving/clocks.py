@@ -285,8 +285,9 @@ def next_left(of, room, i):
         if lane.decodes == 0:
             continue
         each, few = around(of, here, lane), room.leaving[number][0].token - lane.tokens
-        if few <= free(of, room, i, lane, each):
-            found = min(found, lane.end + few * each)
+        ends = lane.end + few * each
+        if ends < found and few <= free(of, room, i, lane, each):
+            found = ends
     return found
 
 

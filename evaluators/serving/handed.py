@@ -10,7 +10,7 @@ import math
 
 from dse.evaluators.machine.compile_cache import piece, released
 from dse.evaluators.serving.chunks import chunks
-from dse.evaluators.serving.clocks import NEAR, around, caught, joined, next_left, paced, passed, queue_up
+from dse.evaluators.serving.clocks import NEAR, around, caught, joined, leaving, next_left, paced, passed, queue_up
 
 
 @released
@@ -46,6 +46,7 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
         here.held = here.queued = here.flying = here.oldest = here.decoding = 0
         here.head = here.tail = -1
         here.paces = here.slowest = here.around = 0.0
+        here.leaves = math.inf
     for number in range(of.instances * of.stages):
         lane = room.lanes[number]
         lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
@@ -78,7 +79,7 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
 def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
     """All that happens up to an instant: caches are there, and requests leave, who make room for others."""
     while True:
-        now, who, stages = t, -1, of.stages
+        now, who = t, -1
         for i in range(of.instances):
             if room.instances[i].queued > 0 and room.instances[i].held >= of.batch:
                 leaves = next_left(of, room, i)
@@ -90,8 +91,7 @@ def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
             _join(price, of, load, steady, spilled, room, r)
             continue
         for i in range(of.instances):
-            for number in range(i * stages, (i + 1) * stages):
-                caught(price, of, steady, spilled, room, i, number, now)
+            _left(price, of, steady, spilled, room, i, now)
         if who < 0:
             return
         here = room.instances[who]
@@ -100,6 +100,20 @@ def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
             here.head = room.behind[r]
             here.queued -= 1
             _send(load, sends, sent, chunk, room, r, now)
+
+
+@piece
+def _left(price, of, steady, spilled, room, i, now):
+    """Lets go who leaves an instance by an instant; before its `leaves` nobody does."""
+    here, stages = room.instances[i], of.stages
+    if here.leaves > now:
+        return
+    for number in range(i * stages, (i + 1) * stages):
+        caught(price, of, steady, spilled, room, i, number, now)
+    found = math.inf  # when none has gone any more, since each that goes makes others quicker
+    for number in range(i * stages, (i + 1) * stages):
+        found = min(found, leaving(of, here, room.lanes[number], room.leaving[number]))
+    here.leaves = found
 
 
 @piece
@@ -140,6 +154,7 @@ def _join(price, of, load, steady, spilled, room, r):
     before = lane.decodes
     joined(of, load, room, best, r)
     paced(price, of, steady, spilled, room, i, best, before)
+    here.leaves = min(here.leaves, leaving(of, here, lane, room.leaving[best]))
 
 
 @piece

@@ -16,6 +16,7 @@ from dse.space.elementwise import maximum, minimum, where
 from dse.space.errors import DesignError
 from dse.space.layers import by_reach, layers
 from dse.space.model import Model
+from dse.space.remember import remembered
 
 ENDLESS = 1 << 40
 """Steps that are as good as no end."""
@@ -268,6 +269,7 @@ def two_paged(sram: float, hbm: float, room: Room, *, longest: int, block: int =
     return Memory(blocks, block, one.spare, pages, 0, 0, 0.0, one.each, one.fixed, one.windows)
 
 
+@remembered
 def _sized(room: Room, block: int) -> tuple[float, Memory]:
     """Bytes of a block, and a memory of one such."""
     size, each = block * room.growing, 1
@@ -297,6 +299,7 @@ class Prefixes(NamedTuple):
     every: int
 
 
+@remembered
 def prefixes(capacity: float, room: Room, block: int, every: int = 0) -> Prefixes:
     """Hash blocks with keys and values of all layers, windows too, and snapshots of states.
 

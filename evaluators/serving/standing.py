@@ -71,7 +71,7 @@ def mix(requests: Requests) -> Mix:
     """
     prompt, further = requests.prompt, requests.output - 1
     gaps = np.diff(requests.arrival)
-    spread = float(gaps.var() / gaps.mean() ** 2)
+    spread = float(gaps.var() / gaps.mean() ** 2) if gaps.any() else 0.0  # of requests that come at once
     del gaps  # of a million requests some megabytes
     lengths, counts = np.unique(prompt, return_counts=True)
     if len(lengths) > KINDS:
@@ -191,8 +191,9 @@ def stood(
     deep, whole, over = int(first["stages"].max()), found.copy(), found["saturated"] <= load.rate
     shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
     nearest = np.array([one.routing != "round_robin" for one in kinds])
-    ways = [one.transfer.seconds(requests.prompt) if one.transfer else 0.0 for one in kinds]
-    sends = np.array([np.broadcast_to(way, len(requests)) for way in ways], float)
+    sends = np.zeros((len(kinds), len(requests)))
+    for row, one in zip(sends, kinds, strict=True):
+        row[:] = one.transfer.seconds(requests.prompt) if one.transfer else 0.0
 
     def play(rows: Array) -> None:
         some, chosen = whole[rows], which[rows]

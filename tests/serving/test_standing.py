@@ -236,6 +236,7 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
     assert parts.seconds > 0
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
