@@ -79,7 +79,7 @@ class Promoted(Local):
         if few:
             for row in self._order:
                 if row.tobytes() not in self._asked:
-                    return row[None]
+                    return np.asarray(row[None])
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
         near = self._neighbours(rng)
         if few or rng.random() < self._blind:
@@ -111,7 +111,7 @@ class Promoted(Local):
         keep = np.sort(np.argsort(behind, kind="stable")[:POOL])
         self._pool = rows[keep]
         self._held = np.flatnonzero(np.isin(keep, on)).tolist()
-        return rows[np.concatenate([on[spread(held, start)], next_to])]
+        return np.asarray(rows[np.concatenate([on[spread(held, start)], next_to])])
 
     def _members(self) -> Array:
         return np.concatenate([super()._members(), self._pool[self._held]])
