@@ -51,6 +51,39 @@ def layers(values: Array, directions: Sequence[str], many: int) -> Array:
     return np.concatenate(found)
 
 
+def spread(values: Array, many: int) -> Array:
+    """The members of a front that hold most of its hypervolume together, each the one that adds most to those before it.
+
+    What a member adds shrinks as others are chosen, so that only those that may yet add most are measured again
+    [minoux1978].
+
+    Args:
+        values: to be made small, shape (members, objectives), finite.
+        many: members at most.
+
+    Returns:
+        Row numbers in the order in which they are chosen, shape (at most `many`,).
+
+    >>> spread(np.array([[0.0, 1.0], [0.14, 0.11], [0.15, 0.1], [1.0, 0.0]]), 3).tolist()
+    [1, 0, 3]
+    """
+    low, high = values.min(axis=0), values.max(axis=0)
+    reach = high + 0.1 * np.where(high > low, high - low, 1.0)
+    directions = ["min"] * values.shape[1]
+    adds = np.prod((reach - values) / (reach - low), axis=1)
+    chosen: list[int] = []
+    held = 0.0
+    while len(chosen) < min(many, len(values)):
+        measured: set[int] = set()
+        while (best := int(adds.argmax())) not in measured:
+            adds[best] = hypervolume(values[[*chosen, best]], directions, low, reach) - held
+            measured.add(best)
+        held += adds[best]
+        adds[best] = -np.inf
+        chosen.append(best)
+    return np.array(chosen, dtype=int)
+
+
 def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Array) -> float:
     """Share of the box from `low` (best corner) to `high` (worst) that rows dominate, both as `minimised` has them."""
     import moocore

@@ -1,7 +1,8 @@
 """Search by two fidelities: designs that a lower one has priced are promoted to the dear one by what they promise there.
 
 What promises is the hypervolume that is expected of a design, by the lower fidelity's answer and a model of the discrepancy
-(`dse/search/acquisition.py`). Candidates are a pool, the best of a screen or of a sample, and neighbours of both fronts,
+(`dse/search/acquisition.py`). The first, before anything is known of that, are those of the lower fidelity's front that hold
+most of its hypervolume together. Candidates are a pool, the best of a screen or of a sample, and neighbours of both fronts,
 which the lower fidelity prices first. Asks are of the dear fidelity alone; what the lower one says decides only which.
 """
 
@@ -10,9 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
-from dse.search.acquisition import Below, Lower, lag
-from dse.search.local import Local
-from dse.search.pareto import front, layers, minimised
+from dse.search.acquisition import Below, Known, Lower, lag
+from dse.search.local import AHEAD, Local
+from dse.search.pareto import front, layers, minimised, spread
 from dse.search.samplers import Possible, Told, Values, every
 from dse.space.chips import AnySpace
 from dse.space.elementwise import Array
@@ -48,7 +49,8 @@ class Promoted(Local):
     """A Pareto local search by two fidelities.
 
     Args:
-        space, directions, seed, start, possible: as of `Local`; the first asks are spread over the lower fidelity's front.
+        space, directions, seed, start, possible: as of `Local`; the first asks are of the lower fidelity's front, until one
+            more than there are objectives is known.
         cheaper: the lower fidelity.
     """
 
@@ -68,10 +70,29 @@ class Promoted(Local):
         self._pool = np.zeros((0, len(space.knobs)))
         self._held: list[int] = []
         super().__init__(space, directions, seed, start, possible)
-        self._points = self._first(self._knobs, self._start)  # with the pool that all asks look at
+        self._order = self._first(self._knobs, self._start)  # with the pool that all asks look at
+        self._start = 0
+
+    def _planned(self, number: int) -> Array:
+        """By the lower fidelity alone while few results are known: a discrepancy takes fewer of them to model than a space."""
+        few = len(self._rows) <= len(self._directions)
+        if few:
+            for row in self._order:
+                if row.tobytes() not in self._asked:
+                    return np.asarray(row[None])
+        rng = np.random.Generator(np.random.PCG64([self._seed, number]))
+        near = self._neighbours(rng)
+        if few or rng.random() < self._blind:
+            return near[rng.integers(len(near), size=1)]
+        rows, objectives, excess = np.array(self._rows), np.array(self._objectives), np.array(self._excess)
+        out = np.array([row for row, _ in self._out]).reshape(-1, near.shape[1])
+        known = Known(rows, objectives, excess, self._front, out, np.array([excess for _, excess in self._out]))
+        waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
+        below = Below(self._said(rows), self._said(np.concatenate([near, waiting])))
+        return self._promise.best(near, waiting, known, max(1, len(rows) // AHEAD), rng, below)
 
     def _first(self, knobs: int, start: int) -> Array:
-        """The front of the pool, thinned evenly, and what is next to it."""
+        """Of the front of the pool those that hold most of its volume together, and what is next to it."""
         pool = self._cheaper.pool
         if pool:
             rows = np.array([self._places.row(values) for values, _ in pool])
@@ -82,7 +103,7 @@ class Promoted(Local):
         lower = self._said(rows)
         good = np.flatnonzero(lower.excess == lower.excess.min())
         directions = ["min"] * lower.objectives.shape[1]
-        first = good[layers(lower.objectives[good], directions, start)]
+        next_to = good[layers(lower.objectives[good], directions, start)]
         on = good[front(lower.objectives[good], directions)]
         held = lower.objectives[on]
         low, reach = held.min(axis=0), np.where(np.ptp(held, axis=0) > 0, np.ptp(held, axis=0), 1.0)
@@ -90,7 +111,7 @@ class Promoted(Local):
         keep = np.sort(np.argsort(behind, kind="stable")[:POOL])
         self._pool = rows[keep]
         self._held = np.flatnonzero(np.isin(keep, on)).tolist()
-        return rows[first]
+        return np.asarray(rows[np.concatenate([on[spread(held, start)], next_to])])
 
     def _members(self) -> Array:
         return np.concatenate([super()._members(), self._pool[self._held]])
@@ -105,9 +126,6 @@ class Promoted(Local):
         near = near[excess <= 0] if (excess <= 0).any() else near
         known = {row.tobytes() for row in pool}
         return np.concatenate([np.array([row for row in near if row.tobytes() not in known]).reshape(-1, near.shape[1]), pool])
-
-    def _below(self, known: Array, at: Array) -> Below:
-        return Below(self._said(known), self._said(at))
 
     def _said(self, rows: Array) -> Lower:
         """What the lower fidelity says of rows; those that it has no objectives of are as bad as any of the others."""

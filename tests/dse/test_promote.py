@@ -1,5 +1,6 @@
 """Search by two fidelities: what is asked, what is stored of whom, and that it goes on as it was."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from dse.commands.loop import run_study
 from dse.running.study import Study
 from dse.search.acquisition import Below, Known, Lower, Promise
 from dse.search.encoding import Places
+from dse.search.pareto import front, hypervolume, minimised, spread
+from dse.search.promoted import Promoted
+from dse.search.samplers import Told, Values
 from dse.space.errors import DesignError
-from dse.space.knobs import Interval, Space
+from dse.space.knobs import Choice, Interval, Space
 from dse.store.store import Store
 from tests.samples import asked
 
@@ -75,6 +79,68 @@ def test_the_first_to_be_promoted_are_of_the_lower_fidelitys_front(tmp_path: Pat
     names = [knob.address for knob in closed.question.space.knobs]
     members = {tuple(row[name] for name in names) for row in front.to_dict("records")}
     assert {tuple(values[name] for name in names) for values in asks(study)} <= members
+
+
+def test_the_first_holds_more_of_the_lower_fidelitys_volume_than_any_other() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.random((300, 3)) ** 2
+    held = minimised(values[front(values, ["min"] * 3)], ["min"] * 3)
+    low, high = held.min(axis=0), held.max(axis=0)
+    reach = high + 0.1 * (high - low)
+
+    def volume(rows: list[int]) -> float:
+        return hypervolume(held[rows], ["min"] * 3, low, reach)
+
+    plainly: list[int] = []
+    for _ in range(12):
+        plainly.append(max((row for row in range(len(held)) if row not in plainly), key=lambda row: volume([*plainly, row])))
+    assert spread(held, 12).tolist() == plainly
+
+
+def test_more_are_asked_at_once_than_the_lower_fidelity_puts_first(tmp_path: Path) -> None:
+    study = product(tmp_path, "search.window=40", "search.budget=42")
+    run_study(study)
+    assert len(asks(study)) == 42
+
+
+def test_few_promoted_designs_hold_most_of_a_front_that_the_lower_fidelity_misjudges() -> None:
+    """The dear fidelity is up to 1.6 times the lower one, by two knobs."""
+    base = asked("chip=npu_dse").base
+    knobs = tuple(Choice(name, tuple(range(1, 13))) for name in ("chip.cores", "chip.l2.size", "chip.hbm.bandwidth"))
+    space = Space(base, knobs)
+    rows = np.stack(np.meshgrid(*[np.arange(12.0)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    x = rows / 11
+    low = np.stack([np.exp(4 * x[:, 0] ** 2) * (1 + x[:, 2] ** 2), np.exp(4 * (1 - x[:, 0]) ** 2) * (1 + x[:, 1] ** 2)], axis=1)
+    high = low * (1 + 0.5 * np.stack([np.sin(3 * x[:, 0]), 1 - x[:, 0]], axis=1))
+    places = Places(space)
+    where = {row.tobytes(): at for at, row in enumerate(rows)}
+
+    class Lookup:
+        fidelity, all = "closed", True
+        pool = [(places.values(row), Told(tuple(values.tolist()), {})) for row, values in zip(rows, low, strict=True)]
+
+        def told(self, designs: Sequence[Values]) -> list[Told]:
+            return [self.pool[where[places.row(values).tobytes()]][1] for values in designs]
+
+    exact = high[front(high, ["min", "min"])]
+    best, worst = exact.min(axis=0), exact.max(axis=0)
+    reach = worst + 0.1 * (worst - best)
+
+    def share(values: np.ndarray) -> float:
+        both = (hypervolume(some, ["min", "min"], best, reach) for some in (values, exact))
+        return next(both) / next(both)
+
+    fewest = next(many for many in range(1, 13) if share(exact[spread(exact, many)]) >= 0.97)
+    counts = []
+    for seed in range(5):
+        source = Promoted(space, ["min", "min"], seed, 8, Lookup())
+        found: list[int] = []
+        while share(high[found]) < 0.97:
+            ask = source.ask(len(found), None)
+            found.append(where[places.row(ask.values).tobytes()])
+            source.tell(ask, Told(tuple(high[found[-1]].tolist()), {}))
+        counts.append(len(found))
+    assert max(counts) <= 1 + fewest
 
 
 def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
