@@ -42,9 +42,7 @@ def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | N
         values, codes = zip(*map(_numbered, columns), strict=True)
         dims = tuple(map(len, values))
         if prod(dims).bit_length() > WIDEST:
-            rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
-            each, which = np.unique(rows, axis=0, return_inverse=True)
-            return worked(each)[which.reshape(np.broadcast_shapes(*(column.shape for column in columns)))]
+            return _of_rows(worked, columns)
         place = codes[0]
         for code, count in zip(codes[1:], dims[1:], strict=True):
             place = place * count + code
@@ -99,6 +97,13 @@ def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | N
         return found
 
     return of
+
+
+def _of_rows(worked: Callable[[Array], Array], columns: list[Array]) -> Array:
+    """What is known of columns that broadcast, each row of numbers worked out once."""
+    rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
+    each, which = np.unique(rows, axis=0, return_inverse=True)
+    return worked(each)[which.reshape(np.broadcast_shapes(*(column.shape for column in columns)))]
 
 
 def _worked(known: Callable[..., float], many: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
