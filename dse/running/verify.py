@@ -160,22 +160,22 @@ def verify(
         evaluate = evaluator(asked.question.workload, fidelity)
         # to play an example in every process may take longer than all it warms
         crew = hired(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
-        each, done = pace(known.values()), 0
+        each, played = pace(known.values()), list[Result]()
         # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
         begin = len(left) if each else min(_at_once(asked), len(left))
         say(time_said(asked.crew, fidelity, each, len(left), len(left)) if each else not_known(fidelity, begin, len(left)))
         waiting = left[begin:]
         with elapsed.hired(crew) as workers:
             workers.submit(left[:begin])
-            while done < len(left):
-                progress(done, len(left))
+            while len(played) < len(left):
+                progress(len(played), len(left))
                 fresh = workers.collect()
                 store.append(asked.name, context, base, [], fresh)
-                done += len(fresh)
-                now = pace(fresh)
-                if now and (waiting or changed(asked.crew, each, now, len(left) - done)):
+                played.extend(fresh)
+                now, rest = pace(played), len(left) - len(played)
+                if now and (waiting or changed(asked.crew, each, now, rest)):
                     each = now
-                    say(time_said(asked.crew, fidelity, each, len(left) - done, len(left)))
+                    say(time_said(asked.crew, fidelity, each, rest, len(left)))
                 if waiting:
                     workers.submit(waiting)
                     waiting = []

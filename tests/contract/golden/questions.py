@@ -102,6 +102,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
         "chip=npu_dse model=llama3_8b mapping.both.allreduce=tree chip.network.latency_per=hop chip.network.ports=3",
+        "chip=mi300x model=qwen3_8b mapping.both.tp=8 mapping.both.allreduce=ktree mapping.both.ktree_k=2 "
+        "chip.network.latency_per=hop chip.network.latency=2us workload.batch=[1,16]",
+        "chip=tpu_v5p model=llama3_8b mapping.both.tp=4 mapping.both.allreduce=two_level chip.network.latency_per=hop",
         "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 mapping.both.pp=8 workload.batch=[1,16] "
         "workload.sequence=[512]",
         "chip=npu64 mapping=npu_flat_attention model=deepseek_v2_lite mapping.both.tp=8 mapping.both.placement=mesh "
@@ -336,6 +339,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=gemma3_12b $SERVED",
         "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
         "chip=npu_dse model=qwen3_1b7 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
+        "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=ktree mapping.both.ktree_k=1",
+        "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=two_level",
         "chip=a100 mapping=serving model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 "
         "mapping.serving.prefill_instances=1",
         "chip=wse2 model=qwen3_1b7 $SERVED",
