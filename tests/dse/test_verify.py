@@ -228,7 +228,7 @@ def test_a_time_that_was_far_off_is_said_again(tmp_path: Path, monkeypatch: pyte
         dse.running.verify.verify(asked, store, base_of(asked), rows, lambda done, total: None, said.append, Clock())
     assert said[1:] == [
         "verify: 1 of 6 designs done at events, 100 s each: some 500 s for the other 5",
-        "verify: 2 of 6 designs done at events, 500 ms each: some 2 s for the other 4",
+        "verify: 3 of 6 designs done at events, 500 ms each: some 1.5 s for the other 3",
     ]
 
 
