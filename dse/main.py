@@ -187,7 +187,6 @@ def _report(typed: Namespace) -> int:
         from dse.commands.follow import follow
 
         return follow(names, typed.out, trust=typed.trust)
-    say("  report: being written")
     path = compare([load(name, *overrides, trust=typed.trust) for name in names], typed.out)
     say(f"report  {escape(str(path))}")
     return 0

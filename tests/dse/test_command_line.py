@@ -176,7 +176,7 @@ def test_a_study_runs_resumes_and_reports(
     assert "constraints  ttft <= 4 s" in out
     code, out, err = typed(monkeypatch, capsys, "report", "quickstart")
     assert code == 0
-    assert [line.strip().partition(" ")[0] for line in err.splitlines()[-2:]] == ["report:", "report"]
+    assert err.splitlines()[-1].strip().startswith("report ")
 
 
 def test_a_study_without_results_has_an_empty_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
