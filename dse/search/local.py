@@ -119,7 +119,7 @@ class Local:
         """Rows of the next asks."""
         rng = np.random.Generator(np.random.PCG64([self._seed, number]))
         near = self._neighbours(rng)
-        if len(self._rows) <= near.shape[1] or rng.random() < self._blind:
+        if self._few() or rng.random() < self._blind:
             return near[rng.integers(len(near), size=1)]
         known = Known(
             np.array(self._rows),
@@ -132,6 +132,10 @@ class Local:
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
         below = self._below(known.rows, np.concatenate([near, waiting]))
         return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng, below)
+
+    def _few(self) -> bool:
+        """Whether there are too few results for a model of them: as many as knobs, or fewer."""
+        return len(self._rows) <= self._knobs
 
     def _below(self, known: Array, at: Array) -> Below | None:
         """What a lower fidelity says of rows that are known, and of those that are looked at; None where there is none."""

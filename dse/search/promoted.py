@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dse.search.acquisition import Below, Known, Lower, lag
-from dse.search.local import AHEAD, Local
+from dse.search.acquisition import Below, Lower, lag
+from dse.search.local import Local
 from dse.search.pareto import front, layers, minimised, spread
 from dse.search.samplers import Possible, Told, Values, every
 from dse.space.chips import AnySpace
@@ -75,21 +75,17 @@ class Promoted(Local):
 
     def _planned(self, number: int) -> Array:
         """By the lower fidelity alone while few results are known: a discrepancy takes fewer of them to model than a space."""
-        few = len(self._rows) <= len(self._directions)
-        if few:
+        if self._few():
             for row in self._order:
                 if row.tobytes() not in self._asked:
                     return np.asarray(row[None])
-        rng = np.random.Generator(np.random.PCG64([self._seed, number]))
-        near = self._neighbours(rng)
-        if few or rng.random() < self._blind:
-            return near[rng.integers(len(near), size=1)]
-        rows, objectives, excess = np.array(self._rows), np.array(self._objectives), np.array(self._excess)
-        out = np.array([row for row, _ in self._out]).reshape(-1, near.shape[1])
-        known = Known(rows, objectives, excess, self._front, out, np.array([excess for _, excess in self._out]))
-        waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
-        below = Below(self._said(rows), self._said(np.concatenate([near, waiting])))
-        return self._promise.best(near, waiting, known, max(1, len(rows) // AHEAD), rng, below)
+        return super()._planned(number)
+
+    def _few(self) -> bool:
+        return len(self._rows) <= len(self._directions)
+
+    def _below(self, known: Array, at: Array) -> Below:
+        return Below(self._said(known), self._said(at))
 
     def _first(self, knobs: int, start: int) -> Array:
         """Of the front of the pool those that hold most of its volume together, and what is next to it."""
