@@ -15,17 +15,17 @@ import math
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import apart, held, inlined, piece, whole
+from dse.evaluators.machine.compile_cache import apart, held, piece, whole
 from dse.evaluators.serving.busiest import ended, note, started
+from dse.evaluators.serving.decodes import logged, onward
+from dse.evaluators.serving.gaps import binned
 from dse.evaluators.serving.guesses import reached, right
-from dse.evaluators.serving.prefixes import ahead, enter, evict
+from dse.evaluators.serving.prefixes import enter
 from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.queues import behind, elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import (
-    blocks_of,
     cells,
     far,
-    fits,
     grow,
     hosted,
     known,
@@ -33,14 +33,10 @@ from dse.evaluators.serving.rooms import (
     paged,
     release,
     remember,
-    steady,
     take,
+    why,
 )
-from dse.evaluators.serving.state import BATCH, MEMORY
 from dse.evaluators.serving.turns import answered, asked, next_arrival, unanswered, upcoming
-
-PER_OCTAVE, OCTAVES = 512, 80
-"""Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
 
 ENDED, STOPPED, UNPRICED, STUCK, PAUSED = range(5)
 """How a run ended: all requests served; at the caller's bound; at a step price that is no time; with nothing left to happen. Or
@@ -94,7 +90,7 @@ def play(state, prices, transfer, stop):
                 if not _start(s, prices, here, transfer, stop, coming, t):
                     return UNPRICED
                 send(s, here, transfer, t)
-                here.why = _why(s, here)
+                here.why = why(s, here)
     return ENDED
 
 
@@ -133,8 +129,8 @@ def _start(s, prices, here, transfer, stop, coming, t):
             continue
         alone = here.stages == 1 and f.requests == lane.count and pool.guesses == 0
         if alone and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
-            here.why = _why(s, here)
-            t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, transfer, stop, coming, t))
+            here.why = why(s, here)
+            t = onward(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, transfer, stop, coming, t))
         step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + hosted(f, pool)
         if not (step > 0 and step < np.inf):
             return False
@@ -160,19 +156,6 @@ def _open(s, here, pool):
         return False
     q = s.requests[here.head]
     return not q.remote and may(s, pool, here, q)
-
-
-@piece
-def _why(s, here):
-    """What the first in a queue waits for, if not for an iteration that is under way."""
-    if here.head < 0:
-        return 0
-    pool, q = s.pools[here.pool], s.requests[here.head]
-    if here.held >= pool.batch:
-        return BATCH
-    if not (fits(s, pool, here, q, q.done) if q.parked else may(s, pool, here, q)):
-        return MEMORY
-    return BATCH if pool.static and not q.remote else 0
 
 
 @piece
@@ -204,68 +187,6 @@ def _horizon(s, here, transfer, stop, coming, t):
 
 
 @piece
-def _ahead(s, price, here, pool, lane, t, horizon):
-    """Plays iterations in which all of a lane's requests decode and none ends, as long as nothing can reach the instance.
-
-    They differ by one position a request, so each is one price. The first has been formed; what is left at the end is the
-    formed iteration that comes after those played, and the instant of its start, which is returned.
-    """
-    f, running, requests, grows = s.step[0], s.running[lane.number], s.requests, s.scratch
-    grows[: pool.block] = 0
-    count, longest, played = lane.count, PLENTY, 0
-    for k in range(count):
-        q = requests[running[k]]
-        longest = min(longest, q.output - q.made - 1)
-        # blocks are taken when these are full, and every `block` iterations after; all are there where a lifetime is reserved
-        if not pool.lifetime:
-            full = q.room * pool.block - q.prompt - q.made + 1
-            grows[full % pool.block] += blocks_of(s, pool, q.room + 1) - blocks_of(s, pool, q.room)
-            longest = min(longest, full + steady(s, pool, q) * pool.block - 1)
-        if pool.pooled and ahead(pool, q) > 0:
-            # what enters can be shared, by whoever waits
-            longest = min(longest, ahead(pool, q) - q.prompt - q.made)
-    longest = min(longest, max(1, s.total[0].work))
-    # the first chunk of who waits for memory begins where its known prefix ends, and takes less where some of that has to go
-    shrinks = pool.pooled and pool.by_chunk and here.why == MEMORY
-    while played < longest:
-        step = seconds(price, 0.0, 0.0, f.requests, f.positions, 0.0, 0.0)
-        end, more = t + step, grows[(played + 1) % pool.block]
-        if not (step > 0 and end < horizon and here.used + more <= pool.blocks):
-            break
-        if shrinks and more > 0 and here.used + more + here.cached > pool.blocks:
-            break
-        if played == 0:
-            for k in range(count):
-                _gap(s.gaps, end - requests[running[k]].last, 1)
-        else:
-            _gap(s.gaps, end - t, count)
-        _count(s, here, lane, t, end, step)
-        t = end
-        settle(here, t)
-        here.used += more
-        f.positions += count
-        played += 1
-        if more > 0 and pool.static:
-            # who waits for a batch to end may from now on wait for memory as well
-            if pool.pooled:
-                evict(s, here, pool)
-            here.why = _why(s, here)
-    s.total[0].work -= played
-    if played > 0:
-        here.peak = max(here.peak, here.used + here.paged)
-        for k in range(count):
-            q = requests[running[k]]
-            q.made += played
-            q.last = t
-            q.room = max(q.room, -(-(q.prompt + q.made) // pool.block))
-            q.blocks = blocks_of(s, pool, q.room) - q.spilled - q.shared
-        if pool.pooled:
-            evict(s, here, pool)
-        s.stage_free[here.number, 0] = t
-    return t
-
-
-@piece
 def _count(s, here, lane, t, end, step):
     f, total, work = s.step[0], s.total[0], s.work[here.number, 1 if s.step[0].prompt > 0 else 0]
     here.busy += step
@@ -282,11 +203,7 @@ def _count(s, here, lane, t, end, step):
     total.decoded += int(f.requests)
     total.swapped += int(f.moved)
     if total.logged < len(s.log):
-        row = s.log[total.logged]
-        row.start, row.end, row.instance, row.lane = t, end, here.number, lane.number - here.first_lane
-        row.prompt, row.requests, row.positions, row.queued = f.prompt, f.requests, f.positions, here.queued
-        row.pairs, row.past, row.far, row.step = f.pairs, f.past, f.far, step
-        total.logged += 1
+        logged(s, here, lane, t, end, step)
 
 
 @piece
@@ -451,7 +368,7 @@ def _finish(s, lane, transfer, stop, t):
                     if gap < 0:
                         continue
                     if gap != last:  # most have waited as long as the one before
-                        last, place = gap, _bin(gaps, gap)
+                        last, place = gap, binned(gaps, gap)
                     gaps[place].count += 1
                     gaps[place].seconds += gap
             if pool.pooled:
@@ -497,22 +414,6 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
     block = (here.number - pool.first) * blocks // pool.instances
     low, high = -(-block * there.instances // blocks), -(-(block + 1) * there.instances // blocks)
     queue(s, r, route(s, there, transfer.nearest, low, high))
-
-
-@inlined
-def _gap(gaps, gap, times):
-    """Counts gaps between two tokens in the histogram."""
-    entry = gaps[_bin(gaps, gap)]
-    entry.count += times
-    entry.seconds += times * gap
-
-
-@inlined
-def _bin(gaps, gap):
-    """The entry of a gap; that of tokens made together is 0, and is in the first one."""
-    mantissa, exponent = math.frexp(gap)
-    place = (exponent + OCTAVES // 2) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE) if gap > 0 else 0
-    return min(max(place, 0), len(gaps) - 1)
 
 
 @apart

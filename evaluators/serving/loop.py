@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.serving.compiled import ENDED, OCTAVES, PAUSED, PER_OCTAVE, STOPPED, UNPRICED, play
+from dse.evaluators.serving.compiled import ENDED, PAUSED, STOPPED, UNPRICED, play
+from dse.evaluators.serving.gaps import OCTAVES, PER_OCTAVE
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.policy import Policy
 from dse.evaluators.serving.price import Price

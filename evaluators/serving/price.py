@@ -131,6 +131,8 @@ def stored(values: Array, axes: Sequence[Array], *, least: float = np.finfo(floa
 def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> tuple[Price, Array]:
     """As `stored`, of several prices with the same axes, the last dimension: the first one, and the tables of all."""
     sizes = np.array([len(some) for some in axes])
+    if len(axes[-1]) > 1 and axes[-1][0] != 0:
+        raise DesignError(f"price table: the values of {AXES[-1]} must begin with 0; they are {np.asarray(axes[-1]).tolist()}")
     idle = np.zeros(sizes, bool)
     idle[np.asarray(axes[0]) == 0, :, np.asarray(axes[2]) == 0] = True
     many = values.shape[-1]

@@ -2,7 +2,10 @@
 
 # mypy: disable-error-code="no-untyped-def"
 
-from dse.evaluators.machine.compile_cache import inlined
+from dse.evaluators.machine.compile_cache import inlined, piece
+
+REQUESTS, CONTEXT = 2, 3
+"""Places of decodes and of what they read among `price.AXES`."""
 
 
 @inlined
@@ -30,30 +33,65 @@ def composed(price, prompt, prompt_context, requests, context, spilled):
 @inlined
 def interpolated(price, point):
     """A table at values of its axes, multilinear between its points and beyond its ends."""
-    places, weights, corners, stride = price.places, price.weights, 1, len(price.table)
-    places[0], weights[0] = 0, 1.0
+    corners, stride = 1, len(price.table)
+    price.places[0], price.weights[0] = 0, 1.0
     for axis in range(len(point)):
-        size, x, grid = price.sizes[axis], point[axis], price.grid[axis]
-        stride //= size
-        if size == 1:
-            continue
-        low = 0
-        for place in range(1, size - 1):  # axes are short: counting has no branch to guess
-            low += grid[place] <= x
-        high = low + 1
-        above = (x - grid[low]) / (grid[high] - grid[low])
-        if above == 0 or above == 1:  # at a point: corners of the others count for nothing
-            at = (high if above == 1 else low) * stride
-            for corner in range(corners):
-                places[corner] += at
-            continue
-        for corner in range(corners):
-            places[corner + corners] = places[corner] + high * stride
-            weights[corner + corners] = weights[corner] * above
-            places[corner] += low * stride
-            weights[corner] *= 1 - above
-        corners *= 2
+        stride //= price.sizes[axis]
+        corners = _along(price, axis, point[axis], stride, corners)
     value = 0.0
     for corner in range(corners):
-        value += weights[corner] * price.table[places[corner]]
+        value += price.weights[corner] * price.table[price.places[corner]]
+    return value
+
+
+@piece
+def _along(price, axis, x, stride, corners):
+    """Corners of a cell, with those along one more axis, whose points are so far apart in the table. Returns how many."""
+    places, weights, size, grid = price.places, price.weights, price.sizes[axis], price.grid[axis]
+    if size == 1:
+        return corners
+    low = 0
+    for place in range(1, size - 1):  # axes are short: counting has no branch to guess
+        low += grid[place] <= x
+    high = low + 1
+    above = (x - grid[low]) / (grid[high] - grid[low])
+    if above == 0 or above == 1:  # at a point: corners of the others count for nothing
+        at = (high if above == 1 else low) * stride
+        for corner in range(corners):
+            places[corner] += at
+        return corners
+    for corner in range(corners):
+        places[corner + corners] = places[corner] + high * stride
+        weights[corner + corners] = weights[corner] * above
+        places[corner] += low * stride
+        weights[corner] *= 1 - above
+    return 2 * corners
+
+
+@piece
+def decoding(price, requests):
+    """Corners of the cells of decodes by themselves, so many and with nothing spilled, at the least context. Returns how many.
+
+    They are those of all contexts, from which `reading` goes on: the axis of what is spilled, behind, begins with nothing.
+    """
+    corners, stride = 1, len(price.table)
+    price.places[0], price.weights[0] = 0, 1.0
+    for axis in range(CONTEXT):
+        stride //= price.sizes[axis]
+        corners = _along(price, axis, requests if axis == REQUESTS else 0.0, stride, corners)
+    return corners
+
+
+@piece
+def reading(price, corners, low, above):
+    """A table between a context's point and the next one, `above` of the way there, as `interpolated` has it to the bit.
+
+    At a point, the other one counts for 0.
+    """
+    value, stride = 0.0, price.sizes[CONTEXT + 1]
+    for corner in range(corners):
+        value += price.weights[corner] * (1 - above) * price.table[price.places[corner] + low * stride]
+    if price.sizes[CONTEXT] > 1:
+        for corner in range(corners):
+            value += price.weights[corner] * above * price.table[price.places[corner] + (low + 1) * stride]
     return value

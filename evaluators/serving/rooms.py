@@ -10,6 +10,7 @@ import math
 from dse.evaluators.machine.compile_cache import apart, piece
 from dse.evaluators.serving.guesses import reached
 from dse.evaluators.serving.prefixes import evict, leave, match, share
+from dse.evaluators.serving.state import BATCH, MEMORY
 
 
 @piece
@@ -115,6 +116,19 @@ def take(s, pool, here, q, computed):
 def may(s, pool, here, q):
     """Whether the first in a queue may be taken up, for one position at least; what comes from elsewhere shares nothing."""
     return fits(s, pool, here, q, known(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1)
+
+
+@piece
+def why(s, here):
+    """What the first in a queue waits for, if not for an iteration that is under way."""
+    if here.head < 0:
+        return 0
+    pool, q = s.pools[here.pool], s.requests[here.head]
+    if here.held >= pool.batch:
+        return BATCH
+    if not (fits(s, pool, here, q, q.done) if q.parked else may(s, pool, here, q)):
+        return MEMORY
+    return BATCH if pool.static and not q.remote else 0
 
 
 @apart

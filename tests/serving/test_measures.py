@@ -64,13 +64,13 @@ def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
 @settings(max_examples=50)
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60))
 def test_percentiles_of_gaps_are_those_of_all_gaps(gaps: list[float]) -> None:
-    from dse.evaluators.serving.compiled import OCTAVES, PER_OCTAVE, _gap
+    from dse.evaluators.serving.gaps import OCTAVES, PER_OCTAVE, counted
     from dse.evaluators.serving.measures import _gaps
     from dse.evaluators.serving.state import GAP
 
     table = np.zeros(OCTAVES * PER_OCTAVE, GAP)
     for gap in gaps:
-        _gap(table, gap, 1)
+        counted(table, gap, 1)
     found = _gaps(table["count"], table["seconds"])
     assert found["tbt"] == pytest.approx(np.mean(gaps))
     for name, share in (("tbt_p50", 50), ("tbt_p90", 90), ("tbt_p99", 99)):
