@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import RegularGridInterpolator
 
+from dse.evaluators.machine.compile_cache import loop
 from dse.evaluators.serving.kvcache import Memory, Room, paged, shared_out, two_level
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, error, errors, linear, spread, tabled
-from dse.evaluators.serving.priced import composed, interpolated, seconds
+from dse.evaluators.serving.priced import CONTEXT, composed, decoding, interpolated, reading, seconds
 from dse.space.errors import DesignError
 from dse.space.requests import requests
 
@@ -118,6 +119,26 @@ def test_prices_that_are_no_time_are_refused() -> None:
         tabled(lambda *at: np.zeros_like(at[0]), AXES)
     with pytest.raises(DesignError, match="decode_requests must rise"):
         tabled(product, [AXES[0], AXES[1], np.array([1.0, 1.0]), *AXES[3:]])
+    with pytest.raises(DesignError, match="spilled must begin with 0"):
+        tabled(product, [*AXES[:4], np.array([0.5, 1.0])])
+
+
+@loop
+def decodes(price: Any, requests: Any, low: Any, above: Any) -> Any:
+    return reading(price, decoding(price, requests), low, above)
+
+
+@given(st.integers(1, 80), st.lists(st.floats(1.0, 3e4), min_size=1, max_size=20), st.booleans())
+def test_decodes_that_go_on_have_the_price_of_each_by_itself(requests: int, contexts: list[float], alone: bool) -> None:
+    """To the bit, at points of the table and between and beyond them, and where nothing else has an axis."""
+    axes = [np.zeros(1), np.zeros(1), AXES[2], AXES[3], np.zeros(1)] if alone else AXES
+    table = tabled(rough, axes) if alone else ROUGH
+    points = axes[CONTEXT]
+    for context in [*contexts, *points[1:]]:
+        low = int(np.searchsorted(points[1:-1], context, side="right"))
+        above = (context - points[low]) / (points[low + 1] - points[low])
+        found = decodes(table, float(requests), low, above)
+        assert found == interpolated(table, (0.0, 0.0, float(requests), float(context), 0.0))
 
 
 def test_a_price_that_falls_below_nothing_beyond_its_table_stops_the_run() -> None:
