@@ -52,6 +52,30 @@ def _longest(s, here, pool, running, count):
     return longest
 
 
+@piece
+def _book(s, here, pool, lane, t, played, read):
+    """Books iterations that have been played, up to an instant, and positions that they have read; their requests go on."""
+    f, work, total, count = s.step[0], s.work[here.number, 0], s.total[0], lane.count
+    here.peak = max(here.peak, here.used + here.paged)
+    f.positions -= count
+    note(s.busiest[here.pool], f)  # of those played the last reads most
+    f.positions += count
+    work.iterations += played
+    work.requests += played * f.requests
+    work.positions += read
+    total.iterations += played
+    total.decoded += played * count
+    total.work -= played
+    for k in range(count):
+        q = s.requests[s.running[lane.number, k]]
+        q.made += played
+        q.last = t
+        q.room = max(q.room, -(-(q.prompt + q.made) // pool.block))
+        q.blocks = blocks_of(s, pool, q.room) - q.spilled - q.shared
+    if pool.pooled:
+        evict(s, here, pool)
+
+
 @apart
 def onward(s, price, here, pool, lane, t, horizon):
     """Plays iterations in which all of a lane's requests decode and none ends, as long as nothing can reach the instance.
@@ -64,14 +88,12 @@ def onward(s, price, here, pool, lane, t, horizon):
     longest = _longest(s, here, pool, running, count)
     # the first chunk of who waits for memory begins where its known prefix ends, and takes less where some of that has to go
     shrinks = pool.pooled and pool.by_chunk and here.why == MEMORY
-    positions, context, place, same, times = f.positions, f.positions / f.requests, -1, 0.0, 0
+    positions, place, same, times = f.positions, -1, 0.0, 0
     # a price: what it has of all contexts, and the cell of a table that a context is in
     c, tabled, grid, size = price.linear, len(price.table) > 0, price.grid[CONTEXT], price.sizes[CONTEXT]
-    base, corners, low, begin, width = c[0] + c[3] * f.requests, 0, 0, 0.0, math.inf
-    if tabled:
-        corners = decoding(price, f.requests)
-        if size > 1:
-            begin, width = grid[0], grid[1] - grid[0]
+    base, low = c[0] + c[3] * f.requests, 0
+    corners = decoding(price, f.requests) if tabled else 0
+    begin, width = (grid[0], grid[1] - grid[0]) if tabled and size > 1 else (0.0, math.inf)
     # what is added up one by one: an instance's seconds and block-seconds, and positions that are read
     busy, area, by_batch, by_memory, since, read = here.busy, here.area, here.by_batch, here.by_memory, here.since, 0.0
     while played < longest:
@@ -102,17 +124,14 @@ def onward(s, price, here, pool, lane, t, horizon):
         if s.total[0].logged < len(s.log):
             f.positions = positions
             logged(s, here, lane, t, end, step)
-        busy += step
-        read += positions
-        t = end
+        busy, read, t = busy + step, read + positions, end
         area += (t - since) * (here.used + here.paged)
         if here.why == BATCH:
             by_batch += t - since
         elif here.why == MEMORY:
             by_memory += t - since
         since = t
-        positions += count
-        played += 1
+        positions, played = positions + count, played + 1
         slot = slot + 1 if slot + 1 < pool.block else 0
         if more > 0:
             here.used += more
@@ -126,24 +145,7 @@ def onward(s, price, here, pool, lane, t, horizon):
     if place >= 0:
         gaps[place].count, gaps[place].seconds = times, same
     here.busy, here.area, here.by_batch, here.by_memory, here.since, here.due = busy, area, by_batch, by_memory, since, True
-    here.peak = max(here.peak, here.used + here.paged)
-    f.positions = positions - count
-    note(s.busiest[here.pool], f)  # of those played the last reads most
     f.positions = positions
-    work, total = s.work[here.number, 0], s.total[0]
-    work.iterations += played
-    work.requests += played * f.requests
-    work.positions += read
-    total.iterations += played
-    total.decoded += played * count
-    total.work -= played
-    for k in range(count):
-        q = requests[running[k]]
-        q.made += played
-        q.last = t
-        q.room = max(q.room, -(-(q.prompt + q.made) // pool.block))
-        q.blocks = blocks_of(s, pool, q.room) - q.spilled - q.shared
-    if pool.pooled:
-        evict(s, here, pool)
+    _book(s, here, pool, lane, t, played, read)
     s.stage_free[here.number, 0] = t
     return t
