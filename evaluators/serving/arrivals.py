@@ -20,10 +20,12 @@ from dse.evaluators.machine.compile_cache import inlined, piece, released
 from dse.evaluators.serving.chunks import chunk_of
 from dse.evaluators.serving.clocks import (
     GAPS,
+    KEPT,
     LEAVING,
     OCTAVES,
     PER_OCTAVE,
     PLENTY,
+    PRICED,
     after,
     around,
     behind,
@@ -37,13 +39,15 @@ from dse.evaluators.serving.clocks import (
     nth,
     paced,
     passed,
+    priced_once,
     queue_up,
     ready,
     station,
 )
 from dse.evaluators.serving.handed import handed
+from dse.evaluators.serving.one_stage import INSTANCE as ALONE
+from dse.evaluators.serving.one_stage import played_alone
 from dse.evaluators.serving.price import Price
-from dse.evaluators.serving.priced import seconds
 from dse.space.elementwise import Array
 from dse.space.requests import Requests
 
@@ -88,13 +92,6 @@ LANE = np.dtype(
 )
 
 
-PRICED = np.dtype([("tokens", "f8"), ("pairs", "f8"), ("past", "f8"), ("beside", "i8"), ("seconds", "f8")])
-"""A pass with prompts: their tokens, pairs of query and key, and positions before them, and decodes beside them."""
-
-KEPT = 256
-"""Passes that are kept priced."""
-
-
 class Load(NamedTuple):
     """Requests as they come; shape (requests,).
 
@@ -113,6 +110,7 @@ class Room(NamedTuple):
 
     Attributes:
         instances, lanes: records.
+        alone: records of instances of one stage, of `one_stage.INSTANCE`.
         free: when each stage of each instance is, shape (instances, stages). [s]
         ring: lanes under way, shape (lanes,).
         running: requests that prefill, of each lane; shape (lanes, most).
@@ -130,6 +128,7 @@ class Room(NamedTuple):
 
     instances: Array
     lanes: Array
+    alone: Array
     free: Array
     ring: Array
     running: Array
@@ -168,7 +167,8 @@ def room(stations: Array, requests: int, channels: int = 1) -> Room:
     first, begun, last = (np.zeros(requests) for _ in range(3))
     few = min(widest, requests)
     return Room(
-        np.zeros(instances, INSTANCE), np.zeros(most, LANE), np.zeros((instances, int(stations["stages"].max()))),
+        np.zeros(instances, INSTANCE), np.zeros(most, LANE), np.zeros(instances, ALONE),
+        np.zeros((instances, int(stations["stages"].max()))),
         np.zeros(most, np.int64), np.zeros((most, few), np.int64), np.zeros((most, few), LEAVING), np.zeros((most, few)),
         np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE, GAPS), np.zeros(KEPT, PRICED),
         np.zeros(channels), np.zeros(2, np.int64), np.zeros(requests, np.int64), behind, done, share, first, begun, last,
@@ -189,8 +189,13 @@ def played(price, of, shares, nearest, load, steady, spilled, room):
         spilled: share of what is read that is not in SRAM.
         room: `Room`.
     """
+    room.paces[:] = -1.0
+    for place in range(len(room.gaps)):
+        room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
+    for place in range(KEPT):
+        room.prices[place].tokens = -1.0
     if of.stages == 1:
-        _played(price, station(of, 1), shares, nearest, load, steady, spilled, room)
+        played_alone(price, station(of, 1), shares[0], nearest, load, steady, spilled, room)
     else:
         _played(price, station(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
 
@@ -211,11 +216,6 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
         lane = room.lanes[number]
         lane.prompts = lane.decodes = lane.older = lane.fresh = lane.tokens = 0
         lane.pace, lane.end, lane.stands = 0.0, -math.inf, False
-    room.paces[:] = -1.0
-    for place in range(len(room.gaps)):
-        room.gaps[place].count, room.gaps[place].seconds = 0, 0.0
-    for place in range(KEPT):
-        room.prices[place].tokens = -1.0
     for r in range(len(load.arrival) + 1):
         end = r == len(load.arrival)
         t, best, every = math.inf if end else load.arrival[r], 0 if nearest else turn, nearest or end
@@ -364,7 +364,7 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         if tokens == 0:
             stuck = True
             continue
-        step = _priced_once(price, steady, spilled, room, tokens, pairs, past, beside)
+        step = priced_once(price, steady, spilled, room, tokens, pairs, past, beside)
         end = t
         for stage in range(stages):
             end = max(end, free[stage]) + step * shares[stage]
@@ -380,18 +380,6 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         here.turn = turn
     if (stuck or here.queued > 0) and here.decoding > 0 and here.flying < stages:  # there may be room when somebody leaves
         here.at = min(here.at, max(t, next_left(of, room, i)))
-
-
-@piece
-def _priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
-    """A pass with prompts; those of equal requests come again and again. [s]"""
-    # chunks are powers of two, and so are positions before them: products by large odd numbers spread these over all places
-    entry = room.prices[(int(tokens) * 40503 + int(past) * 60493 + beside * 52757 >> 9) & (KEPT - 1)]
-    if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
-        read = beside * steady.context
-        entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
-        entry.seconds = seconds(price, tokens, pairs, float(beside), read, past, spilled * (past + read))
-    return entry.seconds
 
 
 @piece

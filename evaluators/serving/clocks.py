@@ -15,6 +15,7 @@ import numpy as np
 
 from dse.evaluators.machine.compile_cache import piece, released
 from dse.evaluators.serving.chunks import decoded
+from dse.evaluators.serving.priced import seconds
 
 NEAR = 1e-9
 """Of a pass of decodes, what is rounding."""
@@ -36,6 +37,13 @@ LEAVING = np.dtype([("token", "i8"), ("request", "i8")])
 """The token of its lane that a request leaves with."""
 
 GAPS = np.dtype([("count", "i8"), ("seconds", "f8")])
+
+
+PRICED = np.dtype([("tokens", "f8"), ("pairs", "f8"), ("past", "f8"), ("beside", "i8"), ("seconds", "f8")])
+"""A pass with prompts: their tokens, pairs of query and key, and positions before them, and decodes beside them."""
+
+KEPT = 256
+"""Passes that are kept priced."""
 
 
 class Station(NamedTuple):
@@ -86,6 +94,18 @@ def pace(price, of, steady, spilled, room, decodes):
 def _decoded(price, of, steady, decodes, spilled):
     """Apart from its callers, since it is large and seldom called."""
     return decoded(price, of, steady, float(decodes), spilled)
+
+
+@piece
+def priced_once(price, steady, spilled, room, tokens, pairs, past, beside):
+    """A pass with prompts; those of equal requests come again and again. [s]"""
+    # chunks are powers of two, and so are positions before them: products by large odd numbers spread these over all places
+    entry = room.prices[(int(tokens) * 40503 + int(past) * 60493 + beside * 52757 >> 9) & (KEPT - 1)]
+    if entry.tokens != tokens or entry.beside != beside or entry.pairs != pairs or entry.past != past:
+        read = beside * steady.context
+        entry.tokens, entry.pairs, entry.past, entry.beside = tokens, pairs, past, beside
+        entry.seconds = seconds(price, tokens, pairs, float(beside), read, past, spilled * (past + read))
+    return entry.seconds
 
 
 @piece
