@@ -82,9 +82,12 @@ class Promise:
 
     Args:
         places: of the space.
+
+    Attributes:
+        _rounds: directions along which a gain is measured, and how many designs beside those that are asked go on to the next.
     """
 
-    _rays = RAYS
+    _rounds: Sequence[tuple[int, int]] = ((RAYS, 0),)
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -120,27 +123,29 @@ class Promise:
         seen = means[:, :objectives] + DRAWS[:, None, None] * spreads[:, :objectives]
         points = np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)  # (draws, designs, objectives)
         low, reach = self._reach(known, points[0, likely > 0.5], rng)
-        rays = np.abs(rng.normal(size=(self._rays, objectives)))
-        rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
-
-        def within(points: Array) -> Array:
-            lengths = ((reach - points)[..., None, :] / rays).min(axis=-1)
-            return np.asarray(np.maximum(lengths, 0.0) ** objectives)
-
-        top = within(held).max(axis=0)
-        sure = likely[len(near) :] > 0.5
-        if sure.any():
-            top = np.maximum(top, within(points[0, len(near) :][sure]).max(axis=0))
+        sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
         may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
-        volumes, likely = within(points[:, may]), likely[may]  # (draws, designs, rays)
-        gain = np.zeros(len(near))
+        count = min(count, len(near))
+        for many, keep in self._rounds:
+            rays = np.abs(rng.normal(size=(many, objectives)))
+            rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
+
+            def within(values: Array, rays: Array = rays) -> Array:
+                lengths = ((reach - values)[..., None, :] / rays).min(axis=-1)
+                return np.asarray(np.maximum(lengths, 0.0) ** objectives)
+
+            top = np.maximum(within(held).max(axis=0), within(sure).max(axis=0, initial=0.0))
+            volumes, gain = within(points[:, may]), np.zeros(len(near))  # (draws, designs, rays)
+            gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
+            if keep:
+                may = np.sort(may[np.argsort(-gain[may], kind="stable")[: keep + count]])
         chosen: list[int] = []
-        for _ in range(min(count, len(near))):
-            gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely
-            gain[chosen] = -1.0
+        while len(chosen) < count:
             chosen.append(int(gain.argmax()))
             top = np.maximum(top, within(points[0, chosen[-1]]))
+            gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
+            gain[chosen] = -1.0
         return near[chosen]
 
     def _reach(self, known: Known, expected: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -10,8 +10,9 @@ from dse.search.acquisition import Known, Promise, box
 from dse.search.pareto import front
 from dse.space.elementwise import Array
 
-RAYS = 256
-"""Directions for a gain: late ones are a thousandth of the hypervolume, and many candidates are near one another."""
+ROUNDS = ((96, 100), (2_048, 0))
+"""Directions for a gain of all candidates, and how many of them go on to many more: a late gain is a thousandth of the whole,
+and candidates are near one another."""
 
 BEYOND = 0.1
 """Of its extent that the expected front's hypervolume counts beyond its worst values, so that its ends count."""
@@ -20,7 +21,7 @@ BEYOND = 0.1
 class Expected(Promise):
     """A promise within the front that is expected of the designs that are looked at, together with the one that is known."""
 
-    _rays = RAYS
+    _rounds = ROUNDS
 
     def _reach(self, known: Known, expected: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         both = np.concatenate([known.objectives[known.front], expected])
