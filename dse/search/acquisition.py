@@ -82,7 +82,12 @@ class Promise:
 
     Args:
         places: of the space.
+
+    Attributes:
+        _rounds: directions along which a gain is measured, and how many designs beside those that are asked go on to the next.
     """
+
+    _rounds: Sequence[tuple[int, int]] = ((RAYS, 0),)
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -114,30 +119,45 @@ class Promise:
             return near[np.argsort(-likely[: len(near)], kind="stable")[:count]]
         likely = np.where(likely > 0.5, likely, 1e-9 * likely)  # many that will hardly do are together no good bet
         held = known.objectives[known.front]
-        low, extent = _box(known)
-        reach = low + extent * (1 + 10 ** rng.uniform(-1, 0))
-        rays = np.abs(rng.normal(size=(RAYS, objectives)))
-        rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
-
-        def within(points: Array) -> Array:
-            lengths = ((reach - points)[..., None, :] / rays).min(axis=-1)
-            return np.asarray(np.maximum(lengths, 0.0) ** objectives)
-
         outward = [shape(column)[1] for column in known.objectives.T]
         seen = means[:, :objectives] + DRAWS[:, None, None] * spreads[:, :objectives]
-        volumes = within(np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1))  # (draws, designs, rays)
-        top = within(held).max(axis=0)
-        sure = likely[len(near) :] > 0.5
-        if sure.any():
-            top = np.maximum(top, volumes[0, len(near) :][sure].max(axis=0))
-        volumes, likely = volumes[:, : len(near)], likely[: len(near)].copy()
+        points = np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)  # (draws, designs, objectives)
+        low, reach = self._reach(known, points[0, likely > 0.5], rng)
+        sure = points[0, len(near) :][likely[len(near) :] > 0.5]
+        luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
+        may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
+        count = min(count, len(near))
+        for many, keep in self._rounds:
+            rays = np.abs(rng.normal(size=(many, objectives)))
+            rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
+
+            def within(values: Array, rays: Array = rays) -> Array:
+                lengths = ((reach - values)[..., None, :] / rays).min(axis=-1)
+                return np.asarray(np.maximum(lengths, 0.0) ** objectives)
+
+            top = np.maximum(within(held).max(axis=0), within(sure).max(axis=0, initial=0.0))
+            volumes, gain = within(points[:, may]), np.zeros(len(near))  # (draws, designs, rays)
+            gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
+            if keep:
+                may = np.sort(may[np.argsort(-gain[may], kind="stable")[: keep + count]])
         chosen: list[int] = []
-        for _ in range(min(count, len(near))):
-            gain = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely
-            gain[chosen] = -1.0
+        while len(chosen) < count:
             chosen.append(int(gain.argmax()))
-            top = np.maximum(top, volumes[0, chosen[-1]])
+            top = np.maximum(top, within(points[0, chosen[-1]]))
+            gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
+            gain[chosen] = -1.0
         return near[chosen]
+
+    def _reach(self, known: Known, expected: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """The corners between which hypervolume counts, best and worst: from the front, a tenth to once its extent beyond it.
+
+        Args:
+            known: results.
+            expected: objectives of the designs that are looked at and will likely do, as predicted.
+            rng: of this ask.
+        """
+        low, extent = box(known)
+        return low, low + extent * (1 + 10 ** rng.uniform(-1, 0))
 
     def _predicted(self, known: Known, at: Array, below: Below | None) -> tuple[Array, Array]:
         """Means and standard deviations of each target, shape (designs, targets)."""
@@ -189,7 +209,7 @@ class Promise:
             the multiple of each target that does.
         """
         y, excess = known.objectives[:told], known.excess[:told]
-        order = np.argsort(lag(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
+        order = np.argsort(lag(y, excess, known.objectives[known.front], *box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
         x, targets = self._places.features(known.rows[rows]), _targets(known, y[rows], excess[rows], doubtful)
@@ -260,7 +280,7 @@ def shape(column: Array) -> tuple[Array, Callable[[Array], Array]]:
     return column, lambda z: z
 
 
-def _box(known: Known) -> tuple[Array, Array]:
+def box(known: Known) -> tuple[Array, Array]:
     """Best value of each objective on the front, and how far the front reaches from there; all results where it does not."""
     held = known.objectives[known.front]
     low, high = held.min(axis=0), held.max(axis=0)

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from dse.search.acquisition import Below, Lower, lag
+from dse.search.expected import Expected
 from dse.search.local import Local
 from dse.search.pareto import front, layers, minimised, spread
 from dse.search.samplers import Possible, Told, Values, every
@@ -70,6 +71,7 @@ class Promoted(Local):
         self._pool = np.zeros((0, len(space.knobs)))
         self._held: list[int] = []
         super().__init__(space, directions, seed, start, possible)
+        self._promise = Expected(self._places)
         self._order = self._first(self._knobs, self._start)  # with the pool that all asks look at
         self._start = 0
 
