@@ -111,6 +111,9 @@ def _tables(load: Load, of: Pipelines, between: Ways | None, place: int) -> tupl
     most, batches = served.longest(load) + 1, np.broadcast_to(of.plan.microbatch, len(of.rules)).astype(int).tolist()
     tokens = max(most_prompts(rule, batch, most) for rule, batch in set(zip(of.rules, batches, strict=True)))
     axes = steady.coarse(partial(spread, spilled=True), load)(tokens, most, max(batches), most)
+    if between is not None:  # of iterations that a pool never has, none: no decodes with prompts, and no prompts with decodes
+        none = np.zeros(1)
+        axes = [*axes[:2], none, axes[3], none] if place == 0 else [none, none, *axes[2:]]
     counts = [count[..., None] for count in points(axes)]
     values = priced(load, of, READER, between, crowding)(*counts)
     shape = (*(len(some) for some in axes), len(of.rules))
