@@ -270,7 +270,7 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kind
     devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some, asked), kinds.load, bounds, alone=said)
     needed = enough(kinds.load, bounds, rate)
     if said and not _said(asked) and devices > 1 and needed > MOST_PLAYED:
-        part = f"a {math.ceil(needed / MOST_PLAYED)}th of them, or workload.requests={needed} for all"
+        part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
         some = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
         raise DesignError(f"capacity: {chip}: {some}, more than is played; say {part}")
     many = 1 if said else MOST_DEVICES // devices
@@ -306,11 +306,13 @@ def _instances(kinds: Kinds) -> str:
 
 
 def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, asked: Asked) -> float:
-    """The largest rate by the estimates; of instances that do both phases, where nobody says how many there are. [1/s]
-
-    0 where none fits.
+    """The largest rate by the estimates, 0 where none fits; of instances that do both phases, where nobody says how many there
+    are, or where these are dies, whose pools that share links are priced one by one. [1/s]
     """
-    found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart and bool(kinds.counts))
+    dies = software_of(kinds.usual.base.mapping) in DIES
+    found, _ = candidates(
+        kinds, bounds, knobs, devices, apart=asked.apart and bool(kinds.counts.get(PREFILL) or (kinds.counts and not dies))
+    )
     return max((one.estimate.rate for one in found), default=0.0)
 
 
