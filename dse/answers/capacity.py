@@ -19,6 +19,7 @@ from typing import Any
 from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, candidates, fewest
 from dse.answers.race import (
     COARSE,
+    MOST_PLAYED,
     USUAL,
     Alone,
     Tried,
@@ -67,9 +68,6 @@ MOST_DEVICES = 1 << 16
 
 MOST_SEARCHED = 256
 """Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
-
-MOST_PLAYED = 40_000
-"""Requests at most where nobody says how many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,11 +239,9 @@ def _side(chip: str, asked: Asked, trust: bool) -> Side:
     if _said(asked):
         find = _fewest if asked.rate else _most
         return find(chip, asked, kinds, bounds, knobs)
-    if asked.rate:
-        count = enough(kinds.load, bounds, asked.rate)
-        if count <= MOST_PLAYED:
-            told = _counted(asked, count)
-            return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
+    if asked.rate and enough(kinds.load, bounds, asked.rate) <= MOST_PLAYED:
+        told = _counted(asked, enough(kinds.load, bounds, asked.rate))
+        return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
     return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES, (kinds, bounds, knobs))
 
 
@@ -262,7 +258,7 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kind
     """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
 
     The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again. Where somebody
-    says how many, these are one cell's.
+    says how many, these are one cell's. Instances that somebody says are all that there are: one cell.
 
     Args:
         chip, asked, trust: what is asked.
@@ -270,34 +266,53 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kind
         usual: what `posed` says of that.
     """
     kinds, bounds, knobs = usual
-    devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some), kinds.load, bounds)
+    said = bool(kinds.counts)
+    devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some, asked), kinds.load, bounds, alone=said)
+    needed = enough(kinds.load, bounds, rate)
+    if said and not _said(asked) and devices > 1 and needed > MOST_PLAYED:
+        part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
+        some = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
+        raise DesignError(f"capacity: {chip}: {some}, more than is played; say {part}")
+    many = 1 if said else MOST_DEVICES // devices
+    beyond = f"the {_instances(kinds)} that are said" if said else f"{MOST_DEVICES:,} devices"
+    count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
     while True:
-        told = asked if _said(asked) else _counted(asked, enough(kinds.load, bounds, rate))
+        told = asked if _said(asked) else _counted(asked, count)
         before, (kinds, bounds, knobs) = kinds, posed(chip, told, trust=trust)
         kinds.recall(before)
         load, words = kinds.load, told.overrides[len(asked.overrides) :]
-        if asked.rate > (whole := MOST_DEVICES // devices * _at_most(kinds, bounds, knobs, devices, asked)):
-            why = f"{chip}: {asked.rate:g} requests/s take more than {MOST_DEVICES:,} devices, which serve {whole:.4g} at most"
+        if asked.rate > (whole := many * _at_most(kinds, bounds, knobs, devices, asked)):
+            why = f"{chip}: {asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s at most"
             return Side(chip, load, bounds, devices, (), (), {}, why=why, words=words)
-        side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs), words=words)
-        count = len(load.requests)  # a trace may have fewer than are asked for
-        few = side.best is not None and enough(load, bounds, side.best.rate) > count >= enough(load, bounds, rate)
-        if told is asked or side.best is None or not few:
+        side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs, least=asked.rate / many), words=words)
+        if side.best is None:
+            return side
+        if asked.rate > (whole := many * side.best.rate):  # of a longer load it would be less
+            why = f"{asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s"
+            return replace(side, why=f"{chip}: {why}")
+        played = len(load.requests)  # a trace may have fewer than are asked for
+        if told is asked or needed > MOST_PLAYED or not enough(load, bounds, side.best.rate) > played >= count:
             break
-        rate = COARSE * side.best.rate
-    if side.best is None:
+        count = enough(load, bounds, COARSE * side.best.rate)
+    if said:
         return side
-    cells = math.ceil(asked.rate / side.best.rate) if asked.rate else asked.devices // devices
-    if cells * devices > MOST_DEVICES:
-        whole = MOST_DEVICES // devices * side.best.rate
-        why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {whole:.4g}"
-        return replace(side, why=f"{chip}: {why}")
-    return replace(side, cells=cells, asked=asked.devices or 0)
+    return replace(side, cells=math.ceil(asked.rate / side.best.rate) or asked.devices // devices, asked=asked.devices)
 
 
-def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int) -> float:
-    """The largest rate by the estimates of instances that do both phases; 0 for none. [1/s]"""
-    found, _ = candidates(kinds, bounds, knobs, devices, apart=False)
+def _instances(kinds: Kinds) -> str:
+    """How many somebody says that there are, in words."""
+    names = {INSTANCES: "instance", PREFILL: "prefill instance"}
+    return " and ".join(number_of(many, names[address]) for address, many in kinds.counts.items())
+
+
+def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, asked: Asked) -> float:
+    """The largest rate by the estimates, 0 where none fits; of instances that do both phases, where nobody says how many there
+    are, or where these are dies, whose pools that share links are priced one by one. [1/s]
+    """
+    dies = software_of(kinds.usual.base.mapping) in DIES
+    found, _ = candidates(
+        kinds, bounds, knobs, devices, apart=asked.apart and bool(kinds.counts.get(PREFILL) or (kinds.counts and not dies))
+    )
     return max((one.estimate.rate for one in found), default=0.0)
 
 
@@ -307,8 +322,13 @@ def _at_most(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, asked: As
     return max((one.most for one in found), default=math.inf)
 
 
-def _cell(most: int, estimated: Callable[[int], float], load: Load, bounds: Bounds) -> tuple[int, float]:
-    """Devices of a cell, and their rate by the estimate: all, or the most of 1, 2, 4 and so on that can be played."""
+def _cell(
+    most: int, estimated: Callable[[int], float], load: Load, bounds: Bounds, *, alone: bool = False
+) -> tuple[int, float]:
+    """Devices of a cell, and their rate by the estimate: all, or the most of 1, 2, 4 and so on that can be played.
+
+    Of a cell that is alone, as many as help, where that is less.
+    """
     # more devices serve no less: where all can be played, fewer need no look
     if most <= MOST_SEARCHED and (rate := estimated(most)) > 0 and enough(load, bounds, rate) <= MOST_PLAYED:
         return most, rate
@@ -316,9 +336,11 @@ def _cell(most: int, estimated: Callable[[int], float], load: Load, bounds: Boun
     while devices < most:
         more = min(2 * devices, most)
         next_rate = estimated(more)
-        if rate and enough(load, bounds, next_rate) > MOST_PLAYED:
+        if rate and (next_rate <= rate if alone else enough(load, bounds, next_rate) > MOST_PLAYED):
             break
         devices, rate = more, next_rate
+        if alone and enough(load, bounds, rate) > MOST_PLAYED:
+            break
     return devices, rate
 
 
@@ -403,8 +425,8 @@ def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> 
     return asked.space
 
 
-def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
-    """The best deployment on so many devices."""
+def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space, least: float = 0.0) -> Side:
+    """The best deployment on so many devices, with what it is compared with where it serves the least that is asked for."""
     devices, load = asked.devices, kinds.load
     found, refused = candidates(kinds, bounds, knobs, devices, apart=asked.apart)
     side = Side(chip, load, bounds, devices, (), tuple(found), refused)
@@ -413,7 +435,7 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -
     with Progress(f"capacity of {chip} on {devices}") as progress, ThreadPoolExecutor(threads()) as several:
         tried = raced(found, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
-        if side.best is not None:
+        if side.best is not None and side.best.rate >= least:
             best, drawn = curve(side.best, load, bounds, several)
             others = compared(found, tried, load, bounds, several)
             again = {id(one.candidate) for one in others}  # lost at the best rate, and searched for its own since
@@ -451,7 +473,7 @@ def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space)
                     return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
                 alone, most = unloaded(found, load, bounds), max(one.most for one in found)
                 if most < asked.rate and not any(broken for broken, _ in alone):  # at lower rates bounds are kept
-                    why = f"{asked.rate:g} requests/s take more than {few} devices, which serve {most:.4g} at most"
+                    why = f"{asked.rate:g} requests/s take more than {few} devices, which serve {most:.4g} requests/s at most"
                     return replace(side, why=f"{chip}: {why}")
                 why = unkept(chip, alone)
                 return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")

@@ -28,6 +28,9 @@ from dse.space.workload import Load, Workload
 SPLITS = 2
 """Ways to divide devices between pools that are played of each kind, by either estimate."""
 
+FINE = 64
+"""Steps to twice as many instances that prefill, where there are more than twice as many as steps."""
+
 BATCH, TOKENS = "mapping.serving.batch", "mapping.serving.tokens"
 
 SIZES = (TOKENS, BATCH)
@@ -404,11 +407,16 @@ def _left(base: Design, devices: int, taken: int) -> int:
 
 
 def _shares(base: Design, most: int, said: int) -> Iterable[int]:
-    """How many instances may prefill: what is said, or any number; of many dies, whose links they share, powers of two."""
-    every = range(1, most + 1)
+    """How many instances may prefill: what is said, or any number, of many in steps of a `FINE`th; of many dies, whose links
+    they share, powers of two.
+    """
     if said:
-        return [said] if said in every else []
-    return every if software_of(base.mapping) not in DIES else [many for many in every if many & (many - 1) == 0]
+        return [said] if said <= most else []
+    found, many, dies = list[int](), 1, software_of(base.mapping) in DIES
+    while many <= most:
+        found.append(many)
+        many += many if dies else max(1, many // FINE)
+    return found
 
 
 def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:

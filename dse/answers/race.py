@@ -43,6 +43,9 @@ full, and is searched by itself."""
 OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
 """Times the largest rate, at which the best deployment is drawn."""
 
+MOST_PLAYED = 40_000
+"""Requests at most where nobody says how many."""
+
 USUAL, LONG = 2000, 5
 """Requests at least where nobody says how many; and times what a request may take, in which they come."""
 
@@ -231,9 +234,11 @@ def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: fl
     users = int((asked.turns == 0).sum()) if asked.users else 0
     found = largest(at_rate, bounds, len(asked), guess, near, users)
     if math.isinf(found.rate):
+        more = max(2 * len(asked), enough(load, bounds, one.unbound))
+        play_more = f"play more, as {more}, of a trace a longer one; or " if more <= MOST_PLAYED else ""
         raise DesignError(
-            f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more, as "
-            f"{max(2 * len(load.requests), enough(load, bounds, one.unbound))}, of a trace a longer one; or bound them tighter"
+            f"workload.requests: {len(asked):,} requests keep their bounds however fast they come: {play_more}bound them "
+            f"tighter, who may take {show(may_take(load, bounds), 's')}"
         )
     return Tried(one, found, points=tuple(points))
 

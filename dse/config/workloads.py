@@ -170,6 +170,9 @@ def _routed(model: Model, routing: str, given: _Given) -> Model:
     return replace(model, experts=replace(model.experts, load="file", shares=said))
 
 
+MOST_REQUESTS = 100_000_000
+"""Of a load, which take some 200 bytes each while they are drawn, and more while they are played."""
+
 ACCEPTED = 0.7
 """Chance that the guess of a multi-token prediction module is right, where nobody says it: as evaluated in [zhang2026] section
 III-E; a model's own report has 0.85 to 0.9 [deepseek2024]."""
@@ -228,6 +231,8 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     refuse_others(spec, where, "workload: served requests have ")
     share = share_kept(spec)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
+    if count and count > MOST_REQUESTS:
+        raise DesignError(f"workload.requests: {count:,} are more than memory has room for; {MOST_REQUESTS:,} at most")
     ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
     if min(ttft, tpot) <= 0:
         raise DesignError(f"workload: bounds of {ttft:g} s and {tpot:g} s; each must be above 0")

@@ -1,5 +1,7 @@
 """What `dse capacity` cannot be asked, or nothing keeps: one line says why, and what is nearest."""
 
+import time
+
 import pytest
 
 from dse.answers import capacity as asked_of
@@ -42,10 +44,10 @@ def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
 def test_a_rate_that_no_devices_serve_is_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     """By what all deployments of a cell may serve; a rate that 65,536 devices might serve is played."""
     played = []
-    monkeypatch.setattr(asked_of, "_most", lambda *_: played.append(1) or pytest.fail("played"))
+    monkeypatch.setattr(asked_of, "_most", lambda *_, **__: played.append(1) or pytest.fail("played"))
     words = ["chip=h200", "workload.prompt=1000", "workload.output=100", "workload.ttft='1 s'", "workload.tpot='50 ms'"]
     with pytest.raises(
-        DesignError, match=r"h200: 1e\+08 requests/s take more than 65,536 devices, which serve [\d.e+]+ at most"
+        DesignError, match=r"h200: 1e\+08 requests/s take more than 65,536 devices, which serve [\d.e+]+ requests/s at most"
     ):
         capacity([*words, "rate='1e8 Hz'"])
     assert not played
@@ -58,6 +60,34 @@ def test_a_rate_that_no_devices_serve_is_no_bound_that_nobody_keeps(monkeypatch:
     monkeypatch.setattr(asked_of, "MOST_SEARCHED", 2)
     words = ["chip=h200", "model=qwen3_32b", "workload.requests=200", "workload.output=20", "workload.ttft='300 ms'"]
     with pytest.raises(
-        DesignError, match=r"^capacity: h200: 1e\+06 requests/s take more than 2 devices, which serve [\d.]+ at most$"
+        DesignError,
+        match=r"^capacity: h200: 1e\+06 requests/s take more than 2 devices, which serve [\d.]+ requests/s at most$",
     ):
         capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rate='1e6 Hz'", "mapping.serving.instances=4"], r"1e\+06 .* the 4 instances .* [\d.]+ requests/s at most$"),
+        (["rate='1e6 Hz'", "mapping.serving.prefill_instances=3"], "the 3 prefill instances that are said"),
+        (["devices=65536", "mapping.serving.instances=1000"], "1,000 instances serve some .* say 1/6 of them"),
+        (["devices=16", "workload.ttft='1e9 s'"], "however fast they come: bound them tighter, who may take 1 Gs$"),
+        (["devices=16", "workload.requests=1000000000000"], "are more than memory has room for"),
+    ],
+)  # fmt: skip
+def test_what_nothing_serves_is_said_without_a_look_at_all_devices(words: list[str], said: str) -> None:
+    """Instances that are said are all that there are; what helps them is looked at, in a few seconds of CPU."""
+    usual = ["chip=h200", "model=qwen3_32b", "workload.prompt=4000", "workload.output=500"]
+    begin = time.process_time()
+    with pytest.raises(DesignError, match=said):
+        capacity([*usual, "workload.ttft='2 s'", "workload.tpot='50 ms'", *words])
+    assert time.process_time() - begin < 15  # 97 and more, were all of 65,536 devices looked at
+
+
+def test_instances_that_are_said_are_no_cell_of_several() -> None:
+    usual = ["chip=h200", "model=qwen3_32b", "workload.prompt=4000", "workload.output=50", "workload.ttft='2 s'"]
+    (side,) = capacity([*usual, "workload.tpot='50 ms'", "devices=512", "apart=false", "mapping.serving.instances=2"])
+    assert side.cells == 1
+    assert side.best is not None
+    assert side.best.candidate.values["mapping.serving.instances"] == 2
