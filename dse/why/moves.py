@@ -34,8 +34,11 @@ AT_ONCE = 256
 """Designs of the closed form that are evaluated between two looks at the clock."""
 
 FEW_AT_ONCE, MOST_AT_ONCE = 64, 4096
-"""The same of loads in the steady state: some tens of milliseconds a design, half of what one takes by itself; and how many
-where there is time for all: calls for each structure take most of it, as many for few designs as for many."""
+"""The same of loads in the steady state, first and at most: calls for each structure take most of it, as many for few designs
+as for many, so that as many come at once as there is time for."""
+
+GROWTH = 8
+"""Times as many of these at most as came before: what the first have taken is little to go by."""
 
 APART = ("mapping.precision.", "mapping.stack.")
 """Leaves of a mapping that are no step away: formats, which would compare unlike numbers, and measured software."""
@@ -150,14 +153,32 @@ def points(designs: Sequence[Design], goal: Goal, *, seconds: float = inf) -> li
     different = list(dict.fromkeys(designs))
     found: dict[Design, Point] = {}
     end = time.monotonic() + seconds
+    steady, start = goal.fidelity == FIDELITIES[0], 0
     few = MOST_AT_ONCE if seconds == inf else FEW_AT_ONCE
-    size = 1 if different and alone(different[0], goal) else few if goal.fidelity == FIDELITIES[0] else AT_ONCE
-    for start in range(0, len(different), size):
-        if time.monotonic() > end:
-            break
+    size = 1 if different and alone(different[0], goal) else few if steady else AT_ONCE
+    while start < len(different) and (began := time.monotonic()) <= end:
         some = different[start : start + size]
         found.update(zip(some, _evaluated(some, goal), strict=True))
+        start += size
+        size = at_once(size, time.monotonic() - began, end - time.monotonic()) if steady else size
     return [found.get(design) for design in designs]
+
+
+def at_once(before: int, taken: float, left: float) -> int:
+    """How many designs of the steady state come at once after some: as many as are done in time if each takes as long.
+
+    More take less each, so that they mostly are done before.
+
+    Args:
+        before: how many came at once.
+        taken: by them. [s]
+        left: until no more are evaluated. [s]
+
+    >>> at_once(64, 2.0, 10.0), at_once(64, 2.0, 100.0), at_once(64, 2.0, 0.1), at_once(64, 0.0, 1.0)
+    (320, 512, 64, 512)
+    """
+    most = min(GROWTH * before, MOST_AT_ONCE)
+    return most if taken * most <= before * left else max(int(before * left / taken), FEW_AT_ONCE)
 
 
 def alone(design: Design, goal: Goal) -> bool:

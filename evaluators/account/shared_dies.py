@@ -14,7 +14,7 @@ from dse.evaluators.account.many_dies import Alone, Ran
 from dse.evaluators.layouts.dies import Crossing, Split
 from dse.evaluators.layouts.turns import Turns
 from dse.evaluators.layouts.whole_chip import Said
-from dse.evaluators.program.activity import COUNTS, Activity
+from dse.evaluators.program.activity import Activity
 from dse.space.chip import Chip
 from dse.space.fields import leaves, replaced
 from dse.space.remember import same
@@ -30,11 +30,11 @@ class Dies(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers; and dies together."""
+    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers of each; and dies together."""
 
     wanted: dict[Any, dict[tuple[float, ...], tuple[Chip, Said]]]
     places: dict[Any, dict[tuple[float, ...], int]]
-    answers: dict[Any, Alone]
+    answers: dict[Any, list[Alone]]
     dies: dict[Any, Dies]
 
 
@@ -78,8 +78,8 @@ def answered(make: Callable[..., Alone], asked: Turns, of: Split, die: Chip, sai
         return None
     if len(kept.places.get(key, ())) < len(some):
         kept.places[key] = {row: place for place, row in enumerate(some)}
-        kept.answers[key] = _without_blocks(make(asked, of, _together(kept, structure, some), *others))
-    return _one(kept.answers[key], kept.places[key][row])
+        kept.answers[key] = _each(_without_blocks(make(asked, of, _together(kept, structure, some), *others)), len(some))
+    return kept.answers[key][kept.places[key][row]]
 
 
 def _key(asked: Turns, of: Split, structure: Any, others: tuple[Any, ...]) -> Any:
@@ -134,15 +134,21 @@ def _without_blocks(of: Alone) -> Alone:
     return passes, of[1]
 
 
-def _one(of: Alone, place: int) -> Alone:
-    """Of one of several."""
+def _each(of: Alone, count: int) -> list[Alone]:
+    """Of each of several, in order."""
 
-    def number(value: Any) -> Any:
-        return value[place].item() if isinstance(value, np.ndarray) and value.ndim else value
+    def column(value: Any) -> list[Any]:
+        return value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value] * count
 
-    def ran(one: Ran) -> Ran:
-        activity = Activity(**{name: number(getattr(one.activity, name)) for name in COUNTS})
-        return one._replace(seconds=number(one.seconds), activity=activity, beyond=one.beyond and ran(one.beyond))
+    def ran(one: Ran) -> list[Ran]:
+        activities = map(Activity._make, zip(*map(column, one.activity), strict=True))
+        beyond = ran(one.beyond) if one.beyond else [one.beyond] * count
+        each = zip(column(one.seconds), activities, beyond, strict=True)
+        return [one._replace(seconds=seconds, activity=activity, beyond=more) for seconds, activity, more in each]
 
-    passes = tuple((one, tuple(map(ran, some))) for one, some in of[0])
-    return passes, [(name, number(nbytes)) for name, nbytes in of[1]]
+    passes = [(one, list(zip(*map(ran, some), strict=True)) if some else [()] * count) for one, some in of[0]]
+    parts = [(name, column(nbytes)) for name, nbytes in of[1]]
+    return [
+        (tuple((one, some[place]) for one, some in passes), [(name, every[place]) for name, every in parts])
+        for place in range(count)
+    ]

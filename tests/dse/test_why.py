@@ -21,13 +21,14 @@ from dse.evaluators.account.metrics import METRICS
 from dse.running.frame import judged, ordered, values_of
 from dse.running.study import Bound
 from dse.search.samplers import Uniform
-from dse.space.design import stacked
+from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.knobs import Interval
 from dse.space.units import show
+from dse.why import moves
 from dse.why.elastic import of_designs
-from dse.why.moves import Goal, Point, around, points, quick, steps
+from dse.why.moves import FEW_AT_ONCE, GROWTH, Goal, Point, around, at_once, points, quick, steps
 from dse.why.shadow import MOST, MOVES, Known, gained, prices
 from dse.why.why import APART, Why, front_prices, goal_of, of_front, of_row, row_of
 from tests.dse.toy import searched, toy
@@ -343,3 +344,33 @@ def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> N
         assert other is not None
         assert one.why == other.why
         assert one.metrics == pytest.approx(other.metrics, rel=1e-9)
+
+
+def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first are few, and say how many more there is time for; what time is left for all changes no answer."""
+    asked = study_of("mesh_llm")
+    goal = quick(goal_of(asked), asked.question.base)
+    draws = Uniform(asked.question.space, 5)
+    designs = list(dict.fromkeys(asked.question.space.at(draws.ask(number, None).values) for number in range(24)))
+    came, evaluated = list[int](), moves._evaluated
+
+    def noted(some: list[Design], of: Goal) -> list[Point]:
+        came.append(len(some))
+        return evaluated(some, of)
+
+    monkeypatch.setattr(moves, "_evaluated", noted)
+    monkeypatch.setattr(moves, "FEW_AT_ONCE", 2)
+    limited = points(designs, goal, seconds=1e6)
+    assert came == [2, 16, len(designs) - 18]
+    for one, other in zip(limited, points(designs, goal), strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.why == other.why
+        assert one.metrics == pytest.approx(other.metrics, rel=1e-9)
+
+
+@given(before=st.integers(1, 4096), taken=st.floats(0, 1e3), left=st.floats(-10, 1e3))
+def test_what_comes_next_is_done_in_time_at_the_pace_of_what_came(before: int, taken: float, left: float) -> None:
+    size = at_once(before, taken, left)
+    assert size <= max(GROWTH * before, FEW_AT_ONCE)
+    assert size == FEW_AT_ONCE or size * taken <= before * left * (1 + 1e-9)
