@@ -261,8 +261,8 @@ def plain(
         directions: "max" or "min" for each objective.
         seed: of its sampler.
         trials: how many.
-        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, what is not a number is told as bad
-            as can be: a trial without values fails, and of failed ones no sampler of Optuna's learns.
+        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, what is not a number is told
+            as bad as can be: a trial without values fails, and of failed ones no sampler of Optuna's learns.
     """
     import optuna
 
