@@ -261,7 +261,8 @@ def plain(
         directions: "max" or "min" for each objective.
         seed: of its sampler.
         trials: how many.
-        evaluate: a design of the space, which must not fail.
+        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, what is not a number is told
+            as bad as can be: a trial without values fails, and of failed ones no sampler of Optuna's learns.
     """
     import optuna
 
@@ -271,6 +272,8 @@ def plain(
         sampler=samplers[name](seed=seed),
         directions=["maximize" if direction == "max" else "minimize" for direction in directions],
     )
+
+    worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
 
     def objective(trial: Any) -> tuple[float, ...]:
         values: Values = {}
@@ -287,7 +290,9 @@ def plain(
         for constraint, excess in told.constraints.items():
             trial.set_constraint(constraint, excess)
         assert told.objectives is not None
-        return told.objectives
+        if not any(excess > 0 for excess in told.constraints.values()):
+            return told.objectives
+        return tuple(bad if value != value else value for value, bad in zip(told.objectives, worst, strict=True))
 
     study.optimize(objective, n_trials=trials)
 

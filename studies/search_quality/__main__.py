@@ -1,12 +1,14 @@
-"""Measures the samplers on seven grids: python -m dse.studies.search_quality [FOLDER]
+"""Measures the samplers on seven grids: python -m dse.studies.search_quality [FOLDER [GRID:SAMPLER ...]]
 
 Evaluates each grid once (kept in FOLDER, by default runs/search_quality), replays the searches, writes ``shares.csv`` and
-``shares.svg`` and this study's README.md. What is in FOLDER is not measured again.
+``shares.svg`` and this study's README.md. What is in FOLDER is not measured again. Where some samplers of some grids are named,
+as in ``"pipelines:optuna gp"``, those are measured, and what ``shares.csv`` says of the others stays.
 """
 
 import csv
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +25,13 @@ ALONE = ("local", "nsga2", "random", "qmc", "optuna nsga2", "optuna tpe", "tpe",
 PROMOTED, HALVING = "local, promoted", "halving"
 """By two fidelities, where a grid's screen has a lower one."""
 
+FRONT = "closed front"
+EVERY = (FRONT, PROMOTED, HALVING, *ALONE)
+"""All that have rows; the first is the front of the screen's fidelity by itself."""
+
+Lines = dict[tuple[str, str], list[list[str]]]
+"""Of ``shares.csv``, by grid and sampler."""
+
 SEEDS = range(10)
 SHARE, SMALL_SHARE, SMALL = 0.01, 0.02, 10_000
 """Of a grid's designs that a search may evaluate, and of one with fewer designs than the last."""
@@ -30,43 +39,75 @@ SHARE, SMALL_SHARE, SMALL = 0.01, 0.02, 10_000
 STEPS = 40
 """Places of a budget at which the share of the hypervolume is noted."""
 
-MOST = {"tpe": 300, "optuna tpe": 300, "optuna gp": 110}
+MOST = {"tpe": 300, "optuna tpe": 300, "optuna gp": 300}
 """Samplers whose own cost grows with every trial, and the largest budget with which each is measured."""
 
 HERE = Path(__file__).parent
 
 
-def main(folder: Path) -> None:
-    """Measures, and writes what came out."""
-    lines = []
+def main(folder: Path, only: Sequence[str] = ()) -> None:
+    """Measures, and writes what came out.
+
+    Args:
+        folder: of the tables and of the searches.
+        only: grids and samplers, as GRID:SAMPLER, that are measured; none for all.
+    """
+    unknown = [one for one in only if one.partition(":")[0] not in SPACES or one.partition(":")[2] not in EVERY]
+    if unknown:
+        raise SystemExit(f"{', '.join(unknown)}: GRID:SAMPLER with grids {', '.join(SPACES)} and samplers {'; '.join(EVERY)}")
+    held = _written() if only else {}
     for name in SPACES:
-        whole = grid(name, folder)
-        rows = whole.rows()
-        budget = int((SMALL_SHARE if whole.size < SMALL else SHARE) * whole.size)
-        two = whole.study.fidelity != whole.study.screening
-        closed = closed_front(whole, folder if two else None)
-        seeded = np.array([rows[tuple(values.items())] for values in closed])
-        lines.append([name, "closed front", 0, whole.size, len(closed), whole.share(seeded)])
-        for sampler in (*((PROMOTED, HALVING) if two else ()), *ALONE):
-            if budget > MOST.get(sampler, budget) or (sampler == "optuna gp" and not find_spec("torch")):
-                continue
-            start = time.process_time()
-            for seed in SEEDS:
-                path = folder / f"{whole.study.question.space.key[:12]}-{sampler.replace(' ', '-')}-{seed}.npy"
-                if not path.exists():
-                    np.save(path, _found(whole, rows, sampler, seed, budget, folder))
-                order = np.load(path)
-                for count in np.unique(np.linspace(budget / STEPS, budget, STEPS).astype(int)):
-                    lines.append([name, sampler, seed, whole.size, int(count), whole.share(order[:count])])
-            last = [line[5] for line in lines if line[:2] == [name, sampler] and line[4] == budget]
-            spent = time.process_time() - start
-            say(f"{name} {sampler}: {np.mean(last):.4f} at {budget:,}, {spent / len(SEEDS) / budget * 1e3:.2f} ms an ask")
+        wanted = [sampler for sampler in EVERY if not only or f"{name}:{sampler}" in only]
+        if wanted:
+            _measured(name, wanted, folder, held)
     with (HERE / "shares.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["space", "sampler", "seed", "designs", "evaluations", "share"])
-        writer.writerows([*line[:5], f"{line[5]:.5f}"] for line in lines)
+        for name in SPACES:
+            writer.writerows(line for (of, _), lines in held.items() if of == name for line in lines)
     (HERE / "shares.svg").write_text(drawn(HERE / "shares.csv"))
     write(["search_quality"])
+
+
+def _written() -> Lines:
+    """What ``shares.csv`` says."""
+    held: Lines = {}
+    with (HERE / "shares.csv").open(newline="") as file:
+        for line in list(csv.reader(file))[1:]:
+            held.setdefault((line[0], line[1]), []).append(line)
+    return held
+
+
+def _measured(name: str, wanted: Sequence[str], folder: Path, held: Lines) -> None:
+    """Puts lines of some samplers on a grid in their places."""
+    whole = grid(name, folder)
+    rows = whole.rows()
+    budget = int((SMALL_SHARE if whole.size < SMALL else SHARE) * whole.size)
+    two = whole.study.fidelity != whole.study.screening
+
+    def line(sampler: str, seed: int, count: int, share: float) -> list[str]:
+        return [name, sampler, *map(str, (seed, whole.size, count)), f"{share:.5f}"]
+
+    if FRONT in wanted:
+        closed = closed_front(whole, folder if two else None)
+        seeded = np.array([rows[tuple(values.items())] for values in closed])
+        held[name, FRONT] = [line(FRONT, 0, len(closed), whole.share(seeded))]
+    for sampler in (one for one in wanted if one != FRONT and (two or one not in (PROMOTED, HALVING))):
+        if budget > MOST.get(sampler, budget) or (sampler == "optuna gp" and not find_spec("torch")):
+            continue
+        start, lines, last = time.process_time(), list[list[str]](), list[float]()
+        for seed in SEEDS:
+            path = folder / f"{whole.study.question.space.key[:12]}-{sampler.replace(' ', '-')}-{seed}.npy"
+            if not path.exists():
+                np.save(path, _found(whole, rows, sampler, seed, budget, folder))
+            order = np.load(path)
+            counts = np.unique(np.linspace(budget / STEPS, budget, STEPS).astype(int)).tolist()
+            shares = [whole.share(order[:count]) for count in counts]
+            lines += [line(sampler, seed, count, share) for count, share in zip(counts, shares, strict=True)]
+            last.append(shares[-1])
+        held[name, sampler] = lines
+        spent = time.process_time() - start
+        say(f"{name} {sampler}: {np.mean(last):.4f} at {budget:,}, {spent / len(SEEDS) / budget * 1e3:.2f} ms an ask")
 
 
 def _found(whole: Grid, rows: dict[tuple[object, ...], int], sampler: str, seed: int, budget: int, folder: Path) -> Array:
@@ -79,4 +120,4 @@ def _found(whole: Grid, rows: dict[tuple[object, ...], int], sampler: str, seed:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs/search_quality"))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs/search_quality"), sys.argv[2:])

@@ -56,3 +56,25 @@ def test_what_the_study_says_is_what_comes_out(tmp_path: Path) -> None:
     assert whole.size == first["designs"]
     order = searched(whole, whole.rows(), "local", 0, int(first["evaluations"]), [])
     assert whole.share(order) == pytest.approx(first["share"], abs=1e-3)
+
+
+def test_some_rows_are_measured_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (study.HERE / "shares.csv").read_text().splitlines()
+    (tmp_path / "shares.csv").write_text("\n".join(line for line in said if not line.startswith("pipelines,random,")) + "\n")
+    monkeypatch.setattr(study, "HERE", tmp_path)
+    monkeypatch.setattr(study, "SEEDS", range(2))
+    monkeypatch.setattr(study, "write", lambda names: None)
+    study.main(tmp_path, ["pipelines:random"])
+    now = (tmp_path / "shares.csv").read_text().splitlines()
+    mine = [line for line in now if line.startswith("pipelines,random,")]
+    assert len(mine) == 2 * study.STEPS
+    assert sorted(set(now) - set(mine)) == sorted(set(said) - {line for line in said if line.startswith("pipelines,random,")})
+    with pytest.raises(SystemExit, match="pipelines:chance: GRID:SAMPLER"):
+        study.main(tmp_path, ["pipelines:chance"])
+
+
+def test_optuna_by_itself_learns_of_designs_without_objectives(tmp_path: Path) -> None:
+    """Three of four designs that do not fit have none on this grid; trials that fail teach it nothing, and it asks again."""
+    whole = grid("dies", tmp_path)
+    order = searched(whole, whole.rows(), "optuna tpe", 100, 105, [])
+    assert np.isnan(whole.objectives[order]).any(axis=1).mean() < 0.5 < len(set(order.tolist())) / len(order)
