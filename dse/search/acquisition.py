@@ -8,6 +8,7 @@ from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from dse.search.encoding import Places
+from dse.search.pareto import front
 from dse.search.surrogate import Scales, fitted, predicted
 from dse.space.elementwise import Array
 
@@ -22,6 +23,9 @@ FEW = 4
 
 RAYS = 48
 """Directions along which a gain in hypervolume is measured."""
+
+BEYOND = 0.1
+"""Of its extent that the expected front's hypervolume counts beyond its worst values, so that its ends count."""
 
 DRAWS = np.array([0.0, -1.3, -0.4, 0.4, 1.3])
 """Standard deviations from the mean at which a prediction is looked at; the first stands for the design once it is chosen."""
@@ -82,15 +86,12 @@ class Promise:
 
     Args:
         places: of the space.
-
-    Attributes:
-        _rounds: directions along which a gain is measured, and how many designs beside those that are asked go on to the next.
+        rounds: directions along which a gain is measured, and how many designs beside those that are asked go on to the next.
     """
 
-    _rounds: Sequence[tuple[int, int]] = ((RAYS, 0),)
-
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, rounds: Sequence[tuple[int, int]] = ((RAYS, 0),)) -> None:
         self._places = places
+        self._rounds = rounds
         self._level = 0
         self._scales: list[Scales] = []
 
@@ -122,7 +123,7 @@ class Promise:
         outward = [shape(column)[1] for column in known.objectives.T]
         seen = means[:, :objectives] + DRAWS[:, None, None] * spreads[:, :objectives]
         points = np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)  # (draws, designs, objectives)
-        low, reach = self._reach(known, points[0, likely > 0.5], rng)
+        low, reach = _corners(known, points[0, likely > 0.5])
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
         may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
@@ -147,17 +148,6 @@ class Promise:
             gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
             gain[chosen] = -1.0
         return near[chosen]
-
-    def _reach(self, known: Known, expected: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """The corners between which hypervolume counts, best and worst: from the front, a tenth to once its extent beyond it.
-
-        Args:
-            known: results.
-            expected: objectives of the designs that are looked at and will likely do, as predicted.
-            rng: of this ask.
-        """
-        low, extent = box(known)
-        return low, low + extent * (1 + 10 ** rng.uniform(-1, 0))
 
     def _predicted(self, known: Known, at: Array, below: Below | None) -> tuple[Array, Array]:
         """Means and standard deviations of each target, shape (designs, targets)."""
@@ -209,7 +199,7 @@ class Promise:
             the multiple of each target that does.
         """
         y, excess = known.objectives[:told], known.excess[:told]
-        order = np.argsort(lag(y, excess, known.objectives[known.front], *box(known)), kind="stable")
+        order = np.argsort(lag(y, excess, known.objectives[known.front], *_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
         x, targets = self._places.features(known.rows[rows]), _targets(known, y[rows], excess[rows], doubtful)
@@ -280,7 +270,25 @@ def shape(column: Array) -> tuple[Array, Callable[[Array], Array]]:
     return column, lambda z: z
 
 
-def box(known: Known) -> tuple[Array, Array]:
+def _corners(known: Known, expected: Array) -> tuple[Array, Array]:
+    """The corners between which hypervolume counts, best and worst, each of shape (objectives,).
+
+    Few results say little of where a front ends. A design that is the cheapest of all, or the fastest, lies beyond the worst of
+    those that are known in some other objective, and would gain nothing there. So it is the front that is known and expected
+    which reaches from one corner to the other, but for the share `BEYOND`.
+
+    Args:
+        known: results.
+        expected: objectives of the designs that are looked at and will likely do, as predicted, shape (designs, objectives).
+    """
+    both = np.concatenate([known.objectives[known.front], expected])
+    held = both[front(both, ["min"] * both.shape[1])]
+    low, high = held.min(axis=0), held.max(axis=0)
+    extent = np.where(high > low, high - low, _box(known)[1])
+    return low, low + extent * (1 + BEYOND)
+
+
+def _box(known: Known) -> tuple[Array, Array]:
     """Best value of each objective on the front, and how far the front reaches from there; all results where it does not."""
     held = known.objectives[known.front]
     low, high = held.min(axis=0), held.max(axis=0)

@@ -11,8 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dse.search.acquisition import Below, Lower, lag
-from dse.search.expected import Expected
+from dse.search.acquisition import Below, Lower, Promise, lag
 from dse.search.local import Local
 from dse.search.pareto import front, layers, minimised, spread
 from dse.search.samplers import Possible, Told, Values, every
@@ -27,6 +26,10 @@ SAMPLE = 16
 
 BLIND = 0.05
 """Share of plans that take any candidate, whatever the lower fidelity says of it."""
+
+ROUNDS = ((96, 100), (2_048, 0))
+"""Directions for a gain of all candidates, and how many of them go on to many more: a late gain is a thousandth of the whole,
+and candidates are near one another."""
 
 
 class Cheaper(Protocol):
@@ -71,7 +74,7 @@ class Promoted(Local):
         self._pool = np.zeros((0, len(space.knobs)))
         self._held: list[int] = []
         super().__init__(space, directions, seed, start, possible)
-        self._promise = Expected(self._places)
+        self._promise = Promise(self._places, ROUNDS)
         self._order = self._first(self._knobs, self._start)  # with the pool that all asks look at
         self._start = 0
 

@@ -136,7 +136,7 @@ def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran:
     (price,) = found
     (bound,) = ran.study.bounds
     old = frame[frame["front"]]
-    for share, moves in ((1 - 1e-6, False), (1 + 1e-9, True)):
+    for share, moved in ((1 - 1e-6, False), (1 + 1e-9, True)):
         relaxed = replace(bound, value=bound.value + price.relaxation * share)
         new = judged(replace(ran.study, bounds=(relaxed,)), frame)
         fresh = new[new["front"] & ~frame["feasible"]]
@@ -144,7 +144,7 @@ def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran:
             gained(goal_of(ran.study), _point(row, ran), [_point(one, ran) for _, one in old.iterrows()])
             for _, row in fresh.iterrows()
         ]
-        assert any(one is not None for one in better) == moves
+        assert any(one is not None for one in better) == moved
 
 
 def _point(row: pd.Series, ran: Loaded) -> Point:
