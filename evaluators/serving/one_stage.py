@@ -88,7 +88,7 @@ def _advance(price, of, share, load, steady, spilled, room, i, until):
     older, fresh, tokens, top, listed = kept.older, kept.fresh, kept.tokens, kept.top, kept.listed
     latest, heaped, flying, due, each = kept.latest, kept.heaped, kept.flying, kept.due, kept.pace
     end, last, leaves, at = kept.end, kept.last, kept.leaves, kept.at
-    running, waits, over = room.running[i], not (of.mixed and of.prefills), False
+    over = False
     while True:
         t = at
         if due and at >= until:
@@ -117,7 +117,7 @@ def _advance(price, of, share, load, steady, spilled, room, i, until):
             break
         if not due:  # a pass has ended, or it is time
             if flying and end <= t:
-                flying, keep, before = False, 0, decodes
+                flying, before = False, decodes
                 if older > 0 and of.mixed:
                     gap(room, t - last, older)
                     tokens, older = tokens + 1, 0
@@ -125,34 +125,9 @@ def _advance(price, of, share, load, steady, spilled, room, i, until):
                     held += decodes - before
                 had = before
                 before = decodes
-                for place in range(prompts):
-                    r = running[place]
-                    room.done[r] += room.share[r]
-                    room.share[r] = 0
-                    if room.done[r] < load.prompt[r]:
-                        running[keep] = r
-                        keep += 1
-                        continue
-                    room.first[r] = room.last[r] = t
-                    if not (of.decodes and load.further[r] > 0):
-                        held -= 1
-                        continue
-                    decodes += 1
-                    if waits:
-                        room.since[i, fresh] = t
-                        fresh += 1
-                    token = tokens + load.further[r]
-                    top = min(top, token)
-                    if listed >= 0 and token < room.share[latest]:
-                        _pushed(room.leaving[i], heaped, token, r)
-                        heaped += 1
-                        continue
-                    room.share[r], room.behind[r] = token, -1
-                    if listed < 0:
-                        listed = r
-                    else:
-                        room.behind[latest] = r
-                    latest = r
+                keep, held, decodes, fresh, top, listed, latest, heaped = _booked(
+                    of, load, room, i, t, prompts, held, decodes, fresh, tokens, top, listed, latest, heaped
+                )
                 prompts = keep
                 if decodes > before or before < had:
                     each = pace(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
@@ -185,45 +160,9 @@ def _advance(price, of, share, load, steady, spilled, room, i, until):
                             each = pace(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
         if goes:
             beside = decodes if of.mixed else 0
-            budget, chunks, longest = of.tokens, PLENTY, PLENTY
-            if of.unit > 0:
-                budget, chunks = PLENTY, (of.tokens - beside) // of.unit
-            elif of.chunked:
-                budget -= beside
-            if of.chunk > 0:
-                longest = of.chunk
-            prompt = pairs = past = 0.0
-            for place in range(prompts):
-                if budget <= 0 or chunks <= 0:
-                    break
-                r = running[place]
-                part = min(load.prompt[r] - room.done[r], budget, longest)
-                room.share[r] = part
-                prompt += part
-                pairs += part * room.done[r] + part * (part + 1) / 2
-                past += room.done[r]
-                budget -= part
-                chunks -= 1
-            while (
-                head >= 0 and prompts + decodes < most and held < of.batch
-                and budget > 0 and chunks > 0 and prompts < room.running.shape[1]
-            ):  # fmt: skip
-                r = head
-                part = load.prompt[r]
-                if of.chunked:
-                    part = min(part, budget, longest)
-                elif part > budget and prompt > 0:
-                    break
-                head = room.behind[r]
-                queued -= 1
-                held += 1
-                running[prompts] = r
-                prompts += 1
-                room.begun[r], room.share[r] = t, part
-                prompt += part
-                pairs += part * (part + 1) / 2
-                budget -= part
-                chunks -= 1
+            prompt, pairs, past, head, queued, held, prompts = _formed(
+                of, load, room, i, most, beside, t, head, queued, held, prompts, decodes
+            )
             if prompt == 0:
                 stuck = True
             else:
@@ -239,6 +178,87 @@ def _advance(price, of, share, load, steady, spilled, room, i, until):
     here.latest, here.heaped, here.flying, here.due, here.pace = latest, heaped, flying, due, each
     here.end, here.last, here.leaves, here.at = end, last, leaves, at
     here.next = min(min(at, leaves), end) if flying else min(at, leaves)
+
+
+@piece
+def _booked(of, load, room, i, t, prompts, held, decodes, fresh, tokens, top, listed, latest, heaped):
+    """Books prompts of a pass: who has all computed decodes from now on, or leaves. How many are left, and what has changed."""
+    running, keep, waits = room.running[i], 0, not (of.mixed and of.prefills)
+    for place in range(prompts):
+        r = running[place]
+        room.done[r] += room.share[r]
+        room.share[r] = 0
+        if room.done[r] < load.prompt[r]:
+            running[keep] = r
+            keep += 1
+            continue
+        room.first[r] = room.last[r] = t
+        if not (of.decodes and load.further[r] > 0):
+            held -= 1
+            continue
+        decodes += 1
+        if waits:
+            room.since[i, fresh] = t
+            fresh += 1
+        token = tokens + load.further[r]
+        top = min(top, token)
+        if listed >= 0 and token < room.share[latest]:
+            _pushed(room.leaving[i], heaped, token, r)
+            heaped += 1
+            continue
+        room.share[r], room.behind[r] = token, -1
+        if listed < 0:
+            listed = r
+        else:
+            room.behind[latest] = r
+        latest = r
+    return keep, held, decodes, fresh, top, listed, latest, heaped
+
+
+@piece
+def _formed(of, load, room, i, most, beside, t, head, queued, held, prompts, decodes):
+    """Prompts of a pass, as far as the budget goes: as `arrivals.played` has them, and who is taken up."""
+    running = room.running[i]
+    budget, chunks, longest = of.tokens, PLENTY, PLENTY
+    if of.unit > 0:
+        budget, chunks = PLENTY, (of.tokens - beside) // of.unit
+    elif of.chunked:
+        budget -= beside
+    if of.chunk > 0:
+        longest = of.chunk
+    prompt = pairs = past = 0.0
+    for place in range(prompts):
+        if budget <= 0 or chunks <= 0:
+            break
+        r = running[place]
+        part = min(load.prompt[r] - room.done[r], budget, longest)
+        room.share[r] = part
+        prompt += part
+        pairs += part * room.done[r] + part * (part + 1) / 2
+        past += room.done[r]
+        budget -= part
+        chunks -= 1
+    while (
+        head >= 0 and prompts + decodes < most and held < of.batch
+        and budget > 0 and chunks > 0 and prompts < room.running.shape[1]
+    ):  # fmt: skip
+        r = head
+        part = load.prompt[r]
+        if of.chunked:
+            part = min(part, budget, longest)
+        elif part > budget and prompt > 0:
+            break
+        head = room.behind[r]
+        queued -= 1
+        held += 1
+        running[prompts] = r
+        prompts += 1
+        room.begun[r], room.share[r] = t, part
+        prompt += part
+        pairs += part * (part + 1) / 2
+        budget -= part
+        chunks -= 1
+    return prompt, pairs, past, head, queued, held, prompts
 
 
 @piece
