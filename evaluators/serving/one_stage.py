@@ -10,6 +10,7 @@ Throughout: of is a `clocks.Station`, room an `arrivals.Room`, i an instance, t 
 # mypy: disable-error-code="no-untyped-def"
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,31 @@ INSTANCE = np.dtype(
         ("next", "f8"),  # before which nothing happens [s]
     ]
 )
+
+
+class Lane(NamedTuple):
+    """Of an instance what its passes change; as in `INSTANCE`."""
+
+    held: int
+    tokens: int
+    end: float
+    last: float
+    older: int
+    fresh: int
+    decodes: int
+    top: int
+    listed: int
+    latest: int
+    heaped: int
+    pace: float
+
+
+class Waiting(NamedTuple):
+    """Of an instance who has a prompt to compute; as in `INSTANCE`."""
+
+    head: int
+    queued: int
+    prompts: int
 
 
 @piece
@@ -84,173 +110,218 @@ def played_alone(price, of, share, nearest, load, steady, spilled, room):
 def _advance(price, of, share, load, steady, spilled, room, i, until):
     """Plays an instance up to an instant, but for what starts then; who leaves by then is gone."""
     kept = room.alone[i]
-    held, head, queued, prompts, decodes = kept.held, kept.head, kept.queued, kept.prompts, kept.decodes
-    older, fresh, tokens, top, listed = kept.older, kept.fresh, kept.tokens, kept.top, kept.listed
-    latest, heaped, flying, due, each = kept.latest, kept.heaped, kept.flying, kept.due, kept.pace
-    end, last, leaves, at = kept.end, kept.last, kept.leaves, kept.at
-    running, waits, over = room.running[i], not (of.mixed and of.prefills), False
+    now = Lane(
+        kept.held, kept.tokens, kept.end, kept.last, kept.older, kept.fresh, kept.decodes, kept.top, kept.listed, kept.latest,
+        kept.heaped, kept.pace,
+    )  # fmt: skip
+    who, flying, due, leaves, at = Waiting(kept.head, kept.queued, kept.prompts), kept.flying, kept.due, kept.leaves, kept.at
     while True:
-        t = at
-        if due and at >= until:
-            over, t = True, until
-        if not over and not due:
+        t, over = at, due and at >= until
+        if not due:
             if flying:
-                t = min(t, end)
-            if t > until or t == math.inf:
-                over, t = True, until
-        if over or (due and not flying):
-            while decodes > 0 and leaves <= t and end <= t:  # passes until one leaves who does by then
-                few = top - tokens
-                if end + few * each > t:
-                    break
-                if few > 0:
-                    _counted(room, i, few, each, end, last, older, fresh, decodes)
-                    tokens, end, older, fresh = tokens + few, end + few * each, 0, 0
-                before = decodes
-                decodes, top, listed, heaped = _left(room, i, tokens, end, decodes, top, listed, heaped)
-                held += decodes - before
-                if decodes < before:
-                    each = pace(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
-            if leaves <= t:
-                leaves = end + (top - tokens - 0.5) * each if decodes > 0 else math.inf
+                t = min(t, now.end)
+            over = t > until or t == math.inf
+        if over:
+            t = until
+        if (over or (due and not flying)) and leaves <= t:
+            now = _caught(price, of, steady, spilled, room, i, now, t)
+            leaves = _leaving(now)
         if over:
             break
-        if not due:  # a pass has ended, or it is time
-            if flying and end <= t:
-                flying, keep, before = False, 0, decodes
-                if older > 0 and of.mixed:
-                    gap(room, t - last, older)
-                    tokens, older = tokens + 1, 0
-                    decodes, top, listed, heaped = _left(room, i, tokens, end, decodes, top, listed, heaped)
-                    held += decodes - before
-                had = before
-                before = decodes
-                for place in range(prompts):
-                    r = running[place]
-                    room.done[r] += room.share[r]
-                    room.share[r] = 0
-                    if room.done[r] < load.prompt[r]:
-                        running[keep] = r
-                        keep += 1
-                        continue
-                    room.first[r] = room.last[r] = t
-                    if not (of.decodes and load.further[r] > 0):
-                        held -= 1
-                        continue
-                    decodes += 1
-                    if waits:
-                        room.since[i, fresh] = t
-                        fresh += 1
-                    token = tokens + load.further[r]
-                    top = min(top, token)
-                    if listed >= 0 and token < room.share[latest]:
-                        _pushed(room.leaving[i], heaped, token, r)
-                        heaped += 1
-                        continue
-                    room.share[r], room.behind[r] = token, -1
-                    if listed < 0:
-                        listed = r
-                    else:
-                        room.behind[latest] = r
-                    latest = r
-                prompts = keep
-                if decodes > before or before < had:
-                    each = pace(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
-                leaves = min(leaves, end + (top - tokens - 0.5) * each if decodes > 0 else math.inf)
-            at, due = t, True
+        if due:
+            due, at = False, math.inf
+            if not flying and who.prompts + who.queued > 0:
+                now, who, flying, at = _started(price, of, share, load, steady, spilled, room, i, now, who, t)
             continue
-        due, at = False, math.inf
-        if flying or prompts + queued == 0:
-            continue
-        most, stuck, goes = min(of.batch, held + queued), False, False
-        if end > t:
-            if prompts == 0:
-                at = end
-        elif prompts > 0 or (decodes < most and held < of.batch):
-            goes = True
-            if decodes > 0 and end < t:  # in a pass of decodes
-                many = max(0, math.ceil((t - end) / each - NEAR))
-                ends = end + many * each
-                if ends > t and prompts == 0:
-                    at, goes = ends, False
-                else:
-                    if ends > t:  # it has stood before the stage for the last part of one
-                        many -= many > 0
-                    if many > 0:
-                        _counted(room, i, many, each, end, last, older, fresh, decodes)
-                        tokens, end, older, fresh, before = tokens + many, end + many * each, 0, 0, decodes
-                        decodes, top, listed, heaped = _left(room, i, tokens, end, decodes, top, listed, heaped)
-                        held += decodes - before
-                        if decodes < before:
-                            each = pace(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
-        if goes:
-            beside = decodes if of.mixed else 0
-            budget, chunks, longest = of.tokens, PLENTY, PLENTY
-            if of.unit > 0:
-                budget, chunks = PLENTY, (of.tokens - beside) // of.unit
-            elif of.chunked:
-                budget -= beside
-            if of.chunk > 0:
-                longest = of.chunk
-            prompt = pairs = past = 0.0
-            for place in range(prompts):
-                if budget <= 0 or chunks <= 0:
-                    break
-                r = running[place]
-                part = min(load.prompt[r] - room.done[r], budget, longest)
-                room.share[r] = part
-                prompt += part
-                pairs += part * room.done[r] + part * (part + 1) / 2
-                past += room.done[r]
-                budget -= part
-                chunks -= 1
-            while (
-                head >= 0 and prompts + decodes < most and held < of.batch
-                and budget > 0 and chunks > 0 and prompts < room.running.shape[1]
-            ):  # fmt: skip
-                r = head
-                part = load.prompt[r]
-                if of.chunked:
-                    part = min(part, budget, longest)
-                elif part > budget and prompt > 0:
-                    break
-                head = room.behind[r]
-                queued -= 1
-                held += 1
-                running[prompts] = r
-                prompts += 1
-                room.begun[r], room.share[r] = t, part
-                prompt += part
-                pairs += part * (part + 1) / 2
-                budget -= part
-                chunks -= 1
-            if prompt == 0:
-                stuck = True
-            else:
-                if older + fresh == 0:
-                    last, older = end, decodes
-                end = t + priced_once(price, steady, spilled, room, prompt, pairs, past, beside) * share
-                flying = True
-        if (stuck or queued > 0) and decodes > 0 and not flying:  # there may be room when somebody leaves
-            at = min(at, max(t, end + (top - tokens) * each))
+        if flying and now.end <= t:
+            flying = False
+            now, prompts = _finished(price, of, load, steady, spilled, room, i, now, who.prompts, t)
+            who = Waiting(who.head, who.queued, prompts)
+            leaves = min(leaves, _leaving(now))
+        at, due = t, True
     here = room.alone[i]
-    here.held, here.head, here.queued, here.prompts, here.decodes = held, head, queued, prompts, decodes
-    here.older, here.fresh, here.tokens, here.top, here.listed = older, fresh, tokens, top, listed
-    here.latest, here.heaped, here.flying, here.due, here.pace = latest, heaped, flying, due, each
-    here.end, here.last, here.leaves, here.at = end, last, leaves, at
-    here.next = min(min(at, leaves), end) if flying else min(at, leaves)
+    here.held, here.tokens, here.end, here.last, here.older, here.fresh = (
+        now.held,
+        now.tokens,
+        now.end,
+        now.last,
+        now.older,
+        now.fresh,
+    )
+    here.decodes, here.top, here.listed, here.latest, here.heaped = now.decodes, now.top, now.listed, now.latest, now.heaped
+    here.pace, here.head, here.queued, here.prompts = now.pace, who.head, who.queued, who.prompts
+    here.flying, here.due, here.leaves, here.at = flying, due, leaves, at
+    here.next = min(min(at, leaves), now.end) if flying else min(at, leaves)
 
 
 @piece
-def _counted(room, i, many, each, end, last, older, fresh, decodes):
-    """The gaps of so many passes of decodes, each as long, as `clocks.passed` has them."""
-    if older > 0:
-        gap(room, end + each - last, older)
-    for place in range(fresh):
-        gap(room, end + each - room.since[i, place], 1)
-    others = decodes * many - older - fresh
-    if others > 0:
-        gap(room, each, others)
+def _leaving(now):
+    """Before which nobody leaves, as `clocks.leaving` has it. [s]"""
+    return now.end + (now.top - now.tokens - 0.5) * now.pace if now.decodes > 0 else math.inf
+
+
+@piece
+def _caught(price, of, steady, spilled, room, i, now, t):
+    """Goes on until the last leaves who does by an instant."""
+    while now.decodes > 0 and now.end <= t:
+        many = now.top - now.tokens
+        if now.end + many * now.pace > t:
+            break
+        now = _passed(price, of, steady, spilled, room, i, now, many)
+    return now
+
+
+@piece
+def _passed(price, of, steady, spilled, room, i, now, many):
+    """So many passes of decodes are over, or none, with gaps as `clocks.passed` has them, and who has all tokens leaves."""
+    tokens, end, older, fresh, each = now.tokens, now.end, now.older, now.fresh, now.pace
+    if many > 0:
+        if older > 0:
+            gap(room, end + each - now.last, older)
+        for place in range(fresh):
+            gap(room, end + each - room.since[i, place], 1)
+        others = now.decodes * many - older - fresh
+        if others > 0:
+            gap(room, each, others)
+        tokens, end, older, fresh = tokens + many, end + many * each, 0, 0
+    decodes, top, listed, heaped = _left(room, i, tokens, end, now.decodes, now.top, now.listed, now.heaped)
+    if decodes < now.decodes:
+        each = _pace(price, of, steady, spilled, room, decodes)
+    held = now.held + decodes - now.decodes
+    return Lane(held, tokens, end, now.last, older, fresh, decodes, top, listed, now.latest, heaped, each)
+
+
+@piece
+def _pace(price, of, steady, spilled, room, decodes):
+    """A pass of decodes alone, if there are any. [s]"""
+    return pace(price, of, steady, spilled, room, decodes) if decodes > 0 else 0.0
+
+
+@piece
+def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
+    """Starts a pass with prompts, if it can; whether it has, and when it may."""
+    most, at, flying = min(of.batch, now.held + who.queued), math.inf, False
+    stuck = goes = False
+    if now.end > t:
+        if who.prompts == 0:
+            at = now.end
+    elif who.prompts > 0 or (now.decodes < most and now.held < of.batch):
+        goes = True
+        if now.decodes > 0 and now.end < t:  # in a pass of decodes
+            many = max(0, math.ceil((t - now.end) / now.pace - NEAR))
+            end = now.end + many * now.pace
+            if end > t and who.prompts == 0:
+                at, goes = end, False
+            else:
+                if end > t:  # it has stood before the stage for the last part of one
+                    many -= many > 0
+                if many > 0:
+                    now = _passed(price, of, steady, spilled, room, i, now, many)
+    if goes:
+        beside = now.decodes if of.mixed else 0
+        prompt, pairs, past, held, who = _formed(of, load, room, i, most, beside, now, who, t)
+        end, last, older = now.end, now.last, now.older
+        stuck = prompt == 0
+        if not stuck:
+            if older + now.fresh == 0:
+                last, older = end, now.decodes
+            end, flying = t + priced_once(price, steady, spilled, room, prompt, pairs, past, beside) * share, True
+        now = Lane(
+            held, now.tokens, end, last, older, now.fresh, now.decodes, now.top, now.listed, now.latest, now.heaped, now.pace
+        )
+    if (stuck or who.queued > 0) and now.decodes > 0 and not flying:  # there may be room when somebody leaves
+        at = min(at, max(t, now.end + (now.top - now.tokens) * now.pace))
+    return now, who, flying, at
+
+
+@piece
+def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
+    """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
+    tokens, older, fresh, decodes, top, listed = now.tokens, now.older, now.fresh, now.decodes, now.top, now.listed
+    latest, heaped, held, each, running, keep = now.latest, now.heaped, now.held, now.pace, room.running[i], 0
+    if older > 0 and of.mixed:
+        gap(room, t - now.last, older)
+        tokens, older = tokens + 1, 0
+        decodes, top, listed, heaped = _left(room, i, tokens, now.end, decodes, top, listed, heaped)
+        held += decodes - now.decodes
+    before = decodes
+    for place in range(prompts):
+        r = running[place]
+        room.done[r] += room.share[r]
+        room.share[r] = 0
+        if room.done[r] < load.prompt[r]:
+            running[keep] = r
+            keep += 1
+            continue
+        room.first[r] = room.last[r] = t
+        if not (of.decodes and load.further[r] > 0):
+            held -= 1
+            continue
+        decodes += 1
+        if not (of.mixed and of.prefills):
+            room.since[i, fresh] = t
+            fresh += 1
+        token = tokens + load.further[r]
+        top = min(top, token)
+        if listed >= 0 and token < room.share[latest]:
+            _pushed(room.leaving[i], heaped, token, r)
+            heaped += 1
+            continue
+        room.share[r], room.behind[r] = token, -1
+        if listed < 0:
+            listed = r
+        else:
+            room.behind[latest] = r
+        latest = r
+    if decodes > before or before < now.decodes:
+        each = _pace(price, of, steady, spilled, room, decodes)
+    return Lane(held, tokens, now.end, now.last, older, fresh, decodes, top, listed, latest, heaped, each), keep
+
+
+@piece
+def _formed(of, load, room, i, most, beside, now, who, t):
+    """Prompts of a pass, as far as the budget goes: as `arrivals.played` has them, and who is taken up."""
+    running, held, decodes, head, queued, prompts = room.running[i], now.held, now.decodes, who.head, who.queued, who.prompts
+    budget, chunks, longest = of.tokens, PLENTY, PLENTY
+    if of.unit > 0:
+        budget, chunks = PLENTY, (of.tokens - beside) // of.unit
+    elif of.chunked:
+        budget -= beside
+    if of.chunk > 0:
+        longest = of.chunk
+    prompt = pairs = past = 0.0
+    for place in range(prompts):
+        if budget <= 0 or chunks <= 0:
+            break
+        r = running[place]
+        part = min(load.prompt[r] - room.done[r], budget, longest)
+        room.share[r] = part
+        prompt += part
+        pairs += part * room.done[r] + part * (part + 1) / 2
+        past += room.done[r]
+        budget -= part
+        chunks -= 1
+    while (
+        head >= 0 and prompts + decodes < most and held < of.batch
+        and budget > 0 and chunks > 0 and prompts < room.running.shape[1]
+    ):  # fmt: skip
+        r = head
+        part = load.prompt[r]
+        if of.chunked:
+            part = min(part, budget, longest)
+        elif part > budget and prompt > 0:
+            break
+        head = room.behind[r]
+        queued -= 1
+        held += 1
+        running[prompts] = r
+        prompts += 1
+        room.begun[r], room.share[r] = t, part
+        prompt += part
+        pairs += part * (part + 1) / 2
+        budget -= part
+        chunks -= 1
+    return prompt, pairs, past, held, Waiting(head, queued, prompts)
 
 
 @piece

@@ -1,0 +1,54 @@
+"""Instances of one stage are played as those of any number of stages are, to the bit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from dse.evaluators.serving import arrivals
+from dse.evaluators.serving.balance import STATION
+from dse.evaluators.serving.clocks import station
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.standing import mix
+from dse.space.requests import Requests
+
+
+@njit(error_model="numpy")  # type: ignore[untyped-decorator]
+def of_any(price: Any, of: Any, shares: Any, nearest: Any, load: Any, steady: Any, spilled: Any, room: Any) -> None:
+    """Of as many stages as the record says, which the compiler does not know."""
+    arrivals._played(price, station(of, int(of.stages)), shares, nearest, load, steady, spilled, room)
+
+
+def fresh(room: arrivals.Room) -> arrivals.Room:
+    """A room as `played` hands it on."""
+    room.paces[:] = -1.0
+    room.prices["tokens"] = -1.0
+    return room
+
+
+@pytest.mark.parametrize("rule", ["chunked", "whole", "first", "apart", "units"])
+@pytest.mark.parametrize("alike", [True, False])
+def test_one_stage_is_played_as_any_number_of_stages(rule: str, alike: bool) -> None:
+    rng, price = np.random.default_rng(7), linear(2e-3, 1e-5, 1e-9, 3e-5, 1e-8)
+    left = 0
+    for instances in (1, 3):
+        for nearest in (True, False):
+            for batch in (1.0, 5.0, 40.0):
+                prompt = np.full(300, 700) if alike else rng.integers(1, 3000, 300)
+                output = np.full(300, 40) if alike else rng.integers(1, 120, 300)
+                at = np.cumsum(rng.exponential(rng.choice([0.005, 0.05, 0.3]) / instances, 300)).round(3)
+                requests = Requests(at, prompt, output)
+                tokens, unit, chunk = {"chunked": (48.0, 0.0, 0.0), "units": (48.0, 16.0, 256.0)}.get(rule, (4096.0, 0.0, 0.0))
+                mixed, cut, decodes = rule not in ("first", "apart"), rule in ("chunked", "units"), rule != "apart"
+                row = (instances, 1, 1.0, batch, np.inf, mixed, cut, tokens, unit, chunk, True, decodes)
+                stations, found = np.array([row], STATION), []
+                for play in (arrivals.played, of_any):
+                    room = fresh(arrivals.room(stations, 300))
+                    play(price, stations[0], np.ones(1), nearest, arrivals.of(requests), mix(requests), 0.0, room)
+                    found.append(room)
+                for name in ("first", "begun", "last"):
+                    assert getattr(found[0], name).tobytes() == getattr(found[1], name).tobytes(), (instances, nearest, batch)
+                assert found[0].gaps.tobytes() == found[1].gaps.tobytes()
+                left += int(np.isfinite(found[0].last).sum())
+    assert left == 12 * 300  # all have left
