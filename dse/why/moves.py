@@ -178,7 +178,7 @@ def at_once(before: int, taken: float, left: float) -> int:
     (320, 512, 64, 512)
     """
     most = min(GROWTH * before, MOST_AT_ONCE)
-    return most if taken * most <= before * left else max(int(before * left / taken), FEW_AT_ONCE)
+    return max(FEW_AT_ONCE, int(min(most, before * left / taken)) if taken > 0 else most)
 
 
 def alone(design: Design, goal: Goal) -> bool:

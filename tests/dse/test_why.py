@@ -369,7 +369,7 @@ def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeyp
         assert one.metrics == pytest.approx(other.metrics, rel=1e-9)
 
 
-@given(before=st.integers(1, 4096), taken=st.floats(0, 1e3), left=st.floats(-10, 1e3))
+@given(before=st.integers(1, 4096), taken=st.floats(0, 1e3), left=st.floats(0, 1e3))
 def test_what_comes_next_is_done_in_time_at_the_pace_of_what_came(before: int, taken: float, left: float) -> None:
     size = at_once(before, taken, left)
     assert size <= max(GROWTH * before, FEW_AT_ONCE)
