@@ -24,8 +24,8 @@ FEW = 4
 RAYS = 48
 """Directions along which a gain in hypervolume is measured."""
 
-BEYOND = 0.1
-"""Of its extent that the expected front's hypervolume counts beyond its worst values, so that its ends count."""
+BEYOND = (0.1, 1.0)
+"""Of its extent that the expected front's hypervolume counts beyond its worst values, so that its ends count: from, and to."""
 
 DRAWS = np.array([0.0, -1.3, -0.4, 0.4, 1.3])
 """Standard deviations from the mean at which a prediction is looked at; the first stands for the design once it is chosen."""
@@ -87,11 +87,15 @@ class Promise:
     Args:
         places: of the space.
         rounds: directions along which a gain is measured, and how many designs beside those that are asked go on to the next.
+        beyond: as `BEYOND`; each ask takes another share, even in its log.
     """
 
-    def __init__(self, places: Places, rounds: Sequence[tuple[int, int]] = ((RAYS, 0),)) -> None:
+    def __init__(
+        self, places: Places, rounds: Sequence[tuple[int, int]] = ((RAYS, 0),), beyond: tuple[float, float] = BEYOND
+    ) -> None:
         self._places = places
         self._rounds = rounds
+        self._beyond = np.log10(beyond)
         self._level = 0
         self._scales: list[Scales] = []
 
@@ -123,7 +127,7 @@ class Promise:
         outward = [shape(column)[1] for column in known.objectives.T]
         seen = means[:, :objectives] + DRAWS[:, None, None] * spreads[:, :objectives]
         points = np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)  # (draws, designs, objectives)
-        low, reach = _corners(known, points[0, likely > 0.5])
+        low, reach = _corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
         may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
@@ -270,22 +274,23 @@ def shape(column: Array) -> tuple[Array, Callable[[Array], Array]]:
     return column, lambda z: z
 
 
-def _corners(known: Known, expected: Array) -> tuple[Array, Array]:
+def _corners(known: Known, expected: Array, beyond: float) -> tuple[Array, Array]:
     """The corners between which hypervolume counts, best and worst, each of shape (objectives,).
 
     Few results say little of where a front ends. A design that is the cheapest of all, or the fastest, lies beyond the worst of
     those that are known in some other objective, and would gain nothing there. So it is the front that is known and expected
-    which reaches from one corner to the other, but for the share `BEYOND`.
+    which reaches from one corner to the other, but for a share of its extent.
 
     Args:
         known: results.
         expected: objectives of the designs that are looked at and will likely do, as predicted, shape (designs, objectives).
+        beyond: the share of its extent by which the worst corner lies beyond the front.
     """
     both = np.concatenate([known.objectives[known.front], expected])
     held = both[front(both, ["min"] * both.shape[1])]
     low, high = held.min(axis=0), held.max(axis=0)
     extent = np.where(high > low, high - low, _box(known)[1])
-    return low, low + extent * (1 + BEYOND)
+    return low, low + extent * (1 + beyond)
 
 
 def _box(known: Known) -> tuple[Array, Array]:

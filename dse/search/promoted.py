@@ -31,6 +31,9 @@ ROUNDS = ((96, 100), (2_048, 0))
 """Directions for a gain of all candidates, and how many of them go on to many more: a late gain is a thousandth of the whole,
 and candidates are near one another."""
 
+BEYOND = 0.1
+"""Of its extent that the expected front's hypervolume counts beyond its worst values; more would favour its ends."""
+
 
 class Cheaper(Protocol):
     """Whoever prices designs at a lower fidelity.
@@ -74,7 +77,7 @@ class Promoted(Local):
         self._pool = np.zeros((0, len(space.knobs)))
         self._held: list[int] = []
         super().__init__(space, directions, seed, start, possible)
-        self._promise = Promise(self._places, ROUNDS)
+        self._promise = Promise(self._places, ROUNDS, (BEYOND, BEYOND))
         self._order = self._first(self._knobs, self._start)  # with the pool that all asks look at
         self._start = 0
 

@@ -147,7 +147,7 @@ def test_an_end_of_the_expected_front_counts_though_it_lies_beyond_the_worst_of_
     """A design that is the best of all in one objective, and in the other worse than all that are known."""
     objectives = np.array([[2.0, 2.0], [3.0, 1.5]])
     known = Known(np.array([[0.1, 0.2], [0.4, 0.3]]), objectives, np.zeros(2), [0, 1])
-    low, reach = _corners(known, np.array([[1.0, 9.0], [5.0, 5.0]]))
+    low, reach = _corners(known, np.array([[1.0, 9.0], [5.0, 5.0]]), 0.1)
     assert low.tolist() == [1.0, 1.5]
     assert np.allclose(reach, [3.0 + 0.1 * 2.0, 9.0 + 0.1 * 7.5])  # a tenth beyond; what others beat does not count
 
