@@ -309,10 +309,8 @@ def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, asked: 
     """The largest rate by the estimates, 0 where none fits; of instances that do both phases, where nobody says how many there
     are, or where these are dies, whose pools that share links are priced one by one. [1/s]
     """
-    dies = software_of(kinds.usual.base.mapping) in DIES
-    found, _ = candidates(
-        kinds, bounds, knobs, devices, apart=asked.apart and bool(kinds.counts.get(PREFILL) or (kinds.counts and not dies))
-    )
+    prefill = kinds.counts.get(PREFILL) or (kinds.counts and software_of(kinds.usual.base.mapping) not in DIES)
+    found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart and bool(prefill))
     return max((one.estimate.rate for one in found), default=0.0)
 
 
