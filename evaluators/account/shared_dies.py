@@ -30,7 +30,7 @@ class Dies(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers of each; and dies together."""
+    """What is wanted, by what is asked of which structure: numbers of each die, and itself; answers of each; dies together."""
 
     wanted: dict[Any, dict[tuple[float, ...], tuple[Chip, Said]]]
     places: dict[Any, dict[tuple[float, ...], int]]

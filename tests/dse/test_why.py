@@ -136,7 +136,7 @@ def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran:
     (price,) = found
     (bound,) = ran.study.bounds
     old = frame[frame["front"]]
-    for share, moves in ((1 - 1e-6, False), (1 + 1e-9, True)):
+    for share, moved in ((1 - 1e-6, False), (1 + 1e-9, True)):
         relaxed = replace(bound, value=bound.value + price.relaxation * share)
         new = judged(replace(ran.study, bounds=(relaxed,)), frame)
         fresh = new[new["front"] & ~frame["feasible"]]
@@ -144,7 +144,7 @@ def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran:
             gained(goal_of(ran.study), _point(row, ran), [_point(one, ran) for _, one in old.iterrows()])
             for _, row in fresh.iterrows()
         ]
-        assert any(one is not None for one in better) == moves
+        assert any(one is not None for one in better) == moved
 
 
 def _point(row: pd.Series, ran: Loaded) -> Point:
@@ -360,6 +360,7 @@ def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeyp
 
     monkeypatch.setattr(moves, "_evaluated", noted)
     monkeypatch.setattr(moves, "FEW_AT_ONCE", 2)
+    monkeypatch.setattr(moves, "EACH_SECOND", 0)
     limited = points(designs, goal, seconds=1e6)
     assert came == [2, 16, len(designs) - 18]
     for one, other in zip(limited, points(designs, goal), strict=True):
@@ -369,7 +370,7 @@ def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeyp
         assert one.metrics == pytest.approx(other.metrics, rel=1e-9)
 
 
-@given(before=st.integers(1, 4096), taken=st.floats(0, 1e3), left=st.floats(-10, 1e3))
+@given(before=st.integers(1, 4096), taken=st.floats(0, 1e3), left=st.floats(0, 1e3))
 def test_what_comes_next_is_done_in_time_at_the_pace_of_what_came(before: int, taken: float, left: float) -> None:
     size = at_once(before, taken, left)
     assert size <= max(GROWTH * before, FEW_AT_ONCE)
