@@ -360,6 +360,7 @@ def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeyp
 
     monkeypatch.setattr(moves, "_evaluated", noted)
     monkeypatch.setattr(moves, "FEW_AT_ONCE", 2)
+    monkeypatch.setattr(moves, "EACH_SECOND", 0)
     limited = points(designs, goal, seconds=1e6)
     assert came == [2, 16, len(designs) - 18]
     for one, other in zip(limited, points(designs, goal), strict=True):
