@@ -233,7 +233,7 @@ def _played(price, of, shares, nearest, load, steady, spilled, room):
         here = room.instances[best]
         room.done[r] = 0
         room.first[r] = room.begun[r] = room.last[r] = math.nan
-        queue_up(room, best, r)
+        queue_up(here, room.behind, r)
         here.at, here.due, here.next = t, True, t
 
 

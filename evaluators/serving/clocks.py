@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import piece, released
+from dse.evaluators.machine.compile_cache import apart, piece, released
 from dse.evaluators.serving.chunks import decoded
 from dse.evaluators.serving.priced import seconds
 
@@ -70,14 +70,13 @@ def station(of, stages):
 
 
 @piece
-def queue_up(room, i, r):
-    """A request becomes the last in the queue of an instance."""
-    here = room.instances[i]
-    room.behind[r] = -1
+def queue_up(here, behind, r):
+    """A request becomes the last in the queue of an instance; `behind` is who stands behind each."""
+    behind[r] = -1
     if here.head < 0:
         here.head = r
     else:
-        room.behind[here.tail] = r
+        behind[here.tail] = r
     here.tail = r
     here.queued += 1
 
@@ -149,15 +148,9 @@ def gap(room, seconds, times):
     entry.seconds += times * seconds
 
 
-@piece
-def joined(of, load, room, number, r):
-    """A request that has its first token decodes from now on."""
-    lane, heap = room.lanes[number], room.leaving[number]
-    place, token = lane.decodes, lane.tokens + load.further[r]
-    lane.decodes += 1
-    if not (of.mixed and of.prefills):
-        room.since[number, lane.fresh] = room.first[r]
-        lane.fresh += 1
+@apart
+def pushed(heap, place, token, r):
+    """One more in a heap of so many."""
     while place > 0:
         above = (place - 1) // 2
         if heap[above].token <= token:
@@ -167,26 +160,45 @@ def joined(of, load, room, number, r):
     heap[place].token, heap[place].request = token, r
 
 
+@apart
+def popped(heap, left):
+    """The first of a heap, of which so many are left."""
+    found, place = heap[0].request, 0
+    token, request = heap[left].token, heap[left].request
+    while True:
+        below = 2 * place + 1
+        if below >= left:
+            break
+        if below + 1 < left and heap[below + 1].token < heap[below].token:
+            below += 1
+        if heap[below].token >= token:
+            break
+        heap[place].token, heap[place].request = heap[below].token, heap[below].request
+        place = below
+    heap[place].token, heap[place].request = token, request
+    return found
+
+
+@piece
+def joined(of, load, room, number, r):
+    """A request that has its first token decodes from now on."""
+    lane, heap = room.lanes[number], room.leaving[number]
+    place, token = lane.decodes, lane.tokens + load.further[r]
+    lane.decodes += 1
+    if not (of.mixed and of.prefills):
+        room.since[number, lane.fresh] = room.first[r]
+        lane.fresh += 1
+    pushed(heap, place, token, r)
+
+
 @piece
 def left(price, of, steady, spilled, room, i, number):
     """Who has all tokens when a lane has ended a pass."""
     here, lane, heap, before = room.instances[i], room.lanes[number], room.leaving[number], room.lanes[number].decodes
     while lane.decodes > 0 and heap[0].token <= lane.tokens:
-        room.last[heap[0].request] = lane.end
         lane.decodes -= 1
+        room.last[popped(heap, lane.decodes)] = lane.end
         here.held -= 1
-        token, request, place = heap[lane.decodes].token, heap[lane.decodes].request, 0
-        while True:
-            below = 2 * place + 1
-            if below >= lane.decodes:
-                break
-            if below + 1 < lane.decodes and heap[below + 1].token < heap[below].token:
-                below += 1
-            if heap[below].token >= token:
-                break
-            heap[place].token, heap[place].request = heap[below].token, heap[below].request
-            place = below
-        heap[place].token, heap[place].request = token, request
     if lane.decodes < before:
         paced(price, of, steady, spilled, room, i, number, before)
 

@@ -71,7 +71,7 @@ def handed(price, of, nearest, load, steady, spilled, sends, sent, chunk, room):
         if here.held < of.batch:
             _send(load, sends, sent, chunk, room, r, t)
             continue
-        queue_up(room, best, r)
+        queue_up(here, room.behind, r)
     _until(price, of, load, steady, spilled, sends, sent, chunk, room, math.inf)
 
 

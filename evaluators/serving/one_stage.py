@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import apart, piece
-from dse.evaluators.serving.clocks import NEAR, PLENTY, gap, pace, priced_once
+from dse.evaluators.machine.compile_cache import piece
+from dse.evaluators.serving.clocks import NEAR, PLENTY, gap, pace, popped, priced_once, pushed, queue_up
 
 INSTANCE = np.dtype(
     [
@@ -96,13 +96,7 @@ def played_alone(price, of, share, nearest, load, steady, spilled, room):
         here = room.alone[best]
         room.done[r] = 0
         room.first[r] = room.begun[r] = room.last[r] = math.nan
-        room.behind[r] = -1
-        if here.head < 0:
-            here.head = r
-        else:
-            room.behind[here.tail] = r
-        here.tail = r
-        here.queued += 1
+        queue_up(here, room.behind, r)
         here.at, here.due, here.next = t, True, t
 
 
@@ -264,7 +258,7 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
         token = tokens + load.further[r]
         top = min(top, token)
         if listed >= 0 and token < room.share[latest]:
-            _pushed(room.leaving[i], heaped, token, r)
+            pushed(room.leaving[i], heaped, token, r)
             heaped += 1
             continue
         room.share[r], room.behind[r] = token, -1
@@ -333,41 +327,10 @@ def _left(room, i, tokens, end, decodes, top, listed, heaped):
             listed = room.behind[r]
         else:
             heaped -= 1
-            r = _popped(room.leaving[i], heaped)
+            r = popped(room.leaving[i], heaped)
         room.last[r] = end
         decodes -= 1
         top = room.share[listed] if listed >= 0 else PLENTY
         if heaped > 0:
             top = min(top, room.leaving[i, 0].token)
     return decodes, top, listed, heaped
-
-
-@apart
-def _pushed(heap, place, token, r):
-    """One more in a heap of so many."""
-    while place > 0:
-        above = (place - 1) // 2
-        if heap[above].token <= token:
-            break
-        heap[place].token, heap[place].request = heap[above].token, heap[above].request
-        place = above
-    heap[place].token, heap[place].request = token, r
-
-
-@apart
-def _popped(heap, left):
-    """The first of a heap, of which so many are left."""
-    found, place = heap[0].request, 0
-    token, request = heap[left].token, heap[left].request
-    while True:
-        below = 2 * place + 1
-        if below >= left:
-            break
-        if below + 1 < left and heap[below + 1].token < heap[below].token:
-            below += 1
-        if heap[below].token >= token:
-            break
-        heap[place].token, heap[place].request = heap[below].token, heap[below].request
-        place = below
-    heap[place].token, heap[place].request = token, request
-    return found
