@@ -50,7 +50,7 @@ class Links(NamedTuple):
         latency_per: "hop": paid by every dependent transfer; "collective": paid once, as in PRESERVE section 5
             ("the summation of a constant initial latency and the data size divided by the bandwidth").
         ports: messages that a peer sends, or takes, at a time at this bandwidth; more share it. All have a link of their own
-            where it is not said. Trees of K phases read it. [-]
+            where it is not said, as inside a node; a node has one on the network between nodes. [-]
     """
 
     peers: Number

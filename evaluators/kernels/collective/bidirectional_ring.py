@@ -7,7 +7,7 @@ from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.link import Links, seconds
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Program, Slot
-from dse.space.elementwise import Number
+from dse.space.elementwise import Number, maximum
 
 __all__ = ["cost", "ports", "steps"]
 
@@ -18,6 +18,10 @@ def cost(nbytes: Number, links: Links) -> Cost:
     The halves travel at the same time, so every link carries half of what a one-way ring does:
 
         t = 2 (p - 1) (latency + n / (2 p b))
+
+    Between nodes, which have one port each, both halves share it, and it takes what a ring in one direction takes:
+
+        t = 2 (p - 1) (latency + max(1, 2 / ports) n / (2 p b))
 
     For many peers and the latency charged once this tends to latency + n / b, the communication model of
     [yuzuguler2025] section 5.
@@ -31,10 +35,14 @@ def cost(nbytes: Number, links: Links) -> Cost:
 
     >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
     0.006
+    >>> cost(8e6, Links(4, 1e9, 0.0, "hop", ports=1)).seconds
+    0.012
     """
     p = links.peers
     turns = 2 * (p - 1)
-    return Cost(seconds(links, turns, turns / (2 * p) * nbytes), Activity(sent_bytes=turns * nbytes))
+    return Cost(
+        seconds(links, turns, turns / (2 * p) * maximum(1.0, 2 / links.ports) * nbytes), Activity(sent_bytes=turns * nbytes)
+    )
 
 
 def steps(rows: int, peers: int) -> Program:

@@ -2,8 +2,8 @@
 
 The tree is that of [he2025] section 6.2 (`kernels.gemv.ktree`), as wafers, groups of cores and dies in boxes have it. Here each
 pair that exchanges has a link, so that all members of a group send to its root at once; between nodes, which have one port
-each, they share the root's. One phase is a star; as many phases as a binary tree has levels, or more, take what `die_tree`
-does.
+each, they share the root's. One phase is a star; of a power of two dies, as many phases as a binary tree has levels, or more,
+take what `die_tree` does.
 """
 
 from functools import lru_cache, partial

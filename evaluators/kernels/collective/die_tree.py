@@ -7,7 +7,7 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.link import Links, seconds
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.space.elementwise import Number
+from dse.space.elementwise import Number, where
 
 
 def ports(peers: Number) -> Number:
@@ -19,15 +19,22 @@ def ports(peers: Number) -> Number:
 def cost(nbytes: Number, links: Links) -> Cost:
     """Time until every peer holds the sum of all vectors.
 
-    ceil(log2 p) levels up and as many down, in each of which whole vectors go over links of their own:
+    The die of number i sends to that whose number has the lowest one of i cleared, so that it is as many messages from the root
+    as i has ones. A die that waits for nobody sends at once, over a link of its own, and so the way to the furthest die counts,
+    floor(log2 p) messages up and as many down, not the ceil(log2 p) levels, of which the last is short:
 
-        t = 2 ceil(log2 p) (latency + n / b)
+        t = 2 floor(log2 p) (latency + n / b)
+
+    Between nodes, with one port each, the root's takes a vector of each level one after the other, at most
+
+        t = 2 (floor(log2 p) latency + ceil(log2 p) n / b)
 
     Fewer steps than a ring and more bytes a link: for short vectors where each step has its latency.
 
     Args:
         nbytes: vector on each peer. [B], broadcasts over designs
-        links: one for each pair of dies that are a power of two apart and exchange.
+        links: one for each pair of dies that are a power of two apart and exchange. Two ports serve as well as many: what comes
+            from whole subtrees comes one after the other, and of a die's subtrees one alone can be less than whole.
 
     Returns:
         Seconds, exactly 0 for one peer, and the bytes that all links carry.
@@ -37,9 +44,14 @@ def cost(nbytes: Number, links: Links) -> Cost:
 
     >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
     0.032
+    >>> [cost(8e6, Links(5, 1e9, 1e-3, "hop", ports=ports)).seconds for ports in (1, 2)]
+    [0.052, 0.036]
     """
-    turns = 2 * _levels(links.peers)
-    return Cost(seconds(links, turns, turns * nbytes), Activity(sent_bytes=2 * (links.peers - 1) * nbytes))
+    turns, levels = 2 * _furthest(links.peers), 2 * _levels(links.peers)
+    return Cost(
+        seconds(links, turns, where(links.ports < 2, levels, turns) * nbytes),
+        Activity(sent_bytes=2 * (links.peers - 1) * nbytes),
+    )
 
 
 def steps(rows: int, peers: int) -> Program:
@@ -62,3 +74,9 @@ def _turn(source: np.ndarray, target: np.ndarray, rows: int, combine: str) -> Ro
 @tabulated
 def _levels(peers: int) -> float:
     return float((peers - 1).bit_length())
+
+
+@tabulated
+def _furthest(peers: int) -> float:
+    """The most ones of any number below `peers`."""
+    return float(peers.bit_length() - 1)

@@ -6,7 +6,7 @@ from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.link import Links, seconds
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
-from dse.space.elementwise import Number
+from dse.space.elementwise import Number, maximum
 
 
 def ports(peers: Number) -> Number:
@@ -21,9 +21,13 @@ def cost(nbytes: Number, links: Links) -> Cost:
 
         t = 2 (latency + n / (p b))
 
+    Where a peer has fewer ports than others to send to, as a node on the network between nodes, its p - 1 slices share them:
+
+        t = 2 (latency + max(1, (p - 1) / ports) n / (p b))
+
     Args:
         nbytes: vector on each peer. [B], broadcasts over designs
-        links: one link for each pair of peers.
+        links: one link for each pair of peers, or their ports.
 
     Returns:
         Seconds, exactly 0 for one peer, and the bytes that all links carry.
@@ -33,9 +37,13 @@ def cost(nbytes: Number, links: Links) -> Cost:
 
     >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
     0.004
+    >>> cost(8e6, Links(4, 1e9, 0.0, "hop", ports=1)).seconds  # as much as a ring's
+    0.012
     """
     p = links.peers
-    return Cost(seconds(links, 2.0, 2.0 / p * nbytes), Activity(sent_bytes=2 * (p - 1) * nbytes))
+    return Cost(
+        seconds(links, 2.0, 2.0 / p * maximum(1.0, (p - 1) / links.ports) * nbytes), Activity(sent_bytes=2 * (p - 1) * nbytes)
+    )
 
 
 def steps(rows: int, peers: int) -> Program:
