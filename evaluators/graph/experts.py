@@ -7,13 +7,15 @@ Tokens choose independently.
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
-from math import log, sqrt
 from typing import Any
 
 import numpy as np
 
 from dse.space.elementwise import Array, ceil_div, minimum
 from dse.space.model import Experts
+
+Moments = tuple[tuple[float, float, int], ...]
+"""Rows of a token on a core, their variance, and how many cores have these."""
 
 
 @lru_cache(maxsize=256)
@@ -72,8 +74,8 @@ def chosen_by(experts: Experts, shared: int) -> int:
 def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
     """Rows, and experts touched, on the core that has most rows; leaves broadcast.
 
-    Experts are dealt to cores from the most popular one on, up and down in turn. The most of several sums that scatter about
-    their means is estimated by mean + deviation x sqrt(2 ln cores), which it does not exceed on average for normal ones.
+    Experts are dealt to cores from the most popular one on, up and down in turn. What is expected is the mean of the largest of
+    all cores' rows, each with its own mean and variance (`_largest`), not that of the core with most of them on average.
 
     Even loads have no busiest core; of a draw, it is the one that got most; of loads by layer, the mean of each layer's.
 
@@ -105,8 +107,8 @@ def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0, share
         each_layer = [_most_of(layer, tokens, int(cores), redundant, beside) for layer in experts.shares]
         rows, read = zip(*each_layer, strict=True)
         return sum(rows) / len(rows), sum(read) / len(read)
-    share, spread, own = _fullest(experts, int(cores), redundant, shared)
-    rows = share * tokens + spread * (2 * log(max(int(cores), 1)) * tokens) ** 0.5
+    own, moments = _fullest(experts, int(cores), redundant, shared)
+    rows = each(lambda some: _rows(moments, some), tokens)
     return np.minimum(rows, tokens * min(chosen_by(experts, shared), len(own))), _touched(own, tokens)
 
 
@@ -194,11 +196,63 @@ def parts_reached(experts: Experts, parts: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _fullest(experts: Experts, cores: int, redundant: int = 0, shared: int = 0) -> tuple[float, float, Array]:
-    """Of the core with most rows: rows of a token, their deviation, and the shares of its experts."""
+def _fullest(experts: Experts, cores: int, redundant: int, shared: int) -> tuple[Array, Moments]:
+    """The shares of the experts of the core with most rows on average, and of all cores their rows of a token."""
     shares, of_core, sums = _ranked(chosen(experts), cores, redundant, _beside(experts, shared))
-    own = shares[of_core == int(sums.argmax())]
-    return float(own.sum()), sqrt(float((own * (1 - own)).sum())), own
+    scatter = np.bincount(of_core, shares * (1 - shares), cores)
+    kinds, counts = np.unique(np.stack([sums, scatter], axis=1).round(12), axis=0, return_counts=True)
+    moments = tuple((float(mean), float(variance), int(n)) for (mean, variance), n in zip(kinds, counts, strict=True))
+    return shares[of_core == int(sums.argmax())], moments
+
+
+def _rows(moments: Moments, tokens: float) -> float:
+    """Expected rows of the core that has most; straight between numbers of tokens that are worked out, half an octave apart.
+
+    Some core has a row of one token, and of a mean below one it is in proportion.
+    """
+    if tokens <= 1:
+        return tokens * max(_largest(moments, 0), 1.0)
+    place = int(np.floor(2 * np.log2(tokens)))
+    low, high = 2 ** (place / 2), 2 ** ((place + 1) / 2)
+    ends = [max(_largest(moments, at), 1.0) for at in (place, place + 1)]
+    return float(ends[0] + (ends[1] - ends[0]) * (tokens - low) / (high - low))
+
+
+MOST_POINTS = 256
+"""At which the distribution of the largest rows is asked; where it is wider they are as many rows apart."""
+
+TAIL = 9.0
+"""Deviations about a mean in which rows are looked for."""
+
+
+@lru_cache(maxsize=65536)
+def _largest(moments: Moments, place: int) -> float:
+    """Expected rows of the core that has most, of 2 ** (place / 2) tokens.
+
+    Rows X of a core are a sum of binomial numbers, of mean M and variance V; as one binomial number with these two, of M / p
+    trials with p = 1 - V / M, whose distribution F is a regularised incomplete beta function, and independent of other cores':
+
+        E max X = sum over x >= 0 of 1 - prod over cores of F(x)
+
+    That all rows together are `top_k` a token makes both scatter less and the mean of all the same: of equal cores neither
+    changes the mean of the largest to first order, and one core has exactly all. Shape ().
+
+    Source:
+        expectation as the sum of a distribution's tail [feller1968] XI.1; binomial numbers as beta functions, VI.10.
+    """
+    from scipy.special import betainc  # takes a while: only where experts are placed
+
+    tokens = 2 ** (place / 2)
+    mean, variance, count = np.array([of for of in moments if of[0] > 0]).T
+    chance = np.clip(1 - variance / mean, 1e-9, 1 - 1e-12)
+    mean, deviation = tokens * mean, (tokens * variance) ** 0.5
+    least = max(float(np.floor((mean - TAIL * deviation).max())), 0.0)
+    most = float(np.ceil((mean + TAIL * deviation).max())) + TAIL
+    apart = max((most - least) / MOST_POINTS, 1.0)
+    at = least + apart * (np.arange(int(np.ceil((most - least) / apart))) + 0.5) - 0.5
+    left = (mean / chance)[:, None] - at
+    below = np.where(left > 0, betainc(np.maximum(left, 1e-9), at + 1, 1 - chance[:, None]), 1.0)
+    return float(least + apart * (1 - np.exp(count @ np.log(np.maximum(below, 1e-300)))).sum())
 
 
 def dealt(count: int, cores: int) -> Array:
