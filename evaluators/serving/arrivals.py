@@ -379,7 +379,11 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         here.flying += 1
         here.turn = turn
     if (stuck or here.queued > 0) and here.decoding > 0 and here.flying < stages:  # there may be room when somebody leaves
-        here.at = min(here.at, max(t, next_left(of, room, i)))
+        # at the latest when a pass ends it is tried again
+        least = min(here.at, room.lanes[room.ring[i * stages + here.oldest]].end) if here.flying > 0 else here.at
+        leaves = next_left(of, room, i, least)
+        if leaves < least:
+            here.at = max(t, leaves)
 
 
 @piece
