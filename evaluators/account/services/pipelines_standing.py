@@ -21,7 +21,7 @@ from dse.evaluators.serving.price import several as several_prices
 from dse.evaluators.serving.standing import stood
 from dse.evaluators.silicon import area
 from dse.space.design import Design
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, alike
 from dse.space.fields import leaves
 from dse.space.mapping import AUTO
 from dse.space.workload import Load
@@ -71,9 +71,9 @@ def parts(design: Design) -> Iterator[tuple[Array, Design]]:
     unlike += [asked > cores - 1, mapping.serving.decode_cores > np.maximum(cores - asked, 1.0)]
     unlike.append(mapping.prefill.chunk > 0)
     said = np.array([np.broadcast_to(np.ravel(value), size) for value in unlike], float)
-    _, which = np.unique(said, axis=1, return_inverse=True)
-    for kind in range(which.max() + 1):
-        rows = np.flatnonzero(np.ravel(which) == kind)
+    first, which = alike(said)
+    for kind in range(len(first)):
+        rows = np.flatnonzero(which == kind)
         yield rows, served.picked(design, rows, apart)
 
 
