@@ -210,13 +210,14 @@ def passed(room, number, many, each):
     Of its requests `older` wait since `last`, `fresh` since their first tokens, and the others since its last pass has ended.
     """
     lane = room.lanes[number]
-    if lane.older > 0:
-        gap(room, lane.end + each - lane.last, lane.older)
-    for place in range(lane.fresh):
-        gap(room, lane.end + each - room.since[number, place], 1)
-    left = lane.decodes * many - lane.older - lane.fresh
-    if left > 0:
-        gap(room, each, left)
+    if len(room.gaps) > 0:
+        if lane.older > 0:
+            gap(room, lane.end + each - lane.last, lane.older)
+        for place in range(lane.fresh):
+            gap(room, lane.end + each - room.since[number, place], 1)
+        left = lane.decodes * many - lane.older - lane.fresh
+        if left > 0:
+            gap(room, each, left)
     lane.tokens += many
     lane.end += many * each
     lane.older = lane.fresh = 0
@@ -311,7 +312,8 @@ def after(place, count, stages):
 @piece
 def next_left(of, room, i, found):
     """When the next of an instance leaves, as long as no prompts are in the way; or the instant that is found, where that is
-    before."""
+    before.
+    """
     here, stages = room.instances[i], of.stages
     if here.leaves >= found:
         return found

@@ -32,15 +32,16 @@ INSTANCE = np.dtype(
         ("listed", "i8"),  # first in the list of those who leave, -1 for none
         ("latest", "i8"),  # last in it
         ("heaped", "i8"),  # in the heap
-        ("flying", "?"),  # whether a pass with prompts is under way
-        ("due", "?"),  # whether a pass has ended, or somebody has come, at the instant `at`
         ("pace", "f8"),  # a pass of the decodes alone [s]
         ("end", "f8"),  # of the last pass that is known
         ("last", "f8"),
         ("leaves", "f8"),  # before which nobody who decodes leaves [s]
         ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
         ("next", "f8"),  # before which nothing happens [s]
-    ]
+        ("flying", "?"),  # whether a pass with prompts is under way
+        ("due", "?"),  # whether a pass has ended, or somebody has come, at the instant `at`
+    ],
+    align=True,
 )
 
 
@@ -170,13 +171,14 @@ def _passed(price, of, steady, spilled, room, i, now, many):
     """So many passes of decodes are over, or none, with gaps as `clocks.passed` has them, and who has all tokens leaves."""
     tokens, end, older, fresh, each = now.tokens, now.end, now.older, now.fresh, now.pace
     if many > 0:
-        if older > 0:
-            gap(room, end + each - now.last, older)
-        for place in range(fresh):
-            gap(room, end + each - room.since[i, place], 1)
-        others = now.decodes * many - older - fresh
-        if others > 0:
-            gap(room, each, others)
+        if len(room.gaps) > 0:
+            if older > 0:
+                gap(room, end + each - now.last, older)
+            for place in range(fresh):
+                gap(room, end + each - room.since[i, place], 1)
+            others = now.decodes * many - older - fresh
+            if others > 0:
+                gap(room, each, others)
         tokens, end, older, fresh = tokens + many, end + many * each, 0, 0
     decodes, top, listed, heaped = _left(room, i, tokens, end, now.decodes, now.top, now.listed, now.heaped)
     if decodes < now.decodes:
@@ -234,7 +236,8 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
     tokens, older, fresh, decodes, top, listed = now.tokens, now.older, now.fresh, now.decodes, now.top, now.listed
     latest, heaped, held, each, running, keep = now.latest, now.heaped, now.held, now.pace, room.running[i], 0
     if older > 0 and of.mixed:
-        gap(room, t - now.last, older)
+        if len(room.gaps) > 0:
+            gap(room, t - now.last, older)
         tokens, older = tokens + 1, 0
         decodes, top, listed, heaped = _left(room, i, tokens, now.end, decodes, top, listed, heaped)
         held += decodes - now.decodes

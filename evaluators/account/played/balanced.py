@@ -3,7 +3,7 @@
 Leaves have the shape (designs,), but for those of `mapping.serving` on which all designs that come together have to agree.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,11 +21,12 @@ from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, Pricing, points
 from dse.evaluators.serving.price import several as several_prices
 from dse.evaluators.serving.priced import composed
-from dse.evaluators.serving.standing import stood
+from dse.evaluators.serving.standing import APART, stood
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.elementwise import alike as kinds
 from dse.space.fields import leaves, replaced
+from dse.space.later import expected
 from dse.space.mapping import Serving
 from dse.space.workload import Load
 
@@ -68,7 +69,15 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
     tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
     way = service.transfer(design, load) if len(made) == 2 else None
     kinds, each = _kinds(servings, which, parts, tables, way, load)
-    found, played = stood(kinds, each, [(values[0], place) for _, values, place in tables], load.requests, load.ttft, load.tpot)
+    found, played = stood(
+        kinds,
+        each,
+        [(values[0], place) for _, values, place in tables],
+        load.requests,
+        load.ttft,
+        load.tpot,
+        asked=expected(APART),
+    )
     worth = _worth(found, played, load, *service.areas(design))
     means = steady.means(found, load.requests, len(made))
     done = [[(mean.times, mean.composition) for mean in some] for some in means]
@@ -169,7 +178,7 @@ def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:
     return np.broadcast_to(found, (len(some), size))[which].reshape(*shape, 1, size)
 
 
-def _worth(found: Array, played: Callable[[], Array], load: Load, die: Any, system: Any) -> dict[str, Any]:
+def _worth(found: Array, played: Callable[[Collection[str]], Array], load: Load, die: Any, system: Any) -> dict[str, Any]:
     """Metrics of records of the steady state, shape (designs,)."""
     values: dict[str, Any] = steady.measured(found, load.requests, played)
     areas = per_area(values["throughput"], np.nan, die, system)
