@@ -268,11 +268,11 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, ro
                 most = min(most, sent[row, 2] / sent[row, 0])
         rate = load.rate
         for place in range(1 + apart):
-            over = rate >= full[place].rate
             pool, its = (first[row], price) if place == 0 else (last[row], later)
-            balanced(its, pool, load, prompts, 0.0 if over else rate, balance[place])
-            if balance[place].period > full[place].period:  # as long as where some always wait, and no longer
-                balanced(its, pool, load, prompts, 0.0, balance[place])
+            if rate < full[place].rate:
+                balanced(its, pool, load, prompts, rate, balance[place])
+            if rate >= full[place].rate or balance[place].period > full[place].period:
+                balance[place] = full[place]  # as long as where some always wait, and no longer
         alone = full[0].rate
         _told(
             apart,
