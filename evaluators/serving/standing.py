@@ -8,18 +8,18 @@ Approximate where the loop is exact; it costs some hundred prices instead of all
 # mypy: disable-error-code="no-untyped-def"
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import inlined, released
+from dse.evaluators.machine.compile_cache import released
 from dse.evaluators.serving import arrivals
+from dse.evaluators.serving.arrivals import priced
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
 from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
 from dse.evaluators.serving.handed import exposed
 from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.price import Price
 from dse.evaluators.serving.state import Transfer, records
 from dse.evaluators.serving.waits import delayed, kept, quantile, wait
 from dse.space.elementwise import Array
@@ -43,6 +43,12 @@ in SRAM."""
 
 FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tpot", "tbt_p99", "latency")
 """Those that prompts are played for, where somebody asks for them."""
+
+RANKED = ("ttft_p50", "ttft_p90", "ttft_p99")
+"""Percentiles of times to first token, each of which is looked for where it is asked for."""
+
+APART = (*RANKED, "tbt_p99")
+"""What takes work of its own when prompts are played; gaps between tokens are counted for the last one alone."""
 
 
 def refused(pools: Sequence[Pool], requests: Requests) -> str:
@@ -145,7 +151,7 @@ def standing(
     for some in of:
         tables = [(pool.price.table[None], one) for pool in some.pools]
         _, first = stood([some], one, tables, requests, ttft, tpot, prompts=prompts)
-        found.append(first())
+        found.append(first(APART))
     return np.concatenate(found)
 
 
@@ -158,7 +164,8 @@ def stood(
     tpot: float = math.inf,
     *,
     prompts: bool = True,
-) -> tuple[Array, Callable[[], Array]]:
+    asked: Collection[str] = APART,
+) -> tuple[Array, Callable[[Collection[str]], Array]]:
     """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
 
     Args:
@@ -166,10 +173,12 @@ def stood(
         which: of them each design is, shape (designs,).
         tables: of each pool, those of the designs.
         requests, ttft, tpot, prompts: as in `standing`.
+        asked: those of `APART` that somebody is known to ask for.
 
     Returns:
         Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
-        are few, else they wait in a queue. Of few that come faster than they are served, the last token is played as well.
+        are few, else they wait in a queue. Of few that come faster than they are served, the last token is played as well. It
+        is told who of `APART` are asked for: where others than `asked` are, prompts are played once more.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -179,35 +188,41 @@ def stood(
     last = stations([one.pools[-1] for one in kinds], requests, prefills=not apart, decodes=True)[which]
     sent = np.array([sending(one.transfer, load) for one in kinds])[which]
     room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
-    priced, few = kinds[0].pools, prompts and len(requests) <= arrivals.MOST
+    prices, few = (kinds[0].pools[0].price, kinds[0].pools[-1].price), prompts and len(requests) <= arrivals.MOST
 
     found, pools = records(STANDING, len(which)), (first, last)
     ends = (tables[0], tables[-1])
-    solve(priced[0].price, priced[-1].price, ends, apart, *pools, sent, load, ttft, not few, room, found)
+    solve(*prices, ends, apart, *pools, sent, load, ttft, not few, room, found)
     found["within"] *= found["tpot"] <= tpot
 
     if not few:
-        return found, lambda: found
+        return found, lambda _: found
     deep, whole, over = int(first["stages"].max()), found.copy(), found["saturated"] <= load.rate
     shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
     nearest = np.array([one.routing != "round_robin" for one in kinds])
-    sends = np.zeros((len(kinds), len(requests)))
-    for row, one in zip(sends, kinds, strict=True):
-        row[:] = one.transfer.seconds(requests.prompt) if one.transfer else 0.0
+    none = np.zeros(len(requests))
+    sends = np.array([one.transfer.seconds(requests.prompt) if one.transfer else none for one in kinds], float)
+
+    known, left = {*asked} & {*APART}, ~over
 
     def play(rows: Array) -> None:
-        some, chosen = whole[rows], which[rows]
+        some, chosen, ranked = whole[rows], which[rows], np.array([name in known for name in RANKED])
+        place = arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max()), gaps="tbt_p99" in known)
         arrivals.prompted(
-            (priced[0].price, priced[-1].price), ((ends[0][0], ends[0][1][rows]), (ends[1][0], ends[1][1][rows])), apart,
+            prices, ((ends[0][0], ends[0][1][rows]), (ends[1][0], ends[1][1][rows])), apart,
             first[rows], last[rows], shares[chosen], nearest[chosen], arrivals.of(requests), load, sends, (chosen, sent[rows]),
-            ttft, tpot, arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), some,
+            ttft, tpot, ranked, place, some,
         )  # fmt: skip
         whole[rows] = some
 
-    def played() -> Array:
-        if not over.all():
-            play(np.flatnonzero(~over))
-            whole["span"] = found["span"]
+    def played(names: Collection[str]) -> Array:
+        more = {*names} & {*APART} - known
+        if more:
+            known.update(more)
+            left[:] = True
+        if left.any():
+            play(np.flatnonzero(left))
+            whole["span"], left[:] = found["span"], False
         return whole
 
     if over.any():
@@ -232,15 +247,16 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, ro
         linear, far: prices of the first pool and of the last one, whose tables do not count.
         tables: of each of these two: those that differ, and which of them each pool has.
         apart, load, bound: as they are.
-        queued: whether percentiles of times to first tokens are those of a queue; else they are left out.
+        queued: whether percentiles of times to first tokens are those of a queue, and gaps between tokens those of the balance;
+            else they are left out.
         first, last, sent: a record, or a row, of each.
         room: to work in.
         found: what is found, a record of each.
     """
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
     for row in range(len(found)):
-        price = _priced(linear, tables[0], row)
-        later = _priced(far, tables[1], row)
+        price = priced(linear, tables[0], row)
+        later = priced(far, tables[1], row)
         of = first[row]
         prompts = prefilling(price, of, load, taken, room[2][2:])
         balanced(price, of, load, prompts, 0.0, full[0])
@@ -252,11 +268,11 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, ro
                 most = min(most, sent[row, 2] / sent[row, 0])
         rate = load.rate
         for place in range(1 + apart):
-            over = rate >= full[place].rate
             pool, its = (first[row], price) if place == 0 else (last[row], later)
-            balanced(its, pool, load, prompts, 0.0 if over else rate, balance[place])
-            if balance[place].period > full[place].period:  # as long as where some always wait, and no longer
-                balanced(its, pool, load, prompts, 0.0, balance[place])
+            if rate < full[place].rate:
+                balanced(its, pool, load, prompts, rate, balance[place])
+            if rate >= full[place].rate or balance[place].period > full[place].period:
+                balance[place] = full[place]  # as long as where some always wait, and no longer
         alone = full[0].rate
         _told(
             apart,
@@ -274,14 +290,10 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, ro
             balance,
             found[row],
         )
+        if not queued:
+            continue
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
         found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
-
-
-@inlined
-def _priced(price, tables, row):
-    """A price with the table of a pool."""
-    return Price(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)
 
 
 @released

@@ -4,8 +4,9 @@ A design costs some hundred prices, of which a small table is made that designs 
 is refused: gaps between single tokens, preemptions, the largest rate.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +18,10 @@ from dse.evaluators.account.services.prompts import of_load
 from dse.evaluators.serving.loop import Deployment
 from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS
 from dse.evaluators.serving.price import FEWER, before
-from dse.evaluators.serving.standing import mix, standing
+from dse.evaluators.serving.standing import APART, mix, standing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.later import later
+from dse.space.later import expected, later
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
@@ -129,13 +130,14 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     return Steady(values, made, float(found["span"]))
 
 
-def measured(found: Any, requests: Requests, played: Callable[[], Any] | None = None) -> dict[str, Any]:
+def measured(found: Any, requests: Requests, played: Callable[[Collection[str]], Any] | None = None) -> dict[str, Any]:
     """Metrics as the loop names them, as far as the steady state says them.
 
     Args:
         found: records of `standing.STANDING`, of any shape.
         requests: what is served.
-        played: makes the records of which those of `FIRST` are, when somebody asks for these; None for the same ones.
+        played: makes the records of which those of `FIRST` are, when somebody asks for these, and is told for which; None for
+            the same ones.
 
     Returns:
         By metric, in the shape of the records.
@@ -151,19 +153,25 @@ def measured(found: Any, requests: Requests, played: Callable[[], Any] | None = 
     }
     several = (requests.output > 1).any()
 
-    def first() -> dict[str, Any]:
-        these = played() if played else found
+    def first(names: Sequence[str]) -> dict[str, Any]:
+        these = played(names) if played else found
         good = these["within"]
         gaps = {name: these[name] if several else np.nan + 0 * span for name in ("tpot", "tbt_p99")}
-        return {name: these[name] for name in FIRST[:4]} | {
+        worth = {name: these[name] for name in FIRST[:4]} | {
             "goodput": good * many / span,
             "slo_attainment": good,
             "latency": these["latency"],
             "queue_delay": these["wait"],
             **gaps,
         }
+        return {name: worth[name] for name in names}
 
-    return values | (later(FIRST, first) if played else first())
+    if not played:
+        return values | first(FIRST)
+    # what nobody is known to ask for is not worked out with the others
+    alone = tuple(name for name in APART if name not in expected(APART))
+    rest = tuple(name for name in FIRST if name not in alone)
+    return values | later(rest, partial(first, rest)) | later(alone, partial(first, alone))
 
 
 def _verdict(load: Any, found: Any, requests: Requests) -> Any:
