@@ -91,8 +91,8 @@ def tabulated(function: Callable[..., float], many: Callable[[Array], Array] | N
         found: Array = table[place]
         missing = np.isnan(found)
         if missing.any():
-            for at in np.unique(place[missing]):
-                table[at] = known(*_keys(int(at), bits))
+            new = np.unique(place[missing])
+            table[new] = worked(np.array([_keys(at, bits) for at in new.tolist()]))
             found = table[place]
         return found
 

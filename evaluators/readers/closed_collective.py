@@ -48,6 +48,11 @@ def refuse_sums(algorithm: str, peers: Any, machine: Machine) -> None:
 def collective(of: Opener, machine: Machine) -> Any:
     """Seconds of an allreduce between dies, across nodes where one does not hold them all.
 
+    Between nodes each die has an equal share of its node's bandwidth, as one port: with an adapter for each die that is the
+    die's own, and with one for the node its slices take turns. Algorithms that send two ways at once, or to several nodes, get
+    no more: of DGX A100, whose eight adapters have 200 GB/s together in one direction, a maintainer of NCCL reports a bus
+    bandwidth of 192 GB/s in allreduces (github.com/NVIDIA/nccl/issues/812, 2023-03-31).
+
     Raises:
         ClashError: the library's, of a stack that has none; another, where the stack has the library's.
     """

@@ -43,6 +43,18 @@ def gpus(count: int, **changes: object) -> Design:
     return replaced(asked(*CHIP).base, both | changes)
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "bidirectional_ring", "full_mesh", "two_level"])
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_no_sum_leaves_a_node_faster_than_all_its_adapters_send(algorithm: str, nodes: int) -> None:
+    """Each DGX A100 sends 2 (q - 1) / q of 1 MB, a slice through each of eight adapters of 25 GB/s; NVLink is free here."""
+    free: dict[str, object] = {"chip.network.bandwidth": 1e30, "chip.network.latency": 0.0, "chip.network.nodes.latency": 0.0}
+    ideal: dict[str, object] = {"mapping.stack.network_achieved": 1.0, "mapping.stack.nodes_call": 0.0}
+    design = gpus(8 * nodes, **free, **ideal)
+    found = collective(Opener(algorithm, 8 * nodes, 1e6, recorded=True), of_die(design.chip, design.mapping))
+    adapter = 200e9 / 8
+    assert found == pytest.approx(2 * (nodes - 1) / nodes * (1e6 / 8) / adapter, rel=1e-9)
+
+
 def seconds(*designs: Design, metric: str = "latency") -> list[float]:
     column: list[float] = evaluate(stacked(designs), asked(*CHIP).workload).columns[metric].tolist()
     return column

@@ -1,8 +1,9 @@
 """Turns of groups of tiles: which items they have in each, and how many blocks of keys they go through.
 
-Where these differ from turn to turn, every combination of sizes is counted once.
+Where these differ from turn to turn, of many designs every combination of sizes is counted once.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.table import tabulated
 from dse.space.elementwise import Array
+from dse.space.remember import same
 
 
 class Wave(NamedTuple):
@@ -149,19 +151,42 @@ def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
 
 def _by_turns(*keys: Any) -> tuple[Any, Any, Any]:
     """As `_counted`, of designs."""
-    row = _row(*keys)
-    return tuple(_rows.counts[:, row.astype(int)]) if isinstance(row, np.ndarray) else tuple(_rows.counts[:, int(row)].tolist())
+    return _several(*keys) if any(isinstance(key, np.ndarray) for key in keys) else _single(*keys)
 
+
+@cache
+def _single(*keys: Any) -> tuple[float, float, float]:
+    """Of numbers."""
+    blocks, masked, loads = _counted(np.array([keys], np.int64))[:, 0].tolist()
+    return blocks, masked, loads
+
+
+@same  # many calls of a layout are divided alike
+def _several(*keys: Any) -> tuple[Array, Array, Array]:
+    """Of arrays that broadcast."""
+    columns = np.broadcast_arrays(*keys)
+    if columns[0].size > AT_ONCE:
+        rows = _row(*keys).astype(int)  # first, as it adds to the counts
+        found = _rows.counts[:, rows]
+    else:
+        found = _counted(np.stack([column.ravel() for column in columns], axis=1).astype(np.int64))
+        found = np.ascontiguousarray(found).reshape(-1, *columns[0].shape)
+    found.flags.writeable = False
+    return found[0], found[1], found[2]
+
+
+AT_ONCE = 4096
+"""Counts up to which all are made, in less time than it takes to look for those that are known."""
 
 FEW = 2_000
 """Counts of a process that are made in NumPy, in as long as compiled code takes to load."""
 
 
 class _Rows:
-    """What was counted, shape (3, rows): more rows than are used."""
+    """What was counted and is kept, shape (3, rows): more rows than are used; and how many were made in NumPy, kept or not."""
 
     def __init__(self) -> None:
-        self.counts, self.used = np.empty((3, 1024)), 0
+        self.counts, self.used, self.slowly = np.empty((3, 1024)), 0, 0
 
     def add(self, counts: Array) -> Array:
         """Where they are; counts of shape (3, some)."""
@@ -182,12 +207,13 @@ def _counted(keys: Array) -> Array:
     Args:
         keys: in the order of `_keys`, shape (rows, keys).
     """
-    if _rows.used + len(keys) > FEW:
+    if _rows.slowly + len(keys) > FEW:
         from dse.evaluators.kernels.attention.counted_turns import each  # with the compiler, which takes a while to load
 
         out = np.empty((len(keys), 3))
         each(np.ascontiguousarray(keys), out)
         return out.T
+    _rows.slowly += len(keys)
     return np.array([in_turn(*row) for row in keys.tolist()]).T
 
 
