@@ -9,7 +9,8 @@ Approximate where the loop is exact; it costs some hundred prices instead of all
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from dse.evaluators.machine.compile_cache import inlined, released
 from dse.evaluators.serving import arrivals
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
 from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
+from dse.evaluators.serving.closed_loop import CLEAR, saturated
 from dse.evaluators.serving.handed import exposed
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.price import Price
@@ -124,6 +126,21 @@ Tables = tuple[Array, Array]
 """Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
 
 
+class Stood(NamedTuple):
+    """Designs in the steady state.
+
+    Attributes:
+        found: records of `STANDING`, but for their fields of `FIRST`; shape (designs,).
+        played: makes all of their fields.
+        closed: the rates at which some always wait. Of a closed loop of the same requests, which is played where these are few
+            and come at `closed_loop.CLEAR` of what pools in balance serve, or more; else that. Shape (designs,). [1/s]
+    """
+
+    found: Array
+    played: Callable[[], Array]
+    closed: Callable[[], Array]
+
+
 def standing(
     of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
 ) -> Array:
@@ -141,12 +158,13 @@ def standing(
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    one, found = np.zeros(1, int), []
-    for some in of:
-        tables = [(pool.price.table[None], one) for pool in some.pools]
-        _, first = stood([some], one, tables, requests, ttft, tpot, prompts=prompts)
-        found.append(first())
-    return np.concatenate(found)
+    return np.concatenate([alone(some, requests, ttft, tpot, prompts=prompts).played() for some in of])
+
+
+def alone(of: Deployment, requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True) -> Stood:
+    """A deployment in the steady state; arguments and errors as of `standing`."""
+    one = np.zeros(1, int)
+    return stood([of], one, [(pool.price.table[None], one) for pool in of.pools], requests, ttft, tpot, prompts=prompts)
 
 
 def stood(
@@ -158,7 +176,7 @@ def stood(
     tpot: float = math.inf,
     *,
     prompts: bool = True,
-) -> tuple[Array, Callable[[], Array]]:
+) -> Stood:
     """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
 
     Args:
@@ -167,9 +185,8 @@ def stood(
         tables: of each pool, those of the designs.
         requests, ttft, tpot, prompts: as in `standing`.
 
-    Returns:
-        Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
-        are few, else they wait in a queue. Of few that come faster than they are served, the last token is played as well.
+    Prompts are played over the arrivals where requests are few, else they wait in a queue. Of few that come faster than they
+    are served, the last token is played as well.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -187,7 +204,7 @@ def stood(
     found["within"] *= found["tpot"] <= tpot
 
     if not few:
-        return found, lambda: found
+        return Stood(found, lambda: found, lambda: found["saturated"])
     deep, whole, over = int(first["stages"].max()), found.copy(), found["saturated"] <= load.rate
     shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
     nearest = np.array([one.routing != "round_robin" for one in kinds])
@@ -213,7 +230,29 @@ def stood(
     if over.any():
         play(np.flatnonzero(over))
         found["span"][over] = whole["span"][over]
-    return found, played
+
+    def closed() -> Array:
+        rates, never = found["saturated"].copy(), load._replace(rate=2 * float(found["saturated"].max()))
+        full, clear = np.zeros_like(found), load.rate < CLEAR * rates
+        if not clear.all():
+            solve(priced[0].price, priced[-1].price, ends, apart, *pools, sent, never, ttft, False, room, full)
+        for row in np.flatnonzero(~clear):
+            rates[row] = saturated(kinds[which[row]], requests, partial(last_tokens, int(row), full[row]["spilled"]))
+        return rates
+
+    def last_tokens(row: int, spilled: float, one: Deployment, some: Requests) -> Array:
+        of, way = [rows[row : row + 1].copy() for rows in pools], one.transfer
+        for rows, pool in zip(of, (one.pools[0], one.pools[-1]), strict=True):
+            rows["instances"] = pool.instances
+        here = arrivals.room(np.concatenate(of), len(some), int(sent[row, 2]))
+        arrivals.ended(
+            (priced[0].price, priced[-1].price), tuple((rows, of_each[row : row + 1]) for rows, of_each in ends), apart,
+            *of, shares[which[row]], nearest[which[row]],
+            arrivals.of(some), load, spilled, way.seconds(some.prompt) if way else np.zeros(len(some)), sent[row], here,
+        )  # fmt: skip
+        return here.last
+
+    return Stood(found, played, closed)
 
 
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:

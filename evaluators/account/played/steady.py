@@ -14,13 +14,14 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.played.served import Mean
 from dse.evaluators.account.services.prompts import of_load
+from dse.evaluators.serving.closed_loop import FEW
 from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS
+from dse.evaluators.serving.measures import NEAR, SHORT, VERDICTS
 from dse.evaluators.serving.price import FEWER, before
-from dse.evaluators.serving.standing import mix, standing
+from dse.evaluators.serving.standing import Stood, alone, mix
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.later import later
+from dse.space.later import later, now
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
@@ -31,6 +32,9 @@ FIRST = (
     "ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tpot", "tbt_p99",
 )  # fmt: skip
 """Metrics that prompts are played for."""
+
+LOADED = "offered_load", "load_verdict"
+"""Metrics that a closed loop is played for."""
 
 PRICES = "closed"
 """Whose prices it takes."""
@@ -60,7 +64,7 @@ def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[A
         tokens = risen(prefill_tokens, 4.0, between=(TURNS[0], max(most, TURNS[1])))
         return [
             np.union1d(tokens, whole[whole <= tokens[-1]]),
-            before(min(prefill_context, most), RATIO**3, several=FEWER),
+            before(min(prefill_context, most), RATIO**3, several=FEWER, prompts=min(prefill_tokens, decode_requests)),
             risen(decode_requests, 2.0, between=FEW_ROWS),
             np.array([context]),
             spilled,
@@ -118,8 +122,9 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     Raises:
         DesignError: a load without a steady state.
     """
-    (found,) = standing([of], load.requests, load.ttft, load.tpot)
-    values = {name: float(value) for name, value in measured(found, load.requests).items()}
+    stands = alone(of, load.requests, load.ttft, load.tpot)
+    (found,) = stands.played()
+    values = {name: float(value[0]) for name, value in now(measured(stands, load.requests)).items()}
     areas = per_area(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
     made = [
@@ -129,30 +134,31 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     return Steady(values, made, float(found["span"]))
 
 
-def measured(found: Any, requests: Requests, played: Callable[[], Any] | None = None) -> dict[str, Any]:
-    """Metrics as the loop names them, as far as the steady state says them.
+def measured(stands: Stood, requests: Requests) -> dict[str, Any]:
+    """Metrics as the loop names them, as far as the steady state says them, shape (designs,).
+
+    Those of `FIRST` and `LOADED` are worked out when somebody asks for them.
 
     Args:
-        found: records of `standing.STANDING`, of any shape.
-        requests: what is served.
-        played: makes the records of which those of `FIRST` are, when somebody asks for these; None for the same ones.
-
-    Returns:
-        By metric, in the shape of the records.
+        stands: designs in the steady state.
+        requests: what they serve.
     """
-    load, span, many = requests.rate / found["saturated"], found["span"], len(requests)
+    found, many = stands.found, len(requests)
+    span = found["span"]
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
-        "offered_load": load,
-        "load_verdict": _verdict(load, found, requests),
         "prefill_busy": found["prefill_busy"],
         "decode_busy": found["decode_busy"],
     }
     several = (requests.output > 1).any()
 
+    def loaded() -> dict[str, Any]:
+        load = requests.rate / stands.closed()
+        return {"offered_load": load, "load_verdict": _verdict(load, found, requests)}
+
     def first() -> dict[str, Any]:
-        these = played() if played else found
+        these = stands.played()
         good = these["within"]
         gaps = {name: these[name] if several else np.nan + 0 * span for name in ("tpot", "tbt_p99")}
         return {name: these[name] for name in FIRST[:4]} | {
@@ -163,7 +169,7 @@ def measured(found: Any, requests: Requests, played: Callable[[], Any] | None = 
             **gaps,
         }
 
-    return values | (later(FIRST, first) if played else first())
+    return values | later(LOADED, loaded) | later(FIRST, first)
 
 
 def _verdict(load: Any, found: Any, requests: Requests) -> Any:
