@@ -31,6 +31,9 @@ from dse.space.requests import Requests
 KINDS = 24
 """Lengths of prompts that stand for all."""
 
+BRIEF, TAIL = 300, 0.02
+"""Requests up to which the span is that of the load as it is played, and share of it after the last arrival from which on it is."""
+
 FIELDS = (
     "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
     "tpot", "tbt_p99", "latency", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
@@ -185,8 +188,8 @@ def stood(
         tables: of each pool, those of the designs.
         requests, ttft, tpot, prompts: as in `standing`.
 
-    Prompts are played over the arrivals where requests are few, else they wait in a queue. Of few that come faster than they
-    are served, the last token is played as well.
+    Prompts are played over the arrivals where requests are few, else they wait in a queue. Where few come faster than they are
+    served, or what comes after the last arrival counts, the last token is played at once, and the span is from there.
     """
     load, apart = mix(requests), len(kinds[0].pools) == 2
     for one in kinds:
@@ -205,7 +208,8 @@ def stood(
 
     if not few:
         return Stood(found, lambda: found, lambda: found["saturated"])
-    deep, whole, over = int(first["stages"].max()), found.copy(), found["saturated"] <= load.rate
+    deep, whole, tail = int(first["stages"].max()), found.copy(), found["span"] - (requests.arrival[-1] - requests.arrival[0])
+    at_once = (found["saturated"] <= load.rate) | (tail > TAIL * found["span"]) | (len(requests) <= BRIEF)
     shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
     nearest = np.array([one.routing != "round_robin" for one in kinds])
     sends = np.zeros((len(kinds), len(requests)))
@@ -222,14 +226,14 @@ def stood(
         whole[rows] = some
 
     def played() -> Array:
-        if not over.all():
-            play(np.flatnonzero(~over))
+        if not at_once.all():
+            play(np.flatnonzero(~at_once))
             whole["span"] = found["span"]
         return whole
 
-    if over.any():
-        play(np.flatnonzero(over))
-        found["span"][over] = whole["span"][over]
+    if at_once.any():
+        play(np.flatnonzero(at_once))
+        found["span"][at_once] = whole["span"][at_once]
 
     def closed() -> Array:
         rates, never = found["saturated"].copy(), load._replace(rate=2 * float(found["saturated"].max()))

@@ -155,7 +155,7 @@ LINES = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60", "workload.rate='1 Hz'")
+    more = ("workload=serving", "workload.requests=400", "workload.prompt=500", "workload.output=60", "workload.rate='1 Hz'")
     asked = asked_of((*more, *LINES[name])).question
     space = asked.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
