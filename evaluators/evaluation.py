@@ -26,7 +26,7 @@ from dse.space.design import Design, Designs
 from dse.space.elementwise import in_line, maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.kinds import KINDS, plural
-from dse.space.later import asked, now
+from dse.space.later import asked, asking, now
 from dse.space.limits import ClashError, Infeasible, Limit
 from dse.space.machines import MACHINES, machine_of
 from dse.space.remember import has
@@ -129,7 +129,7 @@ def evaluate(
     def judge(one: Design) -> list[Judged]:
         return [*_alone(one, workload, fidelity), *common, Judged(every, {}, silicon.exceeded(one.chip))]
 
-    with together(alike.groups), serving.together(alike, workload) if serving else ALONE:
+    with asking(metrics), together(alike.groups), serving.together(alike, workload) if serving else ALONE:
         for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             whole = PART not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])

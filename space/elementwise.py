@@ -340,3 +340,20 @@ def plain(values: Array) -> Any:
     (2.0, [2.0, 3.0])
     """
     return values.item() if values.size == 1 else values[0] if len(values) == 1 else values
+
+
+def alike(columns: Array) -> tuple[Array, Array]:
+    """Columns of numbers, each kind once, in the order of their first rows: where each is first, and which each column is.
+
+    As `np.unique` along that axis, which sorts whole columns: here rows are ranked one by one, and those of one value not at
+    all.
+
+    >>> first, which = alike(np.array([[3.0, 1.0, 3.0, 1.0], [7.0, 7.0, 7.0, 7.0], [2.0, 5.0, 2.0, 4.0]]))
+    >>> first.tolist(), which.tolist()
+    ([3, 1, 0], [2, 1, 2, 0])
+    """
+    which = np.zeros(columns.shape[1], np.int64)
+    for row in columns[(columns != columns[:, :1]).any(axis=1)]:
+        ranks = np.unique(row, return_inverse=True)[1]
+        which = np.unique(which * len(row) + ranks, return_inverse=True)[1] if which.any() else ranks
+    return np.unique(which, return_index=True)[1], which

@@ -1,7 +1,12 @@
 """Values that are worked out when somebody asks for them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+
+_ASKED: ContextVar[Collection[str] | None] = ContextVar("asked", default=None)
+"""Metrics that somebody is known to ask for; None for all."""
 
 
 class Later:
@@ -45,3 +50,29 @@ def now(metrics: dict[str, Any]) -> dict[str, Any]:
 def asked(metrics: dict[str, Any], wanted: Collection[str]) -> dict[str, Any]:
     """Metrics that are there already, and those of the others that somebody asks for."""
     return {name: value for name, value in metrics.items() if name in wanted or not isinstance(value, Later)}
+
+
+@contextmanager
+def asking(wanted: Collection[str] | None) -> Iterator[None]:
+    """While it is open, it is known which metrics somebody asks for; None for all.
+
+    Others may be left out of what is worked out together, and are worked out by themselves if somebody asks after all.
+    """
+    before = _ASKED.set(wanted)
+    try:
+        yield
+    finally:
+        _ASKED.reset(before)
+
+
+def expected(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of some metrics that somebody may be going to ask for.
+
+    >>> with asking({"energy"}):
+    ...     expected(("power", "energy"))
+    ('energy',)
+    >>> expected(("power", "energy"))
+    ('power', 'energy')
+    """
+    wanted = _ASKED.get()
+    return tuple(name for name in names if wanted is None or name in wanted)

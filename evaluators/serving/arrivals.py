@@ -71,9 +71,10 @@ INSTANCE = np.dtype(
         ("around", "f8"),  # from one pass of a lane to its next, where nobody prefills [s]
         ("leaves", "f8"),  # before which nobody who decodes leaves [s]
         ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
-        ("due", "?"),  # whether a pass has ended, or somebody has come, at that instant
         ("next", "f8"),  # before which nothing happens [s]
-    ]
+        ("due", "?"),  # whether a pass has ended, or somebody has come, at the instant `at`
+    ],
+    align=True,
 )
 LANE = np.dtype(
     [
@@ -88,7 +89,8 @@ LANE = np.dtype(
         ("end", "f8"),  # of the last pass that is known, which may be still under way
         ("last", "f8"),
         ("stands", "?"),  # whether a pass of decodes from `end` on stands behind prompts that are under way
-    ]
+    ],
+    align=True,
 )
 
 
@@ -117,7 +119,7 @@ class Room(NamedTuple):
         leaving: heaps, shape (lanes, most).
         since: first tokens of those who wait for their second one, shape (lanes, most). [s]
         paces: passes of decodes alone, by how many there are; negative for one that has not been priced. [s]
-        gaps: histogram of the gaps between tokens.
+        gaps: histogram of the gaps between tokens; empty where they are not counted.
         prices: passes that have been priced, records of `PRICED`.
         channels: when each is free. [s]
         way: the first cache on its way between pools, and the last one; shape (2,).
@@ -153,13 +155,14 @@ def of(requests: Requests) -> Load:
     return Load(requests.arrival, requests.prompt.astype(np.int64), requests.output.astype(np.int64) - 1)
 
 
-def room(stations: Array, requests: int, channels: int = 1) -> Room:
+def room(stations: Array, requests: int, channels: int = 1, *, gaps: bool = True) -> Room:
     """For any of some pools, one after the other.
 
     Args:
         stations: records of `balance.STATION`.
         requests: of a load.
         channels: between pools.
+        gaps: whether gaps between tokens are counted.
     """
     lanes = stations["instances"] * stations["stages"]
     most, widest, instances = int(lanes.max()), int(stations["batch"].max()) + 2, int(stations["instances"].max())
@@ -170,7 +173,7 @@ def room(stations: Array, requests: int, channels: int = 1) -> Room:
         np.zeros(instances, INSTANCE), np.zeros(most, LANE), np.zeros(instances, ALONE),
         np.zeros((instances, int(stations["stages"].max()))),
         np.zeros(most, np.int64), np.zeros((most, few), np.int64), np.zeros((most, few), LEAVING), np.zeros((most, few)),
-        np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE, GAPS), np.zeros(KEPT, PRICED),
+        np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE * gaps, GAPS), np.zeros(KEPT, PRICED),
         np.zeros(channels), np.zeros(2, np.int64), np.zeros(requests, np.int64), behind, done, share, first, begun, last,
     )  # fmt: skip
 
@@ -265,24 +268,24 @@ def _advance(price, of, shares, load, steady, spilled, room, i, until):
     """Plays an instance up to an instant, but for what starts then."""
     here, stages = room.instances[i], of.stages
     while True:
-        if here.due:
-            if here.at >= until:
+        if not here.due:
+            t = here.at
+            if here.flying > 0:
+                t = min(t, room.lanes[room.ring[i * stages + here.oldest]].end)
+            if t > until or t == math.inf:
                 return
-            here.due = False
-            _start(price, of, shares, load, steady, spilled, room, i, here.at)
-        t = here.at
-        if here.flying > 0:
-            t = min(t, room.lanes[room.ring[i * stages + here.oldest]].end)
-        if t > until or t == math.inf:
+            while here.flying > 0:
+                number = room.ring[i * stages + here.oldest]
+                if room.lanes[number].end > t:
+                    break
+                here.oldest = after(here.oldest, 1, stages)
+                here.flying -= 1
+                _finish(price, of, load, steady, spilled, room, i, number, t)
+            here.at, here.due = t, True
+        if here.at >= until:
             return
-        while here.flying > 0:
-            number = room.ring[i * stages + here.oldest]
-            if room.lanes[number].end > t:
-                break
-            here.oldest = after(here.oldest, 1, stages)
-            here.flying -= 1
-            _finish(price, of, load, steady, spilled, room, i, number, t)
-        here.at, here.due = t, True
+        here.due = False
+        _start(price, of, shares, load, steady, spilled, room, i, here.at)
 
 
 @piece
@@ -290,7 +293,8 @@ def _finish(price, of, load, steady, spilled, room, i, number, t):
     """Books a pass: each decode has a token, and who has its prompt computed decodes from now on, or leaves."""
     here, lane, keep = room.instances[i], room.lanes[number], 0
     if lane.older > 0 and of.mixed:
-        gap(room, t - lane.last, lane.older)
+        if len(room.gaps) > 0:
+            gap(room, t - lane.last, lane.older)
         lane.tokens += 1
         lane.older = 0
         left(price, of, steady, spilled, room, i, number)
@@ -379,7 +383,11 @@ def _start(price, of, shares, load, steady, spilled, room, i, t):
         here.flying += 1
         here.turn = turn
     if (stuck or here.queued > 0) and here.decoding > 0 and here.flying < stages:  # there may be room when somebody leaves
-        here.at = min(here.at, max(t, next_left(of, room, i)))
+        # at the latest when a pass ends it is tried again
+        least = min(here.at, room.lanes[room.ring[i * stages + here.oldest]].end) if here.flying > 0 else here.at
+        leaves = next_left(of, room, i, least)
+        if leaves < least:
+            here.at = max(t, leaves)
 
 
 @piece
@@ -431,7 +439,7 @@ def _formed(of, load, room, i, number, most, beside, t):
 
 
 @released
-def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, room, found):
+def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, ranked, room, found):
     """Plays a load on some designs, one after the other.
 
     Args:
@@ -442,23 +450,26 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
         nearest, load, steady, room: as in `played`.
         sends, sent: that requests have a channel, by kinds of designs; which of them each is, and rows of `standing.sending`.
         ttft, tpot: bounds of the time to first token, and per output token. [s]
+        ranked: which of `standing.RANKED` are worked out; others are NaN, and so is `tbt_p99` where the room counts no gaps.
         found: records of `standing.STANDING`, whose fields of `standing.FIRST` are worked out, and the span.
     """
     many = len(load.arrival)
     for row in range(len(found)):
         here, near = found[row], nearest[row]
-        price, spilled = _priced(linear[0], tables[0], row), 0.0 if apart else here.spilled
+        price, spilled = priced(linear[0], tables[0], row), 0.0 if apart else here.spilled
         played(price, first[row], shares[row], near, load, steady, spilled, room)
         whole = waited = kept = ended = paces = latest = 0.0
         several = 0
-        for r in range(many):
-            waited += room.begun[r] - load.arrival[r]
         if apart:
-            later, each = _priced(linear[1], tables[1], row), sends[sent[0][row]]
+            for r in range(many):  # `handed` has another use for `begun`
+                waited += room.begun[r] - load.arrival[r]
+            later, each = priced(linear[1], tables[1], row), sends[sent[0][row]]
             its = station(last[row], int(last[row].stages))
             handed(later, its, near, load, steady, here.spilled, each, sent[1][row], chunk_of(first[row], 0.0), room)
         for r in range(many):
             further, taken = load.further[r], room.first[r] - load.arrival[r]
+            if not apart:
+                waited += room.begun[r] - load.arrival[r]
             kept += taken <= ttft and (further == 0 or room.last[r] - room.first[r] <= tpot * further)
             if further > 0:
                 several += 1
@@ -472,9 +483,11 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
             here.tpot = paces / several
         here.ttft, here.wait, here.within = whole / many, waited / many, kept / many
         half, most, top = math.ceil(0.5 * many) - 1, math.ceil(0.9 * many) - 1, math.ceil(0.99 * many) - 1
-        here.ttft_p50 = nth(room.first, half)
-        here.ttft_p90 = nth(room.first[half:], most - half)
-        here.ttft_p99 = nth(room.first[most:], top - most)
+        here.ttft_p50 = nth(room.first, half) if ranked[0] else math.nan
+        half = half if ranked[0] else 0  # those before it are less
+        here.ttft_p90 = nth(room.first[half:], most - half) if ranked[1] else math.nan
+        most = most if ranked[1] else half
+        here.ttft_p99 = nth(room.first[most:], top - most) if ranked[2] else math.nan
         here.tbt_p99 = longest(room.gaps, 0.99)
 
 
@@ -488,13 +501,13 @@ def ended(linear, tables, apart, first, last, shares, nearest, load, steady, spi
         shares, spilled, sends: its own, as in `played` and `handed`.
         sent: a row of `standing.sending`.
     """
-    played(_priced(linear[0], tables[0], 0), first[0], shares, nearest, load, steady, 0.0 if apart else spilled, room)
+    played(priced(linear[0], tables[0], 0), first[0], shares, nearest, load, steady, 0.0 if apart else spilled, room)
     if apart:
-        price, its = _priced(linear[1], tables[1], 0), station(last[0], int(last[0].stages))
+        price, its = priced(linear[1], tables[1], 0), station(last[0], int(last[0].stages))
         handed(price, its, nearest, load, steady, spilled, sends, sent, chunk_of(first[0], 0.0), room)
 
 
 @inlined
-def _priced(price, tables, row):
+def priced(price, tables, row):
     """A price with the table of a pool."""
     return Price(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)

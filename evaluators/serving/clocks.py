@@ -210,13 +210,14 @@ def passed(room, number, many, each):
     Of its requests `older` wait since `last`, `fresh` since their first tokens, and the others since its last pass has ended.
     """
     lane = room.lanes[number]
-    if lane.older > 0:
-        gap(room, lane.end + each - lane.last, lane.older)
-    for place in range(lane.fresh):
-        gap(room, lane.end + each - room.since[number, place], 1)
-    left = lane.decodes * many - lane.older - lane.fresh
-    if left > 0:
-        gap(room, each, left)
+    if len(room.gaps) > 0:
+        if lane.older > 0:
+            gap(room, lane.end + each - lane.last, lane.older)
+        for place in range(lane.fresh):
+            gap(room, lane.end + each - room.since[number, place], 1)
+        left = lane.decodes * many - lane.older - lane.fresh
+        if left > 0:
+            gap(room, each, left)
     lane.tokens += many
     lane.end += many * each
     lane.older = lane.fresh = 0
@@ -257,11 +258,11 @@ def leaving(of, here, lane, heap):
 def behind(price, of, steady, spilled, room, i, number, t):
     """Of lanes whose pass of decodes is behind the prompts of one, which end: theirs end one after the other."""
     here, stages, start, gone = room.instances[i], of.stages, room.lanes[number].start, room.lanes[number].gone
-    other = number
+    other, newer = number, room.lanes[room.ring[i * stages + here.oldest]].start if here.flying > 0 else math.inf
     for rank in range(1, stages):
         other += 1 if other < (i + 1) * stages - 1 else 1 - stages
         lane = room.lanes[other]
-        if lane.decodes == 0 or lane.end >= t:
+        if lane.decodes == 0 or lane.end >= t or (lane.stands and newer <= gone):  # which is behind the next ones then
             continue
         if here.leaves <= start:
             caught(price, of, steady, spilled, room, i, other, start)
@@ -272,7 +273,7 @@ def behind(price, of, steady, spilled, room, i, number, t):
             continue
         if many > 0:
             passed(room, other, many, each)
-        lane.stands = here.flying > 0 and room.lanes[room.ring[i * stages + here.oldest]].start <= enters
+        lane.stands = newer <= enters
         if lane.stands:
             continue  # it is behind those
         passed(room, other, 1, max(each, t + later - lane.end))
@@ -309,9 +310,13 @@ def after(place, count, stages):
 
 
 @piece
-def next_left(of, room, i):
-    """When the next of an instance leaves, as long as no prompts are in the way; infinite where they are."""
-    here, stages, found = room.instances[i], of.stages, math.inf
+def next_left(of, room, i, found):
+    """When the next of an instance leaves, as long as no prompts are in the way; or the instant that is found, where that is
+    before.
+    """
+    here, stages = room.instances[i], of.stages
+    if here.leaves >= found:
+        return found
     for number in range(i * stages, (i + 1) * stages):
         lane = room.lanes[number]
         if lane.decodes == 0:

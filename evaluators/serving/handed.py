@@ -82,7 +82,7 @@ def _until(price, of, load, steady, spilled, sends, sent, chunk, room, t):
         now, who = t, -1
         for i in range(of.instances):
             if room.instances[i].queued > 0 and room.instances[i].held >= of.batch:
-                leaves = next_left(of, room, i)
+                leaves = next_left(of, room, i, now)
                 if leaves < now:
                     now, who = leaves, i
         r = room.way[0]

@@ -26,8 +26,9 @@ import numpy as np
 
 from dse.evaluators.serving.closed_loop import CLEAR, FEW, saturated
 from dse.evaluators.serving.loop import Deployment, Served
-from dse.evaluators.serving.standing import refused, standing
+from dse.evaluators.serving.standing import refused
 from dse.evaluators.serving.steady import steady
+from dse.evaluators.serving.stood import standing
 from dse.space.elementwise import Array
 from dse.space.requests import Requests
 from dse.space.workload import Class

@@ -32,15 +32,16 @@ INSTANCE = np.dtype(
         ("listed", "i8"),  # first in the list of those who leave, -1 for none
         ("latest", "i8"),  # last in it
         ("heaped", "i8"),  # in the heap
-        ("flying", "?"),  # whether a pass with prompts is under way
-        ("due", "?"),  # whether a pass has ended, or somebody has come, at the instant `at`
         ("pace", "f8"),  # a pass of the decodes alone [s]
         ("end", "f8"),  # of the last pass that is known
         ("last", "f8"),
         ("leaves", "f8"),  # before which nobody who decodes leaves [s]
         ("at", "f8"),  # when it tries to start passes again; infinite for not before one ends
         ("next", "f8"),  # before which nothing happens [s]
-    ]
+        ("flying", "?"),  # whether a pass with prompts is under way
+        ("due", "?"),  # whether a pass has ended, or somebody has come, at the instant `at`
+    ],
+    align=True,
 )
 
 
@@ -81,58 +82,80 @@ def played_alone(price, of, share, nearest, load, steady, spilled, room):
         here.pace = here.last = 0.0
         here.top, here.end = PLENTY, -math.inf
         here.leaves = here.at = here.next = math.inf
-    for r in range(len(load.arrival) + 1):
-        end = r == len(load.arrival)
-        t, best, every = math.inf if end else load.arrival[r], 0 if nearest else turn, nearest or end
+    many, feeds = len(load.arrival), instances == 1
+    r = 0
+    while r <= many:
+        t, best, every = load.arrival[r] if r < many else math.inf, 0 if nearest else turn, nearest or r == many
         for i in range(0 if every else turn, instances if every else turn + 1):
             here = room.alone[i]
-            if here.next <= t:
-                _advance(price, of, share, load, steady, spilled, room, i, t)
+            if here.next <= t or feeds:
+                r = _advance(price, of, share, load, steady, spilled, room, i, t, feeds, r)
             if here.held + here.queued < room.alone[best].held + room.alone[best].queued:
                 best = i
-        if end:
+        if r == many:
             return
         turn = turn + 1 if turn + 1 < instances else 0
         here = room.alone[best]
-        room.done[r] = 0
-        room.first[r] = room.begun[r] = room.last[r] = math.nan
+        _come(room, r)
         queue_up(here, room.behind, r)
         here.at, here.due, here.next = t, True, t
+        r += 1
 
 
 @piece
-def _advance(price, of, share, load, steady, spilled, room, i, until):
-    """Plays an instance up to an instant, but for what starts then; who leaves by then is gone."""
+def _come(room, r):
+    """Nothing is done of a request."""
+    room.done[r] = 0
+    room.first[r] = room.begun[r] = room.last[r] = math.nan
+
+
+@piece
+def _advance(price, of, share, load, steady, spilled, room, i, until, feeds, r):
+    """Plays an instance up to an instant, but for what starts then; who leaves by then is gone.
+
+    The only one is fed with all requests from one on, and played to its end. Returns the request that comes next.
+    """
     kept = room.alone[i]
     now = Lane(
         kept.held, kept.tokens, kept.end, kept.last, kept.older, kept.fresh, kept.decodes, kept.top, kept.listed, kept.latest,
         kept.heaped, kept.pace,
     )  # fmt: skip
     who, flying, due, leaves, at = Waiting(kept.head, kept.queued, kept.prompts), kept.flying, kept.due, kept.leaves, kept.at
+    tail, many = kept.tail, len(load.arrival)
     while True:
         t, over = at, due and at >= until
         if not due:
             if flying:
                 t = min(t, now.end)
             over = t > until or t == math.inf
+            if not over:
+                if flying and now.end <= t:
+                    flying = False
+                    now, prompts = _finished(price, of, load, steady, spilled, room, i, now, who.prompts, t)
+                    who = Waiting(who.head, who.queued, prompts)
+                    leaves = min(leaves, _leaving(now))
+                at, due, over = t, True, t >= until
         if over:
             t = until
-        if (over or (due and not flying)) and leaves <= t:
+        if (over or not flying) and leaves <= t:
             now = _caught(price, of, steady, spilled, room, i, now, t)
             leaves = _leaving(now)
         if over:
-            break
-        if due:
-            due, at = False, math.inf
-            if not flying and who.prompts + who.queued > 0:
-                now, who, flying, at = _started(price, of, share, load, steady, spilled, room, i, now, who, t)
+            if not feeds or r == many:
+                break
+            _come(room, r)
+            room.behind[r] = -1
+            if who.head < 0:
+                who = Waiting(r, who.queued + 1, who.prompts)
+            else:
+                room.behind[tail] = r
+                who = Waiting(who.head, who.queued + 1, who.prompts)
+            at, due, tail, r = until, True, r, r + 1
+            until = load.arrival[r] if r < many else math.inf
             continue
-        if flying and now.end <= t:
-            flying = False
-            now, prompts = _finished(price, of, load, steady, spilled, room, i, now, who.prompts, t)
-            who = Waiting(who.head, who.queued, prompts)
-            leaves = min(leaves, _leaving(now))
-        at, due = t, True
+        due, at = False, math.inf
+        if not flying and who.prompts + who.queued > 0:
+            now, who, flying, at = _started(price, of, share, load, steady, spilled, room, i, now, who, t)
     here = room.alone[i]
     here.held, here.tokens, here.end, here.last, here.older, here.fresh = (
         now.held,
@@ -146,6 +169,7 @@ def _advance(price, of, share, load, steady, spilled, room, i, until):
     here.pace, here.head, here.queued, here.prompts = now.pace, who.head, who.queued, who.prompts
     here.flying, here.due, here.leaves, here.at = flying, due, leaves, at
     here.next = min(min(at, leaves), now.end) if flying else min(at, leaves)
+    return r
 
 
 @piece
@@ -170,13 +194,14 @@ def _passed(price, of, steady, spilled, room, i, now, many):
     """So many passes of decodes are over, or none, with gaps as `clocks.passed` has them, and who has all tokens leaves."""
     tokens, end, older, fresh, each = now.tokens, now.end, now.older, now.fresh, now.pace
     if many > 0:
-        if older > 0:
-            gap(room, end + each - now.last, older)
-        for place in range(fresh):
-            gap(room, end + each - room.since[i, place], 1)
-        others = now.decodes * many - older - fresh
-        if others > 0:
-            gap(room, each, others)
+        if len(room.gaps) > 0:
+            if older > 0:
+                gap(room, end + each - now.last, older)
+            for place in range(fresh):
+                gap(room, end + each - room.since[i, place], 1)
+            others = now.decodes * many - older - fresh
+            if others > 0:
+                gap(room, each, others)
         tokens, end, older, fresh = tokens + many, end + many * each, 0, 0
     decodes, top, listed, heaped = _left(room, i, tokens, end, now.decodes, now.top, now.listed, now.heaped)
     if decodes < now.decodes:
@@ -202,11 +227,12 @@ def _started(price, of, share, load, steady, spilled, room, i, now, who, t):
     elif who.prompts > 0 or (now.decodes < most and now.held < of.batch):
         goes = True
         if now.decodes > 0 and now.end < t:  # in a pass of decodes
-            many = max(0, math.ceil((t - now.end) / now.pace - NEAR))
-            end = now.end + many * now.pace
+            whole = max(0.0, np.ceil((t - now.end) / now.pace - NEAR))
+            end = now.end + whole * now.pace
             if end > t and who.prompts == 0:
                 at, goes = end, False
             else:
+                many = int(whole)
                 if end > t:  # it has stood before the stage for the last part of one
                     many -= many > 0
                 if many > 0:
@@ -234,7 +260,8 @@ def _finished(price, of, load, steady, spilled, room, i, now, prompts, t):
     tokens, older, fresh, decodes, top, listed = now.tokens, now.older, now.fresh, now.decodes, now.top, now.listed
     latest, heaped, held, each, running, keep = now.latest, now.heaped, now.held, now.pace, room.running[i], 0
     if older > 0 and of.mixed:
-        gap(room, t - now.last, older)
+        if len(room.gaps) > 0:
+            gap(room, t - now.last, older)
         tokens, older = tokens + 1, 0
         decodes, top, listed, heaped = _left(room, i, tokens, now.end, decodes, top, listed, heaped)
         held += decodes - now.decodes

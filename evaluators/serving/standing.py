@@ -1,38 +1,31 @@
 """A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
 
 No token is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
-prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`arrivals`).
+prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`stood`).
 Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 import math
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import inlined, released
-from dse.evaluators.serving import arrivals
-from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
+from dse.evaluators.machine.compile_cache import released
+from dse.evaluators.serving.arrivals import priced
+from dse.evaluators.serving.balance import STATION, Mix, balanced, gapped
 from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
-from dse.evaluators.serving.closed_loop import CLEAR, saturated
 from dse.evaluators.serving.handed import exposed
-from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.price import Price
-from dse.evaluators.serving.state import Transfer, records
+from dse.evaluators.serving.loop import Pool
+from dse.evaluators.serving.state import Transfer
 from dse.evaluators.serving.waits import delayed, kept, quantile, wait
 from dse.space.elementwise import Array
-from dse.space.errors import DesignError
 from dse.space.requests import Requests
 
 KINDS = 24
 """Lengths of prompts that stand for all."""
-
-BRIEF, TAIL = 300, 0.02
-"""Requests up to which the span is that of the load as it is played, and share of it after the last arrival from which on it is."""
 
 FIELDS = (
     "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
@@ -48,6 +41,12 @@ in SRAM."""
 
 FIRST = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "wait", "within", "tpot", "tbt_p99", "latency")
 """Those that prompts are played for, where somebody asks for them."""
+
+RANKED = ("ttft_p50", "ttft_p90", "ttft_p99")
+"""Percentiles of times to first token, each of which is looked for where it is asked for."""
+
+APART = (*RANKED, "tbt_p99")
+"""What takes work of its own when prompts are played; gaps between tokens are counted for the last one alone."""
 
 
 def refused(pools: Sequence[Pool], requests: Requests) -> str:
@@ -125,140 +124,6 @@ def stations(pools: Sequence[Pool], requests: Requests, *, prefills: bool, decod
     return np.array(rows, STATION)
 
 
-Tables = tuple[Array, Array]
-"""Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
-
-
-class Stood(NamedTuple):
-    """Designs in the steady state.
-
-    Attributes:
-        found: records of `STANDING`, but for their fields of `FIRST`; shape (designs,).
-        played: makes all of their fields.
-        closed: the rates at which some always wait. Of a closed loop of the same requests, which is played where these are few
-            and come at `closed_loop.CLEAR` of what pools in balance serve, or more; else that. Shape (designs,). [1/s]
-    """
-
-    found: Array
-    played: Callable[[], Array]
-    closed: Callable[[], Array]
-
-
-def standing(
-    of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
-) -> Array:
-    """Deployments that serve the same requests, in the steady state.
-
-    Args:
-        of: any.
-        requests: with times.
-        ttft, tpot: bounds of the time to first token, and per output token. [s]
-        prompts: whether those of few requests are played, as `stood` says.
-
-    Returns:
-        Records of `STANDING`, shape (deployments,).
-
-    Raises:
-        DesignError: what `refused` says of one of them.
-    """
-    return np.concatenate([alone(some, requests, ttft, tpot, prompts=prompts).played() for some in of])
-
-
-def alone(of: Deployment, requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True) -> Stood:
-    """A deployment in the steady state; arguments and errors as of `standing`."""
-    one = np.zeros(1, int)
-    return stood([of], one, [(pool.price.table[None], one) for pool in of.pools], requests, ttft, tpot, prompts=prompts)
-
-
-def stood(
-    kinds: Sequence[Deployment],
-    which: Array,
-    tables: Sequence[Tables],
-    requests: Requests,
-    ttft: float = math.inf,
-    tpot: float = math.inf,
-    *,
-    prompts: bool = True,
-) -> Stood:
-    """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
-
-    Args:
-        kinds: that designs are of; what tables their prices have does not count.
-        which: of them each design is, shape (designs,).
-        tables: of each pool, those of the designs.
-        requests, ttft, tpot, prompts: as in `standing`.
-
-    Prompts are played over the arrivals where requests are few, else they wait in a queue. Where few come faster than they are
-    served, or what comes after the last arrival counts, the last token is played at once, and the span is from there.
-    """
-    load, apart = mix(requests), len(kinds[0].pools) == 2
-    for one in kinds:
-        if why := refused(one.pools, requests):
-            raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
-    first = stations([one.pools[0] for one in kinds], requests, prefills=True, decodes=not apart)[which]
-    last = stations([one.pools[-1] for one in kinds], requests, prefills=not apart, decodes=True)[which]
-    sent = np.array([sending(one.transfer, load) for one in kinds])[which]
-    room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
-    priced, few = kinds[0].pools, prompts and len(requests) <= arrivals.MOST
-
-    found, pools = records(STANDING, len(which)), (first, last)
-    ends = (tables[0], tables[-1])
-    solve(priced[0].price, priced[-1].price, ends, apart, *pools, sent, load, ttft, not few, room, found)
-    found["within"] *= found["tpot"] <= tpot
-
-    if not few:
-        return Stood(found, lambda: found, lambda: found["saturated"])
-    deep, whole, tail = int(first["stages"].max()), found.copy(), found["span"] - (requests.arrival[-1] - requests.arrival[0])
-    at_once = (found["saturated"] <= load.rate) | (tail > TAIL * found["span"]) | (len(requests) <= BRIEF)
-    shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
-    nearest = np.array([one.routing != "round_robin" for one in kinds])
-    sends = np.zeros((len(kinds), len(requests)))
-    for row, one in zip(sends, kinds, strict=True):
-        row[:] = one.transfer.seconds(requests.prompt) if one.transfer else 0.0
-
-    def play(rows: Array) -> None:
-        some, chosen = whole[rows], which[rows]
-        arrivals.prompted(
-            (priced[0].price, priced[-1].price), ((ends[0][0], ends[0][1][rows]), (ends[1][0], ends[1][1][rows])), apart,
-            first[rows], last[rows], shares[chosen], nearest[chosen], arrivals.of(requests), load, sends, (chosen, sent[rows]),
-            ttft, tpot, arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max())), some,
-        )  # fmt: skip
-        whole[rows] = some
-
-    def played() -> Array:
-        if not at_once.all():
-            play(np.flatnonzero(~at_once))
-            whole["span"] = found["span"]
-        return whole
-
-    if at_once.any():
-        play(np.flatnonzero(at_once))
-        found["span"][at_once] = whole["span"][at_once]
-
-    def closed() -> Array:
-        rates, never = found["saturated"].copy(), load._replace(rate=2 * float(found["saturated"].max()))
-        full, clear = np.zeros_like(found), load.rate < CLEAR * rates
-        if not clear.all():
-            solve(priced[0].price, priced[-1].price, ends, apart, *pools, sent, never, ttft, False, room, full)
-        for row in np.flatnonzero(~clear):
-            rates[row] = saturated(kinds[which[row]], requests, partial(last_tokens, int(row), full[row]["spilled"]))
-        return rates
-
-    def last_tokens(row: int, spilled: float, one: Deployment, some: Requests) -> Array:
-        of, way = [rows[row : row + 1].copy() for rows in pools], one.transfer
-        for rows, pool in zip(of, (one.pools[0], one.pools[-1]), strict=True):
-            rows["instances"] = pool.instances
-        here = arrivals.room(np.concatenate(of), len(some), int(sent[row, 2]))
-        arrivals.ended(
-            (priced[0].price, priced[-1].price), tuple((rows, of_each[row : row + 1]) for rows, of_each in ends), apart,
-            *of, shares[which[row]], nearest[which[row]],
-            arrivals.of(some), load, spilled, way.seconds(some.prompt) if way else np.zeros(len(some)), sent[row], here,
-        )  # fmt: skip
-        return here.last
-
-    return Stood(found, played, closed)
-
-
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:
     """That a channel has a cache, in the mean; the latency; channels; and layers that go by themselves. [s], [s], [1], [1]"""
     if transfer is None:
@@ -275,15 +140,16 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, ro
         linear, far: prices of the first pool and of the last one, whose tables do not count.
         tables: of each of these two: those that differ, and which of them each pool has.
         apart, load, bound: as they are.
-        queued: whether percentiles of times to first tokens are those of a queue; else they are left out.
+        queued: whether percentiles of times to first tokens are those of a queue, and gaps between tokens those of the balance;
+            else they are left out.
         first, last, sent: a record, or a row, of each.
         room: to work in.
         found: what is found, a record of each.
     """
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
     for row in range(len(found)):
-        price = _priced(linear, tables[0], row)
-        later = _priced(far, tables[1], row)
+        price = priced(linear, tables[0], row)
+        later = priced(far, tables[1], row)
         of = first[row]
         prompts = prefilling(price, of, load, taken, room[2][2:])
         balanced(price, of, load, prompts, 0.0, full[0])
@@ -295,11 +161,11 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, ro
                 most = min(most, sent[row, 2] / sent[row, 0])
         rate = load.rate
         for place in range(1 + apart):
-            over = rate >= full[place].rate
             pool, its = (first[row], price) if place == 0 else (last[row], later)
-            balanced(its, pool, load, prompts, 0.0 if over else rate, balance[place])
-            if balance[place].period > full[place].period:  # as long as where some always wait, and no longer
-                balanced(its, pool, load, prompts, 0.0, balance[place])
+            if rate < full[place].rate:
+                balanced(its, pool, load, prompts, rate, balance[place])
+            if rate >= full[place].rate or balance[place].period > full[place].period:
+                balance[place] = full[place]  # as long as where some always wait, and no longer
         alone = full[0].rate
         _told(
             apart,
@@ -317,14 +183,10 @@ def solve(linear, far, tables, apart, first, last, sent, load, bound, queued, ro
             balance,
             found[row],
         )
+        if not queued:
+            continue
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
         found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
-
-
-@inlined
-def _priced(price, tables, row):
-    """A price with the table of a pool."""
-    return Price(price.linear, price.grid, price.sizes, tables[0][tables[1][row]], price.places, price.weights)
 
 
 @released

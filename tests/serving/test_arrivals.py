@@ -1,7 +1,7 @@
 """Prompts that the steady state plays over a load's arrivals: Lindley's recursion, and the loop where nothing decodes."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from dse.evaluators import evaluate
+from dse.evaluators.judges.serving import judged
 from dse.evaluators.serving import arrivals
 from dse.evaluators.serving.clocks import GAPS, LEAST, OCTAVES, PER_OCTAVE, gap, nth
 from dse.evaluators.serving.kvcache import Memory
@@ -17,10 +18,13 @@ from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import FIRST, mix, standing, stations
+from dse.evaluators.serving.standing import FIRST, mix, stations
 from dse.evaluators.serving.state import Transfer
+from dse.evaluators.serving.stood import BRIEF, TAIL, standing
 from dse.measured.validate import asked_of
 from dse.space.elementwise import Array
+from dse.space.later import asked as wanted
+from dse.space.later import asking, now
 from dse.space.mapping import ROUTING
 from dse.space.requests import Requests, requests
 
@@ -117,7 +121,9 @@ def test_many_requests_are_left_to_the_queue() -> None:
         whole, queue = standing([of], some)[0], standing([of], some, prompts=False)[0]
         others = [name for name in queue.dtype.names if name not in (*FIRST, "span")]
         assert whole[others] == queue[others]
-        assert (whole["span"] == queue["span"]) == (some.rate < whole["saturated"])
+        late = queue["span"] - (some.arrival[-1] - some.arrival[0]) > TAIL * queue["span"]
+        at_once = played and (some.rate >= whole["saturated"] or late or len(some) <= BRIEF)
+        assert at_once or whole["span"] == queue["span"]
         assert (whole["ttft_p90"] != queue["ttft_p90"]) == played
 
 
@@ -170,6 +176,36 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
     assert not played
     evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
     assert played == [2]
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
+    rate = {"dies": "60 Hz", "tiles": "29 Hz"}[name]
+    asked = asked_of((*more, f"workload.rate='{rate}'", *LINES[name])).question
+    space = asked.space
+    designs = space.stack(space.sample(np.array([[0.1], [0.9]])))
+    whole = evaluate(designs, asked.workload, fidelity="steady").columns
+    assert (whole["offered_load"] > 1).tolist() == [True, False]  # the first one is played for its span, too
+    real, counted = arrivals.prompted, list[tuple[list[bool], bool]]()
+
+    def prompted(*args: Any) -> None:
+        counted.append((args[-3].tolist(), len(args[-2].gaps) > 0))
+        real(*args)
+
+    monkeypatch.setattr(arrivals, "prompted", prompted)
+    few = evaluate(designs, asked.workload, fidelity="steady", metrics=("ttft_p90", "slo_attainment"))
+    assert set(map(str, counted)) == {str(([False, True, False], False))}
+    assert not {"ttft_p50", "ttft_p99", "tbt_p99"} & few.columns.keys()
+    assert {"ttft_p50", "ttft_p99", "tbt_p99"} <= few.left
+    for metric in few.columns:
+        assert few.columns[metric].tobytes() == whole[metric].tobytes(), metric
+    with asking(("ttft_p90",)):
+        late = [judged(design, asked.workload, "steady") for _, design in designs.groups]
+        early = [now(wanted(one[0].metrics, ("ttft_p90",))) for one in late]
+    for (rows, _), (one,), had in zip(designs.groups, late, early, strict=True):
+        for metric, values in (now(one.metrics) | had).items():
+            assert np.array_equal(np.broadcast_to(values, len(rows)), whole[metric][rows], equal_nan=True), metric
 
 
 @settings(max_examples=30, deadline=None)

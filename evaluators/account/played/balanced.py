@@ -21,10 +21,13 @@ from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, Pricing, points
 from dse.evaluators.serving.price import several as several_prices
 from dse.evaluators.serving.priced import composed
-from dse.evaluators.serving.standing import Stood, stood
+from dse.evaluators.serving.standing import APART
+from dse.evaluators.serving.stood import Stood
 from dse.space.design import Design
 from dse.space.elementwise import Array
+from dse.space.elementwise import alike as kinds
 from dse.space.fields import leaves, replaced
+from dse.space.later import expected
 from dse.space.mapping import Serving
 from dse.space.workload import Load
 
@@ -43,9 +46,9 @@ def alike(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Arra
     apart = tuple(address for address in columns if address.startswith(HERE) and address not in together)
     size = max((len(column) for column in columns.values()), default=1)
     said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)])
-    kinds, which = np.unique(said, axis=1, return_inverse=True)
-    for kind in range(kinds.shape[1]):
-        rows = np.flatnonzero(np.ravel(which) == kind)
+    first, which = kinds(said)
+    for kind in range(len(first)):
+        rows = np.flatnonzero(which == kind)
         yield rows, picked(design, rows, apart)
 
 
@@ -67,7 +70,15 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
     tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
     way = service.transfer(design, load) if len(made) == 2 else None
     kinds, each = _kinds(servings, which, parts, tables, way, load)
-    stands = stood(kinds, each, [(values[0], place) for _, values, place in tables], load.requests, load.ttft, load.tpot)
+    stands = Stood(
+        kinds,
+        each,
+        [(values[0], place) for _, values, place in tables],
+        load.requests,
+        load.ttft,
+        load.tpot,
+        asked=expected(APART),
+    )
     found, worth = stands.found, _worth(stands, load, *service.areas(design))
     means = steady.means(found, load.requests, len(made))
     done = [[(mean.times, mean.composition) for mean in some] for some in means]
@@ -93,8 +104,8 @@ def _servings(serving: Serving, size: int) -> tuple[list[Serving], Array]:
     if not differ:
         return [serving], np.zeros(size, int)
     said = np.array([np.broadcast_to(value, size) for value in differ.values()])
-    rows, which = np.unique(said, axis=1, return_inverse=True)
-    return [replaced(serving, dict(zip(differ, row.tolist(), strict=True))) for row in rows.T], np.ravel(which)
+    first, which = kinds(said)
+    return [replaced(serving, dict(zip(differ, row.tolist(), strict=True))) for row in said.T[first]], which
 
 
 def _kinds(
@@ -113,7 +124,7 @@ def _kinds(
     apart = [value for part in parts[0] for value in (part.of.free, *part.of.room.each)]
     apart += [*way[0].each, way[1]] if way else []
     columns = np.array([which, *(np.broadcast_to(np.squeeze(value), len(which)) for value in apart)], float)
-    _, first, each = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    first, each = kinds(columns)
     found = []
     for row in first:
         serving, here = servings[which[row]], parts[which[row]]
@@ -122,7 +133,7 @@ def _kinds(
             for part, (prices, _, _) in zip(here, tables, strict=True)
         ]
         found.append(deployment(serving, guessing(pools, load), load, way and (way[0].at(row), number(way[1], row))))
-    return found, np.ravel(each)
+    return found, each
 
 
 def _tables(several_of: Sequence[Group], load: Load, size: int) -> Tables:

@@ -6,6 +6,7 @@ is refused: gaps between single tokens, preemptions, the largest rate.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,11 @@ from dse.evaluators.serving.closed_loop import FEW
 from dse.evaluators.serving.loop import Deployment
 from dse.evaluators.serving.measures import NEAR, SHORT, VERDICTS
 from dse.evaluators.serving.price import FEWER, before
-from dse.evaluators.serving.standing import Stood, alone, mix
+from dse.evaluators.serving.standing import APART, mix
+from dse.evaluators.serving.stood import Stood, alone
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.later import later, now
+from dse.space.later import expected, later, now
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
@@ -64,7 +66,7 @@ def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[A
         tokens = risen(prefill_tokens, 4.0, between=(TURNS[0], max(most, TURNS[1])))
         return [
             np.union1d(tokens, whole[whole <= tokens[-1]]),
-            before(min(prefill_context, most), RATIO**3, several=FEWER, prompts=min(prefill_tokens, decode_requests)),
+            before(min(prefill_context, most), RATIO**3, several=FEWER),
             risen(decode_requests, 2.0, between=FEW_ROWS),
             np.array([context]),
             spilled,
@@ -123,8 +125,8 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
         DesignError: a load without a steady state.
     """
     stands = alone(of, load.requests, load.ttft, load.tpot)
-    (found,) = stands.played()
     values = {name: float(value[0]) for name, value in now(measured(stands, load.requests)).items()}
+    (found,) = stands.played()
     areas = per_area(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
     made = [
@@ -157,19 +159,23 @@ def measured(stands: Stood, requests: Requests) -> dict[str, Any]:
         load = requests.rate / stands.closed()
         return {"offered_load": load, "load_verdict": _verdict(load, found, requests)}
 
-    def first() -> dict[str, Any]:
-        these = stands.played()
+    def first(names: Sequence[str]) -> dict[str, Any]:
+        these = stands.played(names)
         good = these["within"]
         gaps = {name: these[name] if several else np.nan + 0 * span for name in ("tpot", "tbt_p99")}
-        return {name: these[name] for name in FIRST[:4]} | {
+        worth = {name: these[name] for name in FIRST[:4]} | {
             "goodput": good * many / span,
             "slo_attainment": good,
             "latency": these["latency"],
             "queue_delay": these["wait"],
             **gaps,
         }
+        return {name: worth[name] for name in names}
 
-    return values | later(LOADED, loaded) | later(FIRST, first)
+    # what nobody is known to ask for is not worked out with the others
+    others = tuple(name for name in APART if name not in expected(APART))
+    rest = tuple(name for name in FIRST if name not in others)
+    return values | later(LOADED, loaded) | later(rest, partial(first, rest)) | later(others, partial(first, others))
 
 
 def _verdict(load: Any, found: Any, requests: Requests) -> Any:

@@ -18,11 +18,13 @@ from dse.evaluators.readers import READERS
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, points, spread
 from dse.evaluators.serving.price import several as several_prices
-from dse.evaluators.serving.standing import Stood, stood
+from dse.evaluators.serving.standing import APART
+from dse.evaluators.serving.stood import Stood
 from dse.evaluators.silicon import area
 from dse.space.design import Design
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, alike
 from dse.space.fields import leaves
+from dse.space.later import expected
 from dse.space.mapping import AUTO
 from dse.space.workload import Load
 
@@ -39,7 +41,7 @@ class Standing(NamedTuple):
     """Designs in the steady state.
 
     Attributes:
-        of: what the load is to each design.
+        of: what the load is to each of them.
         between: caches on their way.
         means: iterations of each pool.
         shares: of an iteration's time, of the slowest stage of each pool, shape (designs,).
@@ -69,9 +71,9 @@ def parts(design: Design) -> Iterator[tuple[Array, Design]]:
     unlike += [asked > cores - 1, mapping.serving.decode_cores > np.maximum(cores - asked, 1.0)]
     unlike.append(mapping.prefill.chunk > 0)
     said = np.array([np.broadcast_to(np.ravel(value), size) for value in unlike], float)
-    _, which = np.unique(said, axis=1, return_inverse=True)
-    for kind in range(which.max() + 1):
-        rows = np.flatnonzero(np.ravel(which) == kind)
+    first, which = alike(said)
+    for kind in range(len(first)):
+        rows = np.flatnonzero(which == kind)
         yield rows, served.picked(design, rows, apart)
 
 
@@ -97,7 +99,9 @@ def standing_of(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Sta
     prices = [_tables(load, of, between, place) for place, of in enumerate(fleet)]
     each = np.arange(max(several(design), 1))
     kinds = assembled(design, load, fleet, [price for price, _ in prices], paces, between)
-    of = stood(kinds, each, [(tables, each) for _, tables in prices], load.requests, load.ttft, load.tpot)
+    of = Stood(
+        kinds, each, [(tables, each) for _, tables in prices], load.requests, load.ttft, load.tpot, asked=expected(APART)
+    )
     shares = [np.array([max(some) for some in of.shares]) for of in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
     return Standing(of, between, steady.means(of.found, load.requests, len(fleet)), shares, instances)
