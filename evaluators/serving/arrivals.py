@@ -491,6 +491,22 @@ def prompted(linear, tables, apart, first, last, shares, nearest, load, steady, 
         here.tbt_p99 = longest(room.gaps, 0.99)
 
 
+@released
+def ended(linear, tables, apart, first, last, shares, nearest, load, steady, spilled, sends, sent, room):
+    """Plays a load on a design; `last` of the room says when each request has its last token. As `prompted`, of one.
+
+    Args:
+        tables: of the first pool and of the last one: those that differ, and which of them this one has, shape (1,).
+        first, last: a record of each, shape (1,).
+        shares, spilled, sends: its own, as in `played` and `handed`.
+        sent: a row of `standing.sending`.
+    """
+    played(priced(linear[0], tables[0], 0), first[0], shares, nearest, load, steady, 0.0 if apart else spilled, room)
+    if apart:
+        price, its = priced(linear[1], tables[1], 0), station(last[0], int(last[0].stages))
+        handed(price, its, nearest, load, steady, spilled, sends, sent, chunk_of(first[0], 0.0), room)
+
+
 @inlined
 def priced(price, tables, row):
     """A price with the table of a pool."""

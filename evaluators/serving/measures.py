@@ -19,15 +19,16 @@ on the rate meet ([denning1978]). It is *saturated* above 1, where answers take 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from dse.evaluators.serving.closed_loop import CLEAR, FEW, saturated
 from dse.evaluators.serving.loop import Deployment, Served
-from dse.evaluators.serving.standing import refused, standing
+from dse.evaluators.serving.standing import refused
 from dse.evaluators.serving.steady import steady
+from dse.evaluators.serving.stood import standing
 from dse.space.elementwise import Array
 from dse.space.requests import Requests
 from dse.space.workload import Class
@@ -35,9 +36,6 @@ from dse.space.workload import Class
 VERDICTS = ("stable", "backlogged", "overloaded", "too short to say", "saturated")
 NEAR = 0.95
 """Load above which waiting grows with every further request."""
-
-CLEAR = 0.5
-"""Load by the steady state's estimate up to which no closed loop is played."""
 
 SHORT = 3.0
 """Times that requests must come as long as one takes, for anything to be said of a load that goes on."""
@@ -275,59 +273,6 @@ def _estimated(of: Deployment, requests: Requests) -> float:
     if refused(of.pools, requests):
         return steady(of, requests, tpot=float("inf")).rate
     return float(standing([of], requests, prompts=False)[0]["saturated"])
-
-
-def saturated(of: Deployment, requests: Requests) -> float:
-    """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]
-
-    Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together hide it: one instance of
-    several that are alike is played, and the requests come again and again. Not where caches or answers tie them together.
-    Stages of pipelines that take requests of equal lengths at once go on with them in step, prompts with prompts, which no
-    load by itself does: there requests come at random, `MORE` times as many over time as are served at once.
-    """
-    times, (of, requests) = 1, (of, requests.at_once())
-    if len(requests) < ROUNDS * at_once(of, requests) and not (len(requests.before) or _reuses(of, requests)):
-        if len(of.pools) == 1:
-            times, of = of.pools[0].instances, of._replace(pools=(replace(of.pools[0], instances=1),))
-        requests = requests.again(ceil(ROUNDS * at_once(of, requests) / len(requests)))
-    rate = _completed(of, requests)
-    if len(requests) >= FEW and not len(requests.before) and any(pool.stages > 1 for pool in of.pools):
-        gaps = np.random.default_rng(0).exponential(1 / (MORE * rate), len(requests))
-        rate = min(rate, _completed(of, replace(requests, arrival=np.cumsum(gaps))))
-    return times * rate
-
-
-def _completed(of: Deployment, requests: Requests) -> float:
-    """Requests that end over time, the first and the last tenth apart where there are `FEW`. [1/s]"""
-    completed = np.sort(of.serve(requests)["completed"])
-    count = len(completed)
-    first, last = (count // 10, count - 1 - count // 10) if count >= FEW else (0, count - 1)
-    begin = float(completed[first]) if count >= FEW else 0.0
-    over = float(completed[last]) - begin
-    return float((last - first) / over if over > 0 and last > first else count / completed[-1])
-
-
-def at_once(of: Deployment, requests: Requests) -> int:
-    """Requests of mean lengths that run at a time, as many as batches and memory have room for."""
-    last = of.pools[-1]
-    needed = last.memory.needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))
-    room = last.memory.buffers or (last.memory.blocks + last.memory.pages) // max(1, needed)
-    return last.instances * max(1, min(last.batch, room))
-
-
-def _reuses(of: Deployment, requests: Requests) -> bool:
-    """Whether prompts may be taken from caches, so that the same ones again are others."""
-    return bool(len(requests.starts)) and any(pool.prefix or pool.pooled for pool in of.pools)
-
-
-ROUNDS = 4
-"""Requests for each that runs at a time, for the middle of a closed loop to be of a long one (within 10 % of random ones)."""
-
-MORE = 1.05
-"""Rate at which requests come at random over that at which all at once are served, which none exceeds: some always wait."""
-
-FEW = 100
-"""Requests below which the first and the last ones of a closed loop count as well."""
 
 
 def growth(served: Served) -> float:

@@ -10,7 +10,7 @@ of which has a copy of attention or a run of its own, and what is asked of one a
 """
 
 from collections.abc import Callable, Sequence
-from math import ceil, log
+from math import ceil, log, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,17 +158,30 @@ COUNTS, CONTEXTS = 2**0.5, 2.0
 """Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
 
 SEVERAL, FEWER = (64, 16, 8, 6, 4, 3, 2), (64, 8, 4, 2)
-"""Prompts of an iteration that a table has points of beside one, and of a small table."""
+"""Prompts of an iteration that a table has points of beside one, and of a small table; beyond them, twice those before."""
 
 
-def before(longest: float, ratio: float = CONTEXTS, start: float = 64.0, several: Sequence[int] = SEVERAL) -> Array:
+def before(
+    longest: float, ratio: float = CONTEXTS, start: float = 64.0, several: Sequence[int] = SEVERAL, prompts: float = 0.0
+) -> Array:
     """Points of a table's second axis: of several prompts, of one by itself, and of positions before it.
+
+    Args:
+        longest: positions before a prompt at most.
+        ratio: of one of their points to the one before it.
+        start: the first of them.
+        several: prompts of an iteration.
+        prompts: of an iteration at most; a table has points up to there, or just beyond it.
 
     >>> before(100, several=FEWER).tolist()
     [-63.0, -7.0, -3.0, -1.0, 0.0, 64.0, 128.0]
+    >>> before(100, several=FEWER, prompts=200).tolist()[:4]
+    [-255.0, -127.0, -63.0, -7.0]
     """
     steps = ceil(max(log(max(longest, start) / start) / log(ratio), 1.0) - 1e-9)
-    return np.concatenate([[1.0 - many for many in several], [0.0], np.rint(start * ratio ** np.arange(steps + 1))])
+    doublings = ceil(log2(max(prompts / several[0], 1.0)) - 1e-9)
+    many = [several[0] * 2**double for double in range(doublings, 0, -1)]
+    return np.concatenate([1.0 - np.array([*many, *several]), [0.0], np.rint(start * ratio ** np.arange(steps + 1))])
 
 
 def spread(
@@ -203,7 +216,10 @@ def spread(
     shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
     return [
         axis(prefill_tokens, 1, COUNTS, whole),
-        before(prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER),
+        before(
+            prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER,
+            prompts=min(prefill_tokens, decode_requests),
+        ),
         axis(decode_requests, 1, COUNTS), axis(decode_context, 64, CONTEXTS), shares,
     ]  # fmt: skip
 

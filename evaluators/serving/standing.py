@@ -1,29 +1,27 @@
 """A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
 
 No token is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
-prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`arrivals`).
+prompts alone. When first tokens come is played over the arrivals of a load of few requests, if somebody asks (`stood`).
 Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import released
-from dse.evaluators.serving import arrivals
 from dse.evaluators.serving.arrivals import priced
-from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, gapped
+from dse.evaluators.serving.balance import STATION, Mix, balanced, gapped
 from dse.evaluators.serving.chunks import chunk_of, chunks, chunks_at_once, prefilling, spilled
 from dse.evaluators.serving.handed import exposed
-from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.state import Transfer, records
+from dse.evaluators.serving.loop import Pool
+from dse.evaluators.serving.state import Transfer
 from dse.evaluators.serving.waits import delayed, kept, quantile, wait
 from dse.space.elementwise import Array
-from dse.space.errors import DesignError
 from dse.space.requests import Requests
 
 KINDS = 24
@@ -124,111 +122,6 @@ def stations(pools: Sequence[Pool], requests: Requests, *, prefills: bool, decod
         of = pool.instances, pool.stages, max(pool.shares), batch, near, rule.mixed, rule.chunked
         rows.append((*of, *said, prefills, decodes))  # in the order of the record's fields
     return np.array(rows, STATION)
-
-
-Tables = tuple[Array, Array]
-"""Tables of prices that share their points, shape (tables, points), and which of them each of some designs has."""
-
-
-def standing(
-    of: Sequence[Deployment], requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
-) -> Array:
-    """Deployments that serve the same requests, in the steady state.
-
-    Args:
-        of: any.
-        requests: with times.
-        ttft, tpot: bounds of the time to first token, and per output token. [s]
-        prompts: whether those of few requests are played, as `stood` says.
-
-    Returns:
-        Records of `STANDING`, shape (deployments,).
-
-    Raises:
-        DesignError: what `refused` says of one of them.
-    """
-    one, found = np.zeros(1, int), []
-    for some in of:
-        tables = [(pool.price.table[None], one) for pool in some.pools]
-        _, first = stood([some], one, tables, requests, ttft, tpot, prompts=prompts)
-        found.append(first(APART))
-    return np.concatenate(found)
-
-
-def stood(
-    kinds: Sequence[Deployment],
-    which: Array,
-    tables: Sequence[Tables],
-    requests: Requests,
-    ttft: float = math.inf,
-    tpot: float = math.inf,
-    *,
-    prompts: bool = True,
-    asked: Collection[str] = APART,
-) -> tuple[Array, Callable[[Collection[str]], Array]]:
-    """Designs whose prices have the same linear part and the same points, in the steady state; as `standing`.
-
-    Args:
-        kinds: that designs are of; what tables their prices have does not count.
-        which: of them each design is, shape (designs,).
-        tables: of each pool, those of the designs.
-        requests, ttft, tpot, prompts: as in `standing`.
-        asked: those of `APART` that somebody is known to ask for.
-
-    Returns:
-        Records but for their fields of `FIRST`, and what makes all of them: prompts are played over the arrivals where requests
-        are few, else they wait in a queue. Of few that come faster than they are served, the last token is played as well. It
-        is told who of `APART` are asked for: where others than `asked` are, prompts are played once more.
-    """
-    load, apart = mix(requests), len(kinds[0].pools) == 2
-    for one in kinds:
-        if why := refused(one.pools, requests):
-            raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
-    first = stations([one.pools[0] for one in kinds], requests, prefills=True, decodes=not apart)[which]
-    last = stations([one.pools[-1] for one in kinds], requests, prefills=not apart, decodes=True)[which]
-    sent = np.array([sending(one.transfer, load) for one in kinds])[which]
-    room = np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))
-    prices, few = (kinds[0].pools[0].price, kinds[0].pools[-1].price), prompts and len(requests) <= arrivals.MOST
-
-    found, pools = records(STANDING, len(which)), (first, last)
-    ends = (tables[0], tables[-1])
-    solve(*prices, ends, apart, *pools, sent, load, ttft, not few, room, found)
-    found["within"] *= found["tpot"] <= tpot
-
-    if not few:
-        return found, lambda _: found
-    deep, whole, over = int(first["stages"].max()), found.copy(), found["saturated"] <= load.rate
-    shares = np.array([(*one.pools[0].shares, *[0.0] * (deep - one.pools[0].stages)) for one in kinds])
-    nearest = np.array([one.routing != "round_robin" for one in kinds])
-    none = np.zeros(len(requests))
-    sends = np.array([one.transfer.seconds(requests.prompt) if one.transfer else none for one in kinds], float)
-
-    known, left = {*asked} & {*APART}, ~over
-
-    def play(rows: Array) -> None:
-        some, chosen, ranked = whole[rows], which[rows], np.array([name in known for name in RANKED])
-        place = arrivals.room(np.concatenate(pools), len(requests), int(sent[:, 2].max()), gaps="tbt_p99" in known)
-        arrivals.prompted(
-            prices, ((ends[0][0], ends[0][1][rows]), (ends[1][0], ends[1][1][rows])), apart,
-            first[rows], last[rows], shares[chosen], nearest[chosen], arrivals.of(requests), load, sends, (chosen, sent[rows]),
-            ttft, tpot, ranked, place, some,
-        )  # fmt: skip
-        whole[rows] = some
-
-    def played(names: Collection[str]) -> Array:
-        more = {*names} & {*APART} - known
-        if more:
-            known.update(more)
-            left[:] = True
-        if left.any():
-            play(np.flatnonzero(left))
-            whole["span"], left[:] = found["span"], False
-        return whole
-
-    if over.any():
-        play(np.flatnonzero(over))
-        found["span"][over] = whole["span"][over]
-    return found, played
 
 
 def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float, float]:

@@ -10,8 +10,8 @@ from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import standing
 from dse.evaluators.serving.state import Transfer
+from dse.evaluators.serving.stood import standing
 from dse.space.mapping import ROUTING
 from dse.space.requests import Requests, requests
 

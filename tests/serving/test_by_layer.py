@@ -16,8 +16,8 @@ from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import standing
 from dse.evaluators.serving.state import Transfer
+from dse.evaluators.serving.stood import standing
 from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError

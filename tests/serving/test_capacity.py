@@ -23,9 +23,9 @@ from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.evaluators import evaluate
 from dse.evaluators.serving.capacity import BEYOND, DIGITS, Bounds, Capacity, bounds_of, largest, spent
+from dse.evaluators.serving.closed_loop import saturated
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
-from dse.evaluators.serving.measures import saturated
 from dse.evaluators.serving.policy import SHIPPED, policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Stop, Transfer

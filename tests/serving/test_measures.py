@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators.serving.closed_loop import CLEAR, saturated
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool, Served, serve
-from dse.evaluators.serving.measures import CLEAR, Slo, measures, offered_load, saturated, verdict
+from dse.evaluators.serving.measures import Slo, measures, offered_load, verdict
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, linear
 from dse.evaluators.serving.state import Stop, Transfer

@@ -65,6 +65,19 @@ def test_prompts_by_themselves_have_nothing_of_the_prices_of_several(tokens: int
         assert composed(table, float(tokens * many), (tokens + 1) / 2, *none) == pytest.approx(1 + 10 * tokens * many)
 
 
+@given(st.integers(64, 2000), st.integers(64, 4096), st.integers(1, 300))
+def test_prompts_that_are_many_at_once_take_what_each_of_them_takes(many: int, most: int, tokens: int) -> None:
+    """Also of more prompts than `SEVERAL` has: attention grows with the square of each, not with that of all tokens."""
+
+    def apart(prompt: Any, prompt_context: Any, *_: Any) -> Any:
+        return 1 + prompt * np.maximum(2 * prompt_context - 1, 0.0)
+
+    many = min(many, most)
+    table = tabled(apart, spread(most * 300, 300, most, 300))
+    found = composed(table, float(many * tokens), (tokens + 1) / 2, 0.0, 0.0, 0.0)
+    assert found == pytest.approx(1 + many * tokens**2, rel=0.3)
+
+
 def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> None:
     assert error(tabled(plain, AXES), plain, AXES).worst < 1e-9
     coarse = error(ROUGH, rough, AXES)
@@ -78,8 +91,10 @@ def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> No
 @given(st.lists(st.tuples(st.integers(1, 300_000), st.integers(1, 300_000)), min_size=4, max_size=4))
 def test_larger_counts_add_points_and_move_none(counts: list[tuple[int, int]]) -> None:
     few, many = (spread(*(least(pair) for pair in counts)) for least in (min, max))
-    for some, others, largest in zip(few, many, map(min, counts), strict=False):
-        assert some.tolist() == others[: len(some)].tolist()
+    for axis, (some, others, largest) in enumerate(zip(few, many, map(min, counts), strict=False)):
+        skipped = int((others < some[0]).sum())  # of more prompts at once, before those of fewer
+        assert skipped == 0 or axis == 1
+        assert some.tolist() == others[skipped : skipped + len(some)].tolist()
         assert some[-1] >= largest
         assert (some == np.rint(some)).all()
 

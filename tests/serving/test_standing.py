@@ -12,17 +12,19 @@ from dse.config.build import Question
 from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.account.played.steady import measured
 from dse.evaluators.serving.balance import met
+from dse.evaluators.serving.closed_loop import saturated
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Deployment, Pool
-from dse.evaluators.serving.measures import Slo, growth, measures, saturated
+from dse.evaluators.serving.measures import Slo, growth, measures, offered_load
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
-from dse.evaluators.serving.standing import standing
 from dse.evaluators.serving.state import Transfer
+from dse.evaluators.serving.stood import BRIEF, alone, standing
 from dse.evaluators.serving.waits import kept, others, quantile, wait
 from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
+from dse.space.later import now
 from dse.space.requests import Requests, requests
 
 RULES = ("chunked", "prefill_first", "orca", "fusion")
@@ -47,7 +49,7 @@ def _deployment(rng: np.random.Generator) -> Deployment:
 
 
 def _steady(of: Deployment, asked: Requests) -> dict[str, float]:
-    return measured(standing([of], asked)[0], asked)
+    return {name: float(value[0]) for name, value in now(measured(alone(of, asked), asked)).items()}
 
 
 @settings(max_examples=50, deadline=None)
@@ -92,6 +94,23 @@ def test_throughput_is_the_offered_rate_below_saturation_and_the_saturated_one_a
     assert late["request_throughput"] == pytest.approx(most, rel=0.1)
     # waiting grows with the trace: the last request waits for half of all
     assert late["ttft"] > len(asked) / 4 / most * 0.9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.3, 2.0), st.integers(24, 400))
+def test_the_load_and_what_is_served_of_few_requests_are_the_loops(seed: int, share: float, many: int) -> None:
+    """A closed loop is played in both: the same where a pool has one stage, and nearly so where it is a pipeline."""
+    rng = np.random.default_rng(seed)
+    of = _deployment(rng)
+    lengths = np.stack([rng.integers(1, 1500, many), rng.integers(1, 200, many)], axis=1)
+    asked = requests(lengths).arriving("poisson", rate=1.0, seed=seed)
+    asked = asked.scaled(share * float(standing([of], asked)[0]["saturated"]) / asked.rate)
+    found, served = _steady(of, asked), of.serve(asked)
+    deep = any(pool.stages > 1 for pool in of.pools)
+    assert found["offered_load"] == pytest.approx(offered_load(served), rel=0.15 if deep else 0.03)
+    if many <= BRIEF:
+        near = 0.25 if deep or len(of.pools) > 1 else 0.03
+        assert found["throughput"] == pytest.approx(measures(served, Slo())["throughput"], rel=near)
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,7 +3,7 @@
 Leaves have the shape (designs,), but for those of `mapping.serving` on which all designs that come together have to agree.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,8 @@ from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, Pricing, points
 from dse.evaluators.serving.price import several as several_prices
 from dse.evaluators.serving.priced import composed
-from dse.evaluators.serving.standing import APART, stood
+from dse.evaluators.serving.standing import APART
+from dse.evaluators.serving.stood import Stood
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.elementwise import alike as kinds
@@ -69,7 +70,7 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
     tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
     way = service.transfer(design, load) if len(made) == 2 else None
     kinds, each = _kinds(servings, which, parts, tables, way, load)
-    found, played = stood(
+    stands = Stood(
         kinds,
         each,
         [(values[0], place) for _, values, place in tables],
@@ -78,7 +79,7 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
         load.tpot,
         asked=expected(APART),
     )
-    worth = _worth(found, played, load, *service.areas(design))
+    found, worth = stands.found, _worth(stands, load, *service.areas(design))
     means = steady.means(found, load.requests, len(made))
     done = [[(mean.times, mean.composition) for mean in some] for some in means]
     beside = {"spent": _spent(done, tables)} if made[0].more else {}
@@ -178,9 +179,9 @@ def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:
     return np.broadcast_to(found, (len(some), size))[which].reshape(*shape, 1, size)
 
 
-def _worth(found: Array, played: Callable[[Collection[str]], Array], load: Load, die: Any, system: Any) -> dict[str, Any]:
-    """Metrics of records of the steady state, shape (designs,)."""
-    values: dict[str, Any] = steady.measured(found, load.requests, played)
+def _worth(stands: Stood, load: Load, die: Any, system: Any) -> dict[str, Any]:
+    """Metrics of designs in the steady state, shape (designs,)."""
+    values: dict[str, Any] = steady.measured(stands, load.requests)
     areas = per_area(values["throughput"], np.nan, die, system)
     return values | {name: area for name, area in areas.items() if not np.isnan(area).all()}
 

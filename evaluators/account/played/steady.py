@@ -4,7 +4,7 @@ A design costs some hundred prices, of which a small table is made that designs 
 is refused: gaps between single tokens, preemptions, the largest rate.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,13 +15,15 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.played.served import Mean
 from dse.evaluators.account.services.prompts import of_load
+from dse.evaluators.serving.closed_loop import FEW
 from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS
+from dse.evaluators.serving.measures import NEAR, SHORT, VERDICTS
 from dse.evaluators.serving.price import FEWER, before
-from dse.evaluators.serving.standing import APART, mix, standing
+from dse.evaluators.serving.standing import APART, mix
+from dse.evaluators.serving.stood import Stood, alone
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.later import expected, later
+from dse.space.later import expected, later, now
 from dse.space.requests import Requests
 from dse.space.workload import Load
 
@@ -32,6 +34,9 @@ FIRST = (
     "ttft", "ttft_p50", "ttft_p90", "ttft_p99", "goodput", "slo_attainment", "latency", "queue_delay", "tpot", "tbt_p99",
 )  # fmt: skip
 """Metrics that prompts are played for."""
+
+LOADED = "offered_load", "load_verdict"
+"""Metrics that a closed loop is played for."""
 
 PRICES = "closed"
 """Whose prices it takes."""
@@ -119,8 +124,9 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     Raises:
         DesignError: a load without a steady state.
     """
-    (found,) = standing([of], load.requests, load.ttft, load.tpot)
-    values = {name: float(value) for name, value in measured(found, load.requests).items()}
+    stands = alone(of, load.requests, load.ttft, load.tpot)
+    values = {name: float(value[0]) for name, value in now(measured(stands, load.requests)).items()}
+    (found,) = stands.played()
     areas = per_area(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
     made = [
@@ -130,31 +136,31 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     return Steady(values, made, float(found["span"]))
 
 
-def measured(found: Any, requests: Requests, played: Callable[[Collection[str]], Any] | None = None) -> dict[str, Any]:
-    """Metrics as the loop names them, as far as the steady state says them.
+def measured(stands: Stood, requests: Requests) -> dict[str, Any]:
+    """Metrics as the loop names them, as far as the steady state says them, shape (designs,).
+
+    Those of `FIRST` and `LOADED` are worked out when somebody asks for them.
 
     Args:
-        found: records of `standing.STANDING`, of any shape.
-        requests: what is served.
-        played: makes the records of which those of `FIRST` are, when somebody asks for these, and is told for which; None for
-            the same ones.
-
-    Returns:
-        By metric, in the shape of the records.
+        stands: designs in the steady state.
+        requests: what they serve.
     """
-    load, span, many = requests.rate / found["saturated"], found["span"], len(requests)
+    found, many = stands.found, len(requests)
+    span = found["span"]
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
-        "offered_load": load,
-        "load_verdict": _verdict(load, found, requests),
         "prefill_busy": found["prefill_busy"],
         "decode_busy": found["decode_busy"],
     }
     several = (requests.output > 1).any()
 
+    def loaded() -> dict[str, Any]:
+        load = requests.rate / stands.closed()
+        return {"offered_load": load, "load_verdict": _verdict(load, found, requests)}
+
     def first(names: Sequence[str]) -> dict[str, Any]:
-        these = played(names) if played else found
+        these = stands.played(names)
         good = these["within"]
         gaps = {name: these[name] if several else np.nan + 0 * span for name in ("tpot", "tbt_p99")}
         worth = {name: these[name] for name in FIRST[:4]} | {
@@ -166,12 +172,10 @@ def measured(found: Any, requests: Requests, played: Callable[[Collection[str]],
         }
         return {name: worth[name] for name in names}
 
-    if not played:
-        return values | first(FIRST)
     # what nobody is known to ask for is not worked out with the others
-    alone = tuple(name for name in APART if name not in expected(APART))
-    rest = tuple(name for name in FIRST if name not in alone)
-    return values | later(rest, partial(first, rest)) | later(alone, partial(first, alone))
+    others = tuple(name for name in APART if name not in expected(APART))
+    rest = tuple(name for name in FIRST if name not in others)
+    return values | later(LOADED, loaded) | later(rest, partial(first, rest)) | later(others, partial(first, others))
 
 
 def _verdict(load: Any, found: Any, requests: Requests) -> Any:

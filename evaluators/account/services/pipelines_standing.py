@@ -1,6 +1,6 @@
 """Pipelines of groups of tiles at fidelity=steady: designs with the same words all at once, prices broadcast over them."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from dse.evaluators.readers import READERS
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import Price, points, spread
 from dse.evaluators.serving.price import several as several_prices
-from dse.evaluators.serving.standing import APART, stood
+from dse.evaluators.serving.standing import APART
+from dse.evaluators.serving.stood import Stood
 from dse.evaluators.silicon import area
 from dse.space.design import Design
 from dse.space.elementwise import Array, alike
@@ -36,20 +37,18 @@ MESH = ("chip.mesh.",)
 """Leaves in which they may not."""
 
 
-class Stood(NamedTuple):
+class Standing(NamedTuple):
     """Designs in the steady state.
 
     Attributes:
-        found: records of `standing.STANDING`, shape (designs,).
-        played: makes those whose prompts are played.
+        of: what the load is to each of them.
         between: caches on their way.
         means: iterations of each pool.
         shares: of an iteration's time, of the slowest stage of each pool, shape (designs,).
         instances: of each pool.
     """
 
-    found: Array
-    played: Callable[[Collection[str]], Array]
+    of: Stood
     between: Ways | None
     means: list[list[Mean]]
     shares: list[Array]
@@ -81,18 +80,18 @@ def parts(design: Design) -> Iterator[tuple[Array, Design]]:
 def metrics(design: Design, load: Load) -> dict[str, Any]:
     """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
     fleet, apart, requests = fleet_of(design, load), decode_cores(design), load.requests
-    stood_ = standing_of(design, load, fleet)
-    values: dict[str, Any] = steady.measured(stood_.found, requests, stood_.played)
+    stands = standing_of(design, load, fleet)
+    values: dict[str, Any] = steady.measured(stands.of, requests)
     areas = per_area(values["throughput"], np.nan, area.die(design.chip, apart), area.total(design.chip, apart))
     values |= {name: value for name, value in areas.items() if not np.isnan(value).all()}
-    fullest = peak.of_means(stood_.means, [[share] for share in stood_.shares], stood_.instances, len(requests))
-    gone, span = requests.output > 1, stood_.found["span"]
-    used = worked(design, load, fleet, READER, stood_.means, fullest, stood_.between, gone, span, steady=True)
-    beside = {"kv_spilled": steady.far(stood_.means), "devices": 1.0, "sram_used": fullest_core(fleet)}
+    fullest = peak.of_means(stands.means, [[share] for share in stands.shares], stands.instances, len(requests))
+    gone, span = requests.output > 1, stands.of.found["span"]
+    used = worked(design, load, fleet, READER, stands.means, fullest, stands.between, gone, span, steady=True)
+    beside = {"kv_spilled": steady.far(stands.means), "devices": 1.0, "sram_used": fullest_core(fleet)}
     return values | used | beside
 
 
-def standing_of(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Stood:
+def standing_of(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Standing:
     """Designs in the steady state of a load."""
     steady.refuse(load)
     paces = paced(load, fleet, READER)
@@ -100,12 +99,12 @@ def standing_of(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Sto
     prices = [_tables(load, of, between, place) for place, of in enumerate(fleet)]
     each = np.arange(max(several(design), 1))
     kinds = assembled(design, load, fleet, [price for price, _ in prices], paces, between)
-    found, played = stood(
+    of = Stood(
         kinds, each, [(tables, each) for _, tables in prices], load.requests, load.ttft, load.tpot, asked=expected(APART)
     )
     shares = [np.array([max(some) for some in of.shares]) for of in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
-    return Stood(found, played, between, steady.means(found, load.requests, len(fleet)), shares, instances)
+    return Standing(of, between, steady.means(of.found, load.requests, len(fleet)), shares, instances)
 
 
 def _tables(load: Load, of: Pipelines, between: Ways | None, place: int) -> tuple[Price, Array]:

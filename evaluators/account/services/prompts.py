@@ -115,7 +115,7 @@ def points(
         return np.unique(found[found <= most])
 
     tokens = axis(prompt, steps[0], [max(prompt, 2), *whole])
-    past = before(prompt_context, 2.0 ** (1 / PER_DOUBLING), float(SHORTEST))
+    past = before(prompt_context, 2.0 ** (1 / PER_DOUBLING), float(SHORTEST), prompts=min(prompt, decodes))
     return [tokens, past, axis(decodes, steps[1], []), axis(context, steps[2], [begun]), np.zeros(1)]
 
 

@@ -1,0 +1,80 @@
+"""What a closed loop of the same requests is: what is served where some always wait, which an offered load is over."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+
+from dse.evaluators.serving.loop import Deployment
+from dse.space.elementwise import Array
+from dse.space.requests import Requests
+
+CLEAR = 0.5
+"""Load by the steady state's estimate up to which no closed loop is played."""
+
+ROUNDS = 4
+"""Requests for each that runs at a time, for the middle of a closed loop to be of a long one (within 10 % of random ones)."""
+
+MORE = 1.05
+"""Rate at which requests come at random over that at which all at once are served, which none exceeds: some always wait."""
+
+FEW = 100
+"""Requests below which the first and the last ones of a closed loop count as well."""
+
+
+Ends = Callable[[Deployment, Requests], Array]
+"""Plays requests on a deployment: when each has its last token, in any order. [s]"""
+
+
+def served(of: Deployment, requests: Requests) -> Array:
+    """By the loop."""
+    return of.serve(requests)["completed"]
+
+
+def saturated(of: Deployment, requests: Requests, ends: Ends = served) -> float:
+    """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]
+
+    Where requests are fewer than `ROUNDS` for each that runs at a time, those that end together hide it: one instance of
+    several that are alike is played, and the requests come again and again. Not where caches or answers tie them together.
+    Stages of pipelines that take requests of equal lengths at once go on with them in step, prompts with prompts, which no
+    load by itself does: there requests come at random, `MORE` times as many over time as are served at once.
+
+    Args:
+        of: a deployment.
+        requests: at any times.
+        ends: who plays.
+    """
+    times, (of, requests) = 1, (of, requests.at_once())
+    if len(requests) < ROUNDS * at_once(of, requests) and not (len(requests.before) or _reuses(of, requests)):
+        if len(of.pools) == 1:
+            times, of = of.pools[0].instances, of._replace(pools=(replace(of.pools[0], instances=1),))
+        requests = requests.again(ceil(ROUNDS * at_once(of, requests) / len(requests)))
+    rate = middle(ends(of, requests))
+    if len(requests) >= FEW and not len(requests.before) and any(pool.stages > 1 for pool in of.pools):
+        gaps = np.random.default_rng(0).exponential(1 / (MORE * rate), len(requests))
+        rate = min(rate, middle(ends(of, replace(requests, arrival=np.cumsum(gaps)))))
+    return times * rate
+
+
+def middle(ends: Array) -> float:
+    """Requests that end over time, the first and the last tenth apart where there are `FEW`. [1/s]"""
+    completed = np.sort(ends)
+    count = len(completed)
+    first, last = (count // 10, count - 1 - count // 10) if count >= FEW else (0, count - 1)
+    begin = float(completed[first]) if count >= FEW else 0.0
+    over = float(completed[last]) - begin
+    return float((last - first) / over if over > 0 and last > first else count / completed[-1])
+
+
+def at_once(of: Deployment, requests: Requests) -> int:
+    """Requests of mean lengths that run at a time, as many as batches and memory have room for."""
+    last = of.pools[-1]
+    needed = last.memory.needed(ceil(float(requests.prompt.mean() + requests.output.mean() / 2)))
+    room = last.memory.buffers or (last.memory.blocks + last.memory.pages) // max(1, needed)
+    return last.instances * max(1, min(last.batch, room))
+
+
+def _reuses(of: Deployment, requests: Requests) -> bool:
+    """Whether prompts may be taken from caches, so that the same ones again are others."""
+    return bool(len(requests.starts)) and any(pool.prefix or pool.pooled for pool in of.pools)
