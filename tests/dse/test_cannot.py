@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from dse.commands.api import Loaded
 from dse.commands.loop import run_study
 from dse.measured.residuals import Residual
-from dse.report.cannot import ASSUMED, Remark, distinct, distinct_designs, idle_constraints, idle_knobs, remarks, resolution
+from dse.report.cannot import (
+    ASSUMED,
+    Remark,
+    absent_knobs,
+    distinct,
+    distinct_designs,
+    idle_constraints,
+    idle_knobs,
+    remarks,
+    resolution,
+)
 from dse.report.data import payload
 from dse.running.frame import judged, ordered, values_of
 from dse.running.study import Bound
@@ -39,6 +49,16 @@ def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: Loaded) -> None:
     assert (found.kind, found.what) == ("knob", "chip.hbm.capacity")
     priced = replace(ran.study, objectives={**ran.study.objectives, "system_price": "min"})
     assert not idle_knobs(priced, ran.frame())
+
+
+def test_a_knob_that_counts_at_no_design_is_named(ran: Loaded, tmp_path: Path) -> None:
+    assert not absent_knobs(ran.study, ran.frame())
+    never = "{sweep: 'tag(GB, choice(64, 80))', when: {mapping.both.tp: [7], chip.cores: [301, 302]}}"
+    asked = toy(tmp_path, f"+space.chip.hbm.capacity={never}")
+    searched(asked, budget=20)
+    (found,) = absent_knobs(asked, Loaded(asked).frame())
+    where = "as none has mapping.both.tp 7 and chip.cores 301 or 302"
+    assert found == Remark("knob", "chip.hbm.capacity", f"chip.hbm.capacity counts nowhere: at none of 20 designs, {where}")
 
 
 def test_a_knob_is_not_idle_where_it_decides_what_fits(tmp_path: Path) -> None:
