@@ -30,6 +30,7 @@ from dse.report.data import payload
 from dse.running.frame import judged, ordered, values_of
 from dse.running.study import Bound
 from dse.terminal.json_text import json_text
+from dse.why.sifted import tables
 from dse.why.why import front_prices, of_front
 from tests.dse.toy import searched, toy
 
@@ -99,6 +100,17 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
             assert ("without it the front is the same" in one.text) == bool(broken)
         kinds.add((bool(found), bool(broken)))
     assert {(True, False), (False, True)} <= kinds
+
+
+def test_a_design_that_was_screened_and_searched_is_counted_once(tmp_path: Path) -> None:
+    small = ["+space.mapping.both.prefetch_cap={sweep: 'choice(0.5, 1.0)', when: {mapping.both.prefetch: [partial]}}"]
+    asked = toy(tmp_path, *small, "screen.run=true", "screen.limit=64", "search=local", "search.budget=40")
+    run_study(asked)
+    part = Loaded(asked).part()
+    assert part.screened is not None
+    seen = [values_of(asked, row) for rows in tables(asked, part.frame, part.screened) for row in rows.to_dict("records")]
+    assert len(seen) == len({tuple(values.items()) for values in seen}) == len(part.frame)
+    assert len(seen) < part.screened.rows + (part.frame["stage"] == "search").sum()
 
 
 def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
