@@ -211,7 +211,9 @@ def over(bases: Mapping[str, Design], knobs: Sequence[Knob], tied: Mapping[str, 
     for knob in narrowed:
         for other, _ in knob.when:
             if other != CHIP and other not in known:
-                raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
+                raise DesignError(
+                    f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space; {nearest(other, known)}"
+                )
     chip = Choice(CHIP, tuple(bases))
     ordered((chip, *narrowed))
     spaces = {}

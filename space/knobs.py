@@ -14,7 +14,7 @@ import numpy as np
 from dse.space.beside import Condition, conditions, unread
 from dse.space.design import Design, Designs, digest, entry, hashed
 from dse.space.elementwise import Array, distinct, in_line
-from dse.space.errors import DesignError
+from dse.space.errors import DesignError, nearest
 from dse.space.fields import addresses, at, checked, leaves, matching, replaced, spec_at
 
 Value = float | int | str
@@ -191,7 +191,8 @@ class Space:
                 self._check(knob, address)
             for other, _ in knob.when:
                 if other not in targets:
-                    raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
+                    which = f"'when' names {other!r}, which is no knob of this space"
+                    raise DesignError(f"space.{knob.address}: {which}; {nearest(other, targets)}")
         moved = _moved(self.base, self.knobs)
         read = (conditions(self.base, targets[knob.address], moved) or () for knob in self.knobs)
         object.__setattr__(self, "knobs", tuple(replace(knob, read=of) for knob, of in zip(self.knobs, read, strict=True)))

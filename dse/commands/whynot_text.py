@@ -19,6 +19,9 @@ from dse.why.whynot import OUTSIDE, Hop, Rival, WhyNot, enough
 SHOWN = 10
 """Designs of the front that are printed."""
 
+LEAST = 5e-5
+"""Distance that is printed as a number: below, as where a rival is equal in an objective, any gain would do."""
+
 
 def why_not_text(found: WhyNot) -> None:
     """Prints where a design stands."""
@@ -72,7 +75,8 @@ def _distance_text(found: WhyNot) -> str:
         f"{name} alone {amount(value, METRICS[name].unit)} instead of {amount(found.point.metrics[name], METRICS[name].unit)}"
         for name, value in found.alone.items()
     ]
-    return f"better by {found.distance:.2%} in every objective, nothing would beat it; or {', or '.join(alone)}"
+    by = f"by {found.distance:.2%}" if found.distance >= LEAST else "a little"
+    return f"better {by} in every objective, nothing would beat it; or {', or '.join(alone)}"
 
 
 def _rivals_table(found: WhyNot) -> Table:
@@ -110,9 +114,10 @@ def _beside(found: WhyNot, point: Point, name: str) -> str:
 
 def _path_table(found: WhyNot) -> Table:
     assert found.target is not None
-    needed, many = enough(found.path), len(found.path)
+    needed, many = enough(found.path, feasible=found.point.feasible), len(found.path)
     better = "beats it" if found.target.gains and min(found.target.gains.values()) >= 0 else "is feasible"
-    soon = f"; after {needed} of {many} changes it is beaten" if needed and needed < many else ""
+    then = "it is beaten" if found.point.feasible else "one is feasible"
+    soon = f"; after {needed} of {many} changes {then}" if needed and needed < many else ""
     title = f"the stored design that {better} with fewest changes: {found.target.name}, each time the best change next{soon}"
     table = Table(title=title, title_justify="left")
     for name in ("", "change", "from", "to", *found.goal.objectives, "then"):

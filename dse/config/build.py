@@ -7,6 +7,7 @@ from typing import Any
 
 from dse.config import formats
 from dse.config.arrivals import refuse_unread
+from dse.config.conditions import conditioned
 from dse.config.expressions import Defined, define
 from dse.config.idle import refuse_host, refuse_together
 from dse.config.parts import brought
@@ -69,7 +70,7 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     sources: list[Source] = []
     bases = _bases(config, sources)
     moving, following = split(of_chips(config["space"], bases) if fewer else config["space"])
-    knobs = tuple(_knob(address, knob, bases) for address, knob in moving.items())
+    knobs = conditioned([_knob(address, knob, bases) for address, knob in moving.items()], bases)
     knobs = read_somewhere(bases, knobs) if fewer else knobs
     tied = ties(following, bases, knobs)
     for base in bases.values():

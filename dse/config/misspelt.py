@@ -74,6 +74,10 @@ def explained(error: Exception, overrides: Sequence[str], chosen: Callable[[], d
         config, address = chosen(), key.groups()[-1]
         if address.startswith("space."):
             within = knobs(config.get("space") or {})
+            there = next((f"space.{one}" for one in within if f"{address}.".startswith(f"space.{one}.")), "")
+            if there:
+                another = f"'~{there}' and '+{there}=...' put another in its place"
+                return f"{there}: a knob already, to which an override adds nothing; {another}"
             hint = f"; {nearest(address.removeprefix('space.'), within)}" if within else ""
             return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
         return _misspelt(address, config)

@@ -63,6 +63,7 @@ def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None,
         seconds: what steps of its knobs may take.
     """
     return [
+        *absent_knobs(asked, frame),
         *idle_knobs(asked, frame, seconds=seconds),
         *(idle_constraints(asked, frame, screened) if not (few := few_kept(asked, screened)) else few),
         *flat_objectives(asked, frame),
@@ -83,6 +84,19 @@ def fitted_elsewhere(asked: Study) -> list[Remark]:
         names = {"chip": str(choices.get("chip", "")), "stack": str(choices.get("stack", ""))}
         if text := elsewhere(own, names, space.base, asked.question.workload, moved):
             found.append(Remark("stack", names["chip"], text))
+    return found
+
+
+def absent_knobs(asked: Study, frame: pd.DataFrame) -> list[Remark]:
+    """Knobs that count at no design, with the conditions that none of them meets."""
+    found = []
+    for knob in asked.question.space.knobs if len(frame) else ():
+        if frame[knob.address].notna().any():
+            continue
+        space, read = asked.question.space, [(other, words) for other, words, _ in knob.read]
+        ways = [f"{other} {' or '.join(text(space, other, one) for one in some)}" for other, some in [*knob.when] or read]
+        where = f", as none has {(' and ' if knob.when else ' or ').join(ways)}" if ways else ""
+        found.append(Remark("knob", knob.address, f"{knob.address} counts nowhere: at none of {len(frame):,} designs{where}"))
     return found
 
 

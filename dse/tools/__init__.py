@@ -163,7 +163,8 @@ def checked(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in arguments.items() if value is not None}
     for key, value in given.items():
         if key not in takes["properties"]:
-            raise DesignError(f"{name}: no argument {key!r}; {nearest(key, takes['properties'])}")
+            known = takes["properties"]
+            raise DesignError(f"{name}: no argument {key!r}; {nearest(key, known) if known else 'it takes none'}")
         schema = takes["properties"][key]
         if schema["type"] == "string" and not isinstance(value, str):
             raise DesignError(f"{name}: {key}: {value!r} is no text; write it as {schema['examples'][0]!r}")

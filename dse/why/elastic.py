@@ -49,13 +49,18 @@ def change(step: Step, here: Point, there: Point, goal: Goal) -> Change:
         goal: whose objectives count.
     """
     known = [name for name in goal.objectives if name in here.metrics and name in there.metrics]
-    pairs = {name: (here.metrics[name], there.metrics[name]) for name in known}
+    pairs = {name: _told(here.metrics[name], there.metrics[name]) for name in known}
     changes = {name: new / old - 1 for name, (old, new) in pairs.items() if old} | {
         name: 0.0 for name, (old, new) in pairs.items() if not old and not new
     }
     by = _ratio(step.old, step.new)
     elastic = {name: log(new / old) / log(by) for name, (old, new) in pairs.items() if by and old > 0 and new > 0}
     return Change(step, there, changes, elastic)
+
+
+def _told(old: float, new: float) -> tuple[float, float]:
+    """Both values, the new one as the old where they differ by rounding alone."""
+    return old, old if abs(new - old) <= SAME * abs(old) else new
 
 
 def _ratio(old: Any, new: Any) -> float | None:

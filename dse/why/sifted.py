@@ -11,6 +11,7 @@ from dse.running.screen import Screened
 from dse.running.study import Study
 from dse.search.pareto import minimised
 from dse.space.elementwise import Array
+from dse.space.knobs import Choice
 from dse.why.moves import Point
 from dse.why.shadow import Known
 
@@ -19,15 +20,37 @@ AT_ONCE = 64
 
 
 def tables(asked: Study, frame: pd.DataFrame, screened: Screened | None) -> Iterator[pd.DataFrame]:
-    """All that is known of a study, in parts: what was searched, and all that was screened, of which a frame has a sample."""
+    """All that is known of a study, in parts, each design once: what was searched, and all else that was screened, of which a
+    frame has a sample.
+    """
     if screened is None or asked.fidelity != asked.screening:
         yield frame
         return
-    yield frame[frame["stage"] == "search"]
+    searched = frame[frame["stage"] == "search"]
+    yield searched
     metrics = [*asked.objectives, *(bound.metric for bound in asked.bounds)]
     wanted = dict.fromkeys([*(knob.address for knob in asked.question.space.knobs), *metrics, "limit", "excess"])
     for file in screened.blocks:
-        yield file.table(list(wanted)).to_pandas().assign(error=None)
+        yield _others(asked, file.table(list(wanted)).to_pandas().assign(error=None), searched)
+
+
+def _others(asked: Study, rows: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """Rows without those of which the design is known."""
+
+    def keys(of: pd.DataFrame) -> pd.DataFrame:
+        words = [isinstance(knob, Choice) and knob.words for knob in asked.question.space.knobs]
+        columns = [of[knob.address] for knob in asked.question.space.knobs]
+        return pd.DataFrame(
+            {
+                place: column.astype(object).fillna("") if word else pd.to_numeric(column).astype(float)
+                for place, (column, word) in enumerate(zip(columns, words, strict=True))
+            }
+        )
+
+    if not len(known) or not asked.question.space.knobs:
+        return rows
+    beside = keys(rows).merge(keys(known).drop_duplicates(), how="left", indicator=True)
+    return rows[(beside["_merge"] == "left_only").to_numpy()]
 
 
 def excesses(asked: Study, rows: pd.DataFrame) -> Array:

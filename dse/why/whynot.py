@@ -139,7 +139,7 @@ def why_not(asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: st
         own,
         goal,
         here,
-        _outside(space, study_space.base),
+        _outside(space, study_space),
         distinct(sorted(found, key=lambda one: len(one.knobs) if CHIP not in one.knobs else inf)),
         tuple(_label(rows, int(place)) for place in np.flatnonzero(_worse(goal, here, rows) & rows["front"].to_numpy())),
         target,
@@ -312,15 +312,23 @@ def _distance(goal: Goal, here: Point, front: pd.DataFrame) -> tuple[float, dict
     return max(float(behind.max()) - 1, 0.0), alone
 
 
-def _outside(space: Space, base: Design) -> dict[str, tuple[Any, Any]]:
-    """Leaves that no knob moves and in which a design differs from a study's base: (there, here); None of what is absent."""
-    moved = {target for targets in space.targets.values() for target in targets} | set(space.follows)
+def _outside(space: Space, study: Space) -> dict[str, tuple[Any, Any]]:
+    """Leaves that no knob moves and in which a design differs from a study's: (there, here); None of what is absent.
+
+    What is tied in the study and was typed is there as its knobs at the design's values have it.
+    """
+    knobs = [target for targets in space.targets.values() for target in targets]
+    moved = {*knobs, *space.follows}
+    base = study.following(replaced(study.base, {target: at(space.base, target) for target in knobs}))
     mine, theirs = ({address: value for address, value, _ in leaves(design)} for design in (space.base, base))
     both = dict.fromkeys((*theirs, *mine))
     pairs = {address: (theirs.get(address), mine.get(address)) for address in both if address not in moved}
     return {address: pair for address, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def enough(path: Sequence[Hop]) -> int:
-    """After how many changes of a path the design asked about is beaten for the first time; 0 for never."""
-    return next((place + 1 for place, hop in enumerate(path) if hop.beats), 0)
+def enough(path: Sequence[Hop], *, feasible: bool = True) -> int:
+    """After how many changes of a path the design asked about is beaten for the first time; of one that is not feasible, after
+    how many another one is; 0 for never.
+    """
+    good = (hop.beats or (hop.point.feasible and not feasible) for hop in path)
+    return next((place + 1 for place, there in enumerate(good) if there), 0)

@@ -15,11 +15,22 @@ from hypothesis import strategies as st
 from dse.commands.api import Loaded
 from dse.commands.loop import run_study
 from dse.measured.residuals import Residual
-from dse.report.cannot import ASSUMED, Remark, distinct, distinct_designs, idle_constraints, idle_knobs, remarks, resolution
+from dse.report.cannot import (
+    ASSUMED,
+    Remark,
+    absent_knobs,
+    distinct,
+    distinct_designs,
+    idle_constraints,
+    idle_knobs,
+    remarks,
+    resolution,
+)
 from dse.report.data import payload
 from dse.running.frame import judged, ordered, values_of
 from dse.running.study import Bound
 from dse.terminal.json_text import json_text
+from dse.why.sifted import tables
 from dse.why.why import front_prices, of_front
 from tests.dse.toy import searched, toy
 
@@ -39,6 +50,16 @@ def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: Loaded) -> None:
     assert (found.kind, found.what) == ("knob", "chip.hbm.capacity")
     priced = replace(ran.study, objectives={**ran.study.objectives, "system_price": "min"})
     assert not idle_knobs(priced, ran.frame())
+
+
+def test_a_knob_that_counts_at_no_design_is_named(ran: Loaded, tmp_path: Path) -> None:
+    assert not absent_knobs(ran.study, ran.frame())
+    never = "{sweep: 'tag(GB, choice(64, 80))', when: {mapping.both.tp: [7], chip.cores: [301, 302]}}"
+    asked = toy(tmp_path, f"+space.chip.hbm.capacity={never}")
+    searched(asked, budget=20)
+    (found,) = absent_knobs(asked, Loaded(asked).frame())
+    where = "as none has mapping.both.tp 7 and chip.cores 301 or 302"
+    assert found == Remark("knob", "chip.hbm.capacity", f"chip.hbm.capacity counts nowhere: at none of 20 designs, {where}")
 
 
 def test_a_knob_is_not_idle_where_it_decides_what_fits(tmp_path: Path) -> None:
@@ -79,6 +100,17 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
             assert ("without it the front is the same" in one.text) == bool(broken)
         kinds.add((bool(found), bool(broken)))
     assert {(True, False), (False, True)} <= kinds
+
+
+def test_a_design_that_was_screened_and_searched_is_counted_once(tmp_path: Path) -> None:
+    small = ["+space.mapping.both.prefetch_cap={sweep: 'choice(0.5, 1.0)', when: {mapping.both.prefetch: [partial]}}"]
+    asked = toy(tmp_path, *small, "screen.run=true", "screen.limit=64", "search=local", "search.budget=40")
+    run_study(asked)
+    part = Loaded(asked).part()
+    assert part.screened is not None
+    seen = [values_of(asked, row) for rows in tables(asked, part.frame, part.screened) for row in rows.to_dict("records")]
+    assert len(seen) == len({tuple(values.items()) for values in seen}) == len(part.frame)
+    assert len(seen) < part.screened.rows + (part.frame["stage"] == "search").sum()
 
 
 def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(

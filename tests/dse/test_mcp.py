@@ -238,7 +238,7 @@ def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Pat
         ("front", {"study": "waferllm_gemv"}, "run it first"),
         ("why", {"design": "3"}, "say which study"),
         ("why", {"study": "quickstart"}, "say which design"),
-        ("list", {"study": "quickstart"}, "no argument 'study'"),
+        ("list", {"study": "quickstart"}, "no argument 'study'; it takes none"),
     ],
 )
 def test_arguments_that_are_wrong_are_named(tool: str, arguments: dict[str, Any], said: str, running: Client) -> None:

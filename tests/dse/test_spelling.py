@@ -114,13 +114,14 @@ def test_a_study_a_chip_and_a_chip_of_ones_own(alias: Alias) -> None:
 def test_knobs_by_the_old_address(alias: Alias) -> None:
     unit = some(alias).partition(" ")[2]
     sweep = f"tag({unit}, choice(0.25, 0.5))" if unit else "choice(0.25, 0.5)"
-    when = f"{{sweep: 'choice(2, 4)', when: {{{alias.old}: [0.5]}}}}"
+    value = f"0.5 {unit}".strip()
+    when = f"{{sweep: 'choice(2, 4)', when: {{{alias.old}: ['{value}']}}}}"
     write("own/space/old.yaml", nested(alias.old, f'"{sweep}"') + nested("mapping.prefill.tp", when))
     (new, old) = (space(chip(alias), f"+space.{name}='{sweep}'") for name in (alias.new, alias.old))
     assert old.knobs == new.knobs
     of_file = space(chip(alias), "-cd=own", "space=old")
     assert of_file.knobs[0] == new.knobs[0]
-    assert of_file.knobs[1].when == ((alias.new, (0.5,)),)
+    assert of_file.knobs[1].when == ((alias.new, (new.knobs[0].values[1],)),)
     narrow = sweep.replace("0.5", "0.75")
     for name in alias[:2]:
         assert space(chip(alias), "-cd=own", "space=old", f"space.{name}='{narrow}'").knobs[0] == of_file.knobs[0].__class__(

@@ -27,8 +27,8 @@ from dse.space.fields import leaves
 from dse.space.knobs import Interval
 from dse.space.units import show
 from dse.why import moves
-from dse.why.elastic import of_designs
-from dse.why.moves import FEW_AT_ONCE, GROWTH, Goal, Point, around, at_once, points, quick, steps
+from dse.why.elastic import SAME, change, of_designs
+from dse.why.moves import FEW_AT_ONCE, GROWTH, Goal, Point, Step, around, at_once, points, quick, steps
 from dse.why.shadow import MOST, MOVES, Known, gained, prices
 from dse.why.why import APART, Why, front_prices, goal_of, of_front, of_row, row_of
 from tests.dse.toy import searched, toy
@@ -78,8 +78,8 @@ def test_a_step_is_what_evaluating_the_override_gives(line: list[str]) -> None:
         typed = dse.evaluate(
             [*line, f"++{one.step.knob}={value}" if "both" not in one.step.knob else f"{one.step.knob}={value}"]
         )
-        for name, change in one.change.items():
-            assert typed.metrics[name] == pytest.approx((1 + change) * found.point.metrics[name])
+        for name, by in one.change.items():
+            assert typed.metrics[name] == pytest.approx((1 + by) * found.point.metrics[name])
         assert (typed.infeasible is None) == (not one.point.limit)
 
 
@@ -375,3 +375,12 @@ def test_what_comes_next_is_done_in_time_at_the_pace_of_what_came(before: int, t
     size = at_once(before, taken, left)
     assert size <= max(GROWTH * before, FEW_AT_ONCE)
     assert size == FEW_AT_ONCE or size * taken <= before * left * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("by", "nothing"), [(SAME / 10, True), (-SAME / 10, True), (SAME * 10, False)])
+def test_what_rounding_leaves_is_no_change_and_no_elasticity(by: float, nothing: bool) -> None:
+    asked = study_of("quickstart")
+    goal = replace(goal_of(asked), objectives={"tpot": "min"})
+    step = Step("mapping.both.tp", 2, 4, asked.question.space.base)
+    found = change(step, Point({"tpot": 0.01}), Point({"tpot": 0.01 * (1 + by)}), goal)
+    assert (found.nothing, found.change["tpot"] == 0.0, found.elasticity["tpot"] == 0.0) == (nothing,) * 3

@@ -153,6 +153,19 @@ def test_a_design_of_the_front_is_beaten_by_none(ran: Loaded) -> None:
     assert (found.rivals, found.distance, found.alone, found.path) == ((), 0.0, {}, ())
 
 
+def test_what_is_tied_and_typed_stands_beside_what_the_study_has_at_its_knobs(tmp_path: Path) -> None:
+    asked = toy(tmp_path, "+space.chip.hbm.capacity={tied: \"chip.cores * '320 MB'\"}")
+    searched(asked, budget=20)
+    found = Loaded(asked).whynot(["chip.cores=300", "chip.hbm.capacity='64 GB'"])
+    assert found.outside == {"chip.hbm.capacity": (96e9, 64e9)}
+
+
+def test_of_a_design_that_is_not_feasible_it_is_said_how_many_changes_make_it_so(ran: Loaded) -> None:
+    found = ran.whynot(["mapping.both.tp=1"])
+    assert not found.point.feasible
+    assert enough(found.path, feasible=False) == next(place for place, hop in enumerate(found.path, 1) if hop.point.feasible)
+
+
 def test_halfway_there_it_is_said_how_many_changes_do(ran: Loaded) -> None:
     path = ran.whynot(["chip.cores=300", "mapping.both.tp=4"]).path
     assert enough(path) == next((place for place, hop in enumerate(path, 1) if hop.beats), 0)
