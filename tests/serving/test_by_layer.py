@@ -17,10 +17,11 @@ from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Transfer
-from dse.evaluators.serving.stood import standing
+from dse.evaluators.serving.stood import alone
 from dse.measured.validate import asked_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
+from dse.space.later import now
 from dse.space.requests import requests
 
 PRICE = linear(0.5, prefill_token=0.125, decode_request=0.25)
@@ -111,7 +112,7 @@ def test_what_finds_no_room_when_its_prompt_is_done_goes_whole() -> None:
 def test_the_steady_state_says_the_same_of_a_request_alone(prompt: int, chunk: int, layers: int, per_token: float) -> None:
     of = _apart(Transfer(per_token, 0.25, 1, True, layers=layers), chunk)
     asked = requests([(prompt, 9)] * 3, 1e6 * np.arange(3))
-    loop, found = measures(of.serve(asked), Slo()), measured(standing([of], asked)[0], asked)
+    loop, found = measures(of.serve(asked), Slo()), now(measured(alone(of, asked), asked))
     # chunks count as equal there
     assert found["tpot"] == pytest.approx(loop["tpot"], rel=1e-5 if not chunk or prompt % chunk == 0 else 0.3)
 
