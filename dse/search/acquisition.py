@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
@@ -29,6 +30,13 @@ BEYOND = (0.1, 1.0)
 
 DRAWS = np.array([0.0, -1.3, -0.4, 0.4, 1.3])
 """Standard deviations from the mean at which a prediction is looked at; the first stands for the design once it is chosen."""
+
+DOUBTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Times that standard deviations count, more and more until a design is worth being asked for. A model without anything left to
+gain is wrong elsewhere: knobs that do not matter near the front may matter farther off."""
+
+WORTH = 1e-3
+"""What the best of designs is expected to gain for that, as a share of the hypervolume held."""
 
 
 THREADS = ThreadpoolController()
@@ -125,26 +133,31 @@ class Promise:
         likely = np.where(likely > 0.5, likely, 1e-9 * likely)  # many that will hardly do are together no good bet
         held = known.objectives[known.front]
         outward = [shape(column)[1] for column in known.objectives.T]
-        seen = means[:, :objectives] + DRAWS[:, None, None] * spreads[:, :objectives]
-        points = np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)  # (draws, designs, objectives)
+
+        def drawn(doubt: float) -> Array:
+            """What designs may be worth, shape (draws, designs, objectives)."""
+            seen = means[:, :objectives] + DRAWS[:, None, None] * doubt * spreads[:, :objectives]
+            return np.stack([back(seen[..., j]) for j, back in enumerate(outward)], axis=-1)
+
+        points = drawn(1.0)
         low, reach = _corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
-        luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
-        may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
         count = min(count, len(near))
-        for many, keep in self._rounds:
-            rays = np.abs(rng.normal(size=(many, objectives)))
-            rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
-
-            def within(values: Array, rays: Array = rays) -> Array:
-                lengths = ((reach - values)[..., None, :] / rays).min(axis=-1)
-                return np.asarray(np.maximum(lengths, 0.0) ** objectives)
-
-            top = np.maximum(within(held).max(axis=0), within(sure).max(axis=0, initial=0.0))
-            volumes, gain = within(points[:, may]), np.zeros(len(near))  # (draws, designs, rays)
-            gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
-            if keep:
-                may = np.sort(may[np.argsort(-gain[may], kind="stable")[: keep + count]])
+        for doubt in DOUBTS:
+            points = drawn(doubt)
+            luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
+            may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
+            for many, keep in self._rounds:
+                rays = np.abs(rng.normal(size=(many, objectives)))
+                rays *= (reach - low) / np.linalg.norm(rays, axis=1, keepdims=True)
+                within = partial(_within, reach, rays)
+                top = np.maximum(within(held).max(axis=0), within(sure).max(axis=0, initial=0.0))
+                volumes, gain = within(points[:, may]), np.zeros(len(near))  # (draws, designs, rays)
+                gain[may] = np.maximum(volumes[1:] - top, 0.0).mean(axis=(0, 2)) * likely[may]
+                if keep:
+                    may = np.sort(may[np.argsort(-gain[may], kind="stable")[: keep + count]])
+            if gain.max() >= WORTH * top.mean():
+                break
         chosen: list[int] = []
         while len(chosen) < count:
             chosen.append(int(gain.argmax()))
@@ -220,6 +233,12 @@ class Promise:
 
         rho[:objectives] = _multiple(targets, lower)[:objectives]
         return scaled, np.hstack([x, scaled(below.known.objectives[:told][rows])]), targets - rho * lower, rho
+
+
+def _within(reach: Array, rays: Array, values: Array) -> Array:
+    """Lengths of rays from a corner that some values are within, to the power of the objectives; shape (..., rays)."""
+    lengths = ((reach - values)[..., None, :] / rays).min(axis=-1)
+    return np.asarray(np.maximum(lengths, 0.0) ** values.shape[-1])
 
 
 def lag(y: Array, excess: Array, held: Array, low: Array, extent: Array) -> Array:
