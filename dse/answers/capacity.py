@@ -11,7 +11,6 @@ is played.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,13 +22,13 @@ from dse.answers.race import (
     USUAL,
     Alone,
     Tried,
+    at_a_time,
     compared,
     curve,
     enough,
     of_hope,
     play,
     raced,
-    threads,
     unkept,
     unloaded,
 )
@@ -430,7 +429,7 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space, l
     side = Side(chip, load, bounds, devices, (), tuple(found), refused)
     if not found:
         return replace(side, why=_why_none(chip, refused, devices, kinds, knobs))
-    with Progress(f"capacity of {chip} on {devices}") as progress, ThreadPoolExecutor(threads()) as several:
+    with Progress(f"capacity of {chip} on {devices}") as progress, at_a_time() as several:
         tried = raced(found, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None and side.best.rate >= least:
