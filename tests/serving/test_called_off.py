@@ -25,11 +25,8 @@ def _long(count: int) -> Served:
 
 def test_a_command_that_is_told_to_end_waits_for_no_run() -> None:
     runs: list[Future[Served]] = []
-    with pytest.raises(KeyboardInterrupt), at_a_time() as several:
-        runs += (several.submit(_long, 100_000) for _ in range(20))
-        while not runs[0].running():
-            time.sleep(0.01)
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        _told_to_end(runs)
     assert all(isinstance(_error(run), CancelledError) for run in runs)
 
 
@@ -37,6 +34,15 @@ def test_runs_that_are_waited_for_are_whole() -> None:
     with at_a_time() as several:
         (found,) = several.map(_long, [3])
     assert np.array_equal(found["completed"], _long(3)["completed"])
+
+
+def _told_to_end(runs: list[Future[Served]]) -> None:
+    """Leaves runs, of which one goes on, as a command does after Ctrl-C."""
+    with at_a_time() as several:
+        runs += (several.submit(_long, 100_000) for _ in range(20))
+        while not runs[0].running():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
 
 
 def _error(run: Future[Served]) -> BaseException | None:
