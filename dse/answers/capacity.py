@@ -11,25 +11,24 @@ is played.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, candidates, fewest
+from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, candidates, fewest, routed
 from dse.answers.race import (
     COARSE,
     MOST_PLAYED,
     USUAL,
     Alone,
     Tried,
+    at_a_time,
     compared,
     curve,
     enough,
     of_hope,
     play,
     raced,
-    threads,
     unkept,
     unloaded,
 )
@@ -115,7 +114,7 @@ class Side:
     @cached_property
     def front(self) -> list[tuple[float, float, Tried]]:
         """Tokens per second of a user and of a device, which no other exceeds in both: of runs of the loop."""
-        points = [(user, device, one) for one in self.tried for _, device, user in one.points]
+        points = [(user, device, one) for one in self.tried for _, device, user in one.points if user == user]
         found: list[tuple[float, float, Tried]] = []
         for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
             if not found or device > found[-1][1]:
@@ -237,8 +236,7 @@ def _side(chip: str, asked: Asked, trust: bool) -> Side:
     if kinds.by_chip:
         return _in_cells(chip, asked, trust, 1, (kinds, bounds, knobs))
     if _said(asked):
-        find = _fewest if asked.rate else _most
-        return find(chip, asked, kinds, bounds, knobs)
+        return (_fewest if asked.rate else _most)(chip, asked, kinds, bounds, knobs)
     if asked.rate and enough(kinds.load, bounds, asked.rate) <= MOST_PLAYED:
         told = _counted(asked, enough(kinds.load, bounds, asked.rate))
         return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
@@ -366,6 +364,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
         raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
     if kind_of(config["workload"]) is not Load:
         raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
+    if several := routed(asked.overrides, counts) and "instances" in (config["mapping"].get("serving") or {}):
+        config["mapping"]["serving"]["instances"] = 2
     usual = question({**config, "space": {}}, folder_of(config))
     if free and (own := SPACES.get(software_of(usual.base.mapping), SPACE)) != SPACE:
         config = compose([*words, f"space={own}"], trust=trust)
@@ -383,8 +383,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     if asked.ffn and software_of(usual.base.mapping) != SERVED_POOLED_DIES:
         raise DesignError("ffn: attention apart from FFNs is of boxes of dies, as chip=h800_ep or chip=h100_ep; leave it out")
     knobs = _space(config, usual, words)
-    if fixed:  # what is said of prefill instances has been looked at; there need be none
-        usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0)))
+    # what is said of prefill instances, or of several, has been looked at; there need be none, or one
+    usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
     return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts), bounds, knobs
 
 
@@ -430,7 +430,7 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space, l
     side = Side(chip, load, bounds, devices, (), tuple(found), refused)
     if not found:
         return replace(side, why=_why_none(chip, refused, devices, kinds, knobs))
-    with Progress(f"capacity of {chip} on {devices}") as progress, ThreadPoolExecutor(threads()) as several:
+    with Progress(f"capacity of {chip} on {devices}") as progress, at_a_time() as several:
         tried = raced(found, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None and side.best.rate >= least:

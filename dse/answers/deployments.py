@@ -270,6 +270,11 @@ def of_users(found: Steady, load: Load) -> Steady:
     return found._replace(rate=max(1.0, found.rate * cycle))
 
 
+def routed(words: Sequence[str], counts: Mapping[str, int]) -> bool:
+    """Whether overrides say how requests are routed, which several instances read, and not how many there are."""
+    return INSTANCES not in counts and any(word.partition("=")[0] == "mapping.serving.routing" for word in words)
+
+
 def fewest(kinds: Kinds, knobs: Space) -> int:
     """Devices of the smallest deployment that a space has, of as many instances as are said."""
     base, many = kinds.usual.base, kinds.counts.get(INSTANCES, 1)

@@ -3,18 +3,20 @@
 What is known to be slower is not played: by its estimate, by how fast it computes prompts, or by a run that its own would be.
 """
 
+import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any
 
 import numpy as np
 
 from dse.answers.deployments import ATTENTION, TP, Candidate
 from dse.evaluators.serving.capacity import BEYOND, Bounds, Capacity, largest, spent
-from dse.evaluators.serving.loop import UNBOUNDED, Served
+from dse.evaluators.serving.loop import CALLED_OFF, UNBOUNDED, Served
 from dse.evaluators.serving.state import Stop
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
@@ -96,6 +98,19 @@ def enough(load: Load, bounds: Bounds, rate: float) -> int:
 def threads() -> int:
     """Runs at a time: the loop is compiled, and does not hold others up."""
     return max(1, min(WAVE, os.cpu_count() or 1))
+
+
+@contextlib.contextmanager
+def at_a_time() -> Iterator[ThreadPoolExecutor]:
+    """So many threads for runs, all of which end soon where something else happens first, as Ctrl-C or SIGTERM."""
+    over = Event()
+    with ThreadPoolExecutor(threads(), initializer=CALLED_OFF.set, initargs=(over,)) as several:
+        try:
+            yield several
+        except BaseException:
+            over.set()
+            several.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def raced(

@@ -1,5 +1,6 @@
 """What ``dse capacity`` leaves: a table for the terminal, a page with pictures, or all as JSON."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,7 @@ def _left_out(best: Tried, side: Side) -> str:
 def _each_class(best: Tried, side: Side) -> str:
     """What requests of each class take, a line each; nothing where there are no classes."""
     return "".join(
-        f"\n{escape(of['name'])}: {show(of['ttft_s'], 's')} to the first token, {show(of['tpot_s'], 's')} a token"
+        f"\n{escape(of['name'])}: {show(of['ttft_s'], 's')} to the first token, {_known(of['tpot_s'], 's')} a token"
         for of in _by_class(best, side)
     )
 
@@ -270,15 +271,20 @@ def _deployments(side: Side) -> Table:
             f"{one.rate:.4g}",
             f"{one.candidate.estimate.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
-            f"{data['tokens_per_s_user']:.4g}",
+            _known(data["tokens_per_s_user"]),
             dollars(one.price),
             dollars(one.per_mtoken),
             show(data["ttft_s"], "s"),
-            show(data["tpot_s"], "s"),
+            _known(data["tpot_s"], "s"),
             data["breaks_beyond"],
             style="bold" if one is side.best else "",
         )
     return table
+
+
+def _known(value: float, unit: str = "") -> str:
+    """For people; a dash where there is none, as of time per token where every answer has one."""
+    return "-" if math.isnan(value) else show(value, unit) if unit else f"{value:.4g}"
 
 
 def dollars(value: float) -> str:
@@ -308,7 +314,7 @@ def _load(side: Side) -> Table:
     for name in ("of the largest rate", "requests/s", f"TTFT, {share}", f"TPOT, {share}", "breaks"):
         table.add_column(name, justify="right")
     for times, rate, ttft, tpot, broken in side.curve:
-        table.add_row(f"{times:g}", f"{rate:.4g}", show(ttft, "s"), show(tpot, "s"), broken)
+        table.add_row(f"{times:g}", f"{rate:.4g}", _known(ttft, "s"), _known(tpot, "s"), broken)
     return table
 
 
@@ -334,7 +340,7 @@ def _chips(sides: Sequence[Side]) -> Table:
         table.add_row(
             escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
-            f"{data['tokens_per_s_user']:.4g}", dollars(side.cells * side.best.price), dollars(side.best.per_mtoken),
+            _known(data["tokens_per_s_user"]), dollars(side.cells * side.best.price), dollars(side.best.per_mtoken),
             escape(data["deployment"]),
         )  # fmt: skip
     return table

@@ -205,7 +205,7 @@ DEPLOYMENT = closed(
         "ttft_s": maybe(number("s; of the share of requests that `bounds` says, at that rate")),
         "tpot_s": maybe(number("s; the same of the time per output token")),
         "tokens_per_s_device": number("token/s of one device"),
-        "tokens_per_s_user": number("token/s of one request"),
+        "tokens_per_s_user": maybe(number("token/s of one request; null where none has two tokens")),
         "system_price_usd": number("USD; to make all its chips, with their memory and share of servers"),
         "price_per_mtoken_usd": number("USD of a million output tokens, at the largest rate"),
         "runs": whole("rates that were played"),

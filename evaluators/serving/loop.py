@@ -5,7 +5,10 @@ here knows a chip.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from threading import Event
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +26,9 @@ from dse.space.requests import Requests
 from dse.space.workload import Speculation
 
 UNBOUNDED = Stop()
+
+CALLED_OFF: ContextVar[Event | None] = ContextVar("CALLED_OFF", default=None)
+"""Of a thread: set while it plays, its run ends within a tenth of a second, as nobody waits for it any more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +193,7 @@ def serve(
 
     Raises:
         DesignError: no times, an unknown word, or an iteration whose price is no time.
+        CancelledError: what `CALLED_OFF` holds was set.
     """
     if routing not in ROUTING:
         raise DesignError(f"routing: no option {routing!r}; {nearest(routing, ROUTING)}")
@@ -219,8 +226,10 @@ def serve(
         return Served(requests, tuple(pools), state, sent, never=never, routing=routing)
     # a price has room to work in: several runs may go on at a time
     prices = tuple(of.price._replace(places=of.price.places.copy(), weights=of.price.weights.copy()) for of in pools)
-    ended = PAUSED
+    ended, called_off = PAUSED, CALLED_OFF.get()
     while ended == PAUSED:  # compiled code hears of no Ctrl-C: it comes back for it every tenth of a second
+        if called_off is not None and called_off.is_set():
+            raise CancelledError("the run is called off")
         ended = play(state, (prices[0], prices[-1]), sent._replace(windows=()), stop)
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
