@@ -143,7 +143,7 @@ class Promise:
         low, reach = _corners(known, points[0, likely > 0.5], 10 ** rng.uniform(*self._beyond))
         sure = points[0, len(near) :][likely[len(near) :] > 0.5]
         count = min(count, len(near))
-        for doubt in DOUBTS:
+        for doubt in DOUBTS if below is None else DOUBTS[:1]:  # a lower fidelity says where to look
             points = drawn(doubt)
             luckiest = points[DRAWS.argmin(), : len(near)]  # what gains nothing even so gains nothing
             may = np.flatnonzero((luckiest < reach).all(axis=1) & ~(held[:, None] <= luckiest).all(axis=-1).any(axis=0))
