@@ -10,16 +10,16 @@ import dse
 FOLDER = Path(__file__).parents[2] / "studies" / "mesh_llm"
 
 BEST = (
-    "chip.mesh.rows=16",
-    "chip.mesh.cols=16",
+    "chip.mesh.rows=8",
+    "chip.mesh.cols=8",
     "chip.clock='1.4 GHz'",
-    "chip.tile.sram='192 KiB'",
-    "chip.tile.matrix.rows=32",
-    "chip.noc.word_bytes='128 B'",
+    "chip.tile.sram='1 MB'",
+    "chip.tile.matrix.rows=128",
+    "chip.noc.word_bytes='512 B'",
     "chip.hbm.channel_bandwidth='62.5 GB/s'",
     "mapping.both.attention.dataflow=flat_async",
     "mapping.both.attention.rows=0",
-    "mapping.serving.batch=128",
+    "mapping.serving.batch=16",
     "mapping.serving.policy=chunked",
 )
 
