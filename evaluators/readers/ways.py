@@ -103,7 +103,7 @@ def _standing(*ways: Way) -> tuple[Way, ...]:
     """Of a load that is served, where iterations are priced by these."""
     serve = "serving.loop:serve"
     closed, events, cycles = (serve if way else "" for way in ways[0][1:4])
-    loop = Way(REQUESTS, closed, events, cycles, "serving.standing:stood")
+    loop = Way(REQUESTS, closed, events, cycles, "serving.stood:Stood.__init__")
     return (*(way._replace(steady=way.closed) for way in ways), loop)
 
 

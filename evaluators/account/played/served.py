@@ -289,10 +289,16 @@ def _priced(pricing: Pricing, axes: list[Array], key: str) -> Price:
 
 
 def _together(some: list[Array], others: list[Array]) -> list[Array] | None:
-    """Axes that have the points of both, where each axis goes on from where the other ends."""
-    found = [max(both, key=len) for both in zip(some, others, strict=True)]
-    on = all((most[: len(few)] == few).all() for of in (some, others) for few, most in zip(of, found, strict=True))
+    """Axes that have the points of both, where each axis goes on from where the other ends, or begins before it."""
+    found = [np.union1d(*both) for both in zip(some, others, strict=True)]
+    on = all(_in_turn(few, most) for of in (some, others) for few, most in zip(of, found, strict=True))
     return found if on else None
+
+
+def _in_turn(few: Array, most: Array) -> bool:
+    """Whether some points are all of an axis from the first of them to the last."""
+    first = int(np.searchsorted(most, few[0]))
+    return bool((most[first : first + len(few)] == few).all())
 
 
 def errors_of(many: Sequence[Sequence[Checked]]) -> list[Error]:
