@@ -342,13 +342,13 @@ def plain(values: Array) -> Any:
     return values.item() if values.size == 1 else values[0] if len(values) == 1 else values
 
 
-def alike(columns: Array) -> tuple[Array, Array]:
-    """Columns of numbers, each kind once, in the order of their first rows: where each is first, and which each column is.
+def distinct_columns(columns: Array) -> tuple[Array, Array]:
+    """Different columns of numbers in lexicographic order: where each comes first, and which of them each column is.
 
     As `np.unique` along that axis, which sorts whole columns: here rows are ranked one by one, and those of one value not at
     all.
 
-    >>> first, which = alike(np.array([[3.0, 1.0, 3.0, 1.0], [7.0, 7.0, 7.0, 7.0], [2.0, 5.0, 2.0, 4.0]]))
+    >>> first, which = distinct_columns(np.array([[3.0, 1.0, 3.0, 1.0], [7.0, 7.0, 7.0, 7.0], [2.0, 5.0, 2.0, 4.0]]))
     >>> first.tolist(), which.tolist()
     ([3, 1, 0], [2, 1, 2, 0])
     """

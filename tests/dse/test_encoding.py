@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse.search import acquisition
 from dse.search.acquisition import Known, Promise
 from dse.search.encoding import Places
 from dse.search.surrogate import fitted, predicted
@@ -104,3 +105,21 @@ def test_what_promises_most_is_feasible_and_beyond_the_front() -> None:
     assert len({row.tobytes() for row in best}) == 8
     assert (best[:, 0] > 0.3).all()
     assert best[:, 0].mean() < 0.42
+
+
+def test_a_model_that_expects_no_gain_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a design is asked for of which little is known, and not the first of those that are known to gain nothing."""
+    places = Places(Space(base(), (Interval("chip.l2.size", 1e6, 1e9),)))
+    held = np.array([[1.0, 2.0], [2.0, 1.0]])
+    known = Known(np.array([[0.1], [0.9]]), held, np.zeros(2), [0, 1])
+    near = np.array([[0.2], [0.5]])
+    means = np.log(np.array([[1.0, 2.0], [2.3, 2.3]]))  # like one of the front, and behind both
+    spreads = np.array([[1e-9, 1e-9], [0.05, 0.05]])
+    monkeypatch.setattr(Promise, "_predicted", lambda *_: (means, spreads))
+
+    def best() -> float:
+        return float(Promise(places).best(near, near[:0], known, 1, np.random.default_rng(1))[0, 0])
+
+    assert best() == 0.5
+    monkeypatch.setattr(acquisition, "DOUBTS", (1.0,))
+    assert best() == 0.2

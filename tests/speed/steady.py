@@ -22,6 +22,7 @@ from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.config.expressions import evaluate as defined_evaluate
 from dse.evaluators import evaluate
+from dse.evaluators.account.played.steady import LOADED
 from dse.running.block import TOGETHER
 from dse.running.block import asked as names
 from dse.running.screen import left_out, screen
@@ -87,30 +88,37 @@ def of_dies(count: int, seed: int) -> list[tuple[str, str, str]]:
     """Lines of a table: designs that differ in splits, batches, policies and a bandwidth of its own each; the second draw."""
     config = compose(list(DIES))
     asked = question(config, folder_of(config))
-    rng, lines = np.random.default_rng(seed), []
-    wanted = {
+    rng, lines, known = np.random.default_rng(seed), [], list[str]()
+    wanted: dict[str, tuple[str, ...] | None] = {
         "steady, all metrics": None,
+        "steady, all but the load": None,
         "steady, throughput, TPOT and TTFT": ("throughput", "tpot", "ttft_p90"),
         "steady, throughput": ("throughput",),
     }
     for place, (what, metrics) in enumerate(wanted.items()):
+        if what == "steady, all but the load":
+            metrics = tuple(name for name in known if name not in LOADED)
         for _ in range(2 - (place > 0)):
             designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
             start = time.process_time()
-            evaluate(designs, asked.workload, fidelity="steady", metrics=metrics)
+            known = list(evaluate(designs, asked.workload, fidelity="steady", metrics=metrics).columns)
             spent = time.process_time() - start
         lines.append((f"{count:,} designs of dies: {what}", f"{count / spent:,.0f} designs/s CPU", "10,000"))
     return lines
 
 
-def of_pipelines(count: int) -> tuple[str, str, str]:
-    """A line of a table: designs of studies/npu_serving."""
+def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
+    """Lines of a table: designs of studies/npu_serving, with the load, for which a closed loop is played, and without it."""
     config = compose(["study=npu_serving"])
     asked = question(config, folder_of(config))
-    designs = asked.space.stack(asked.space.sample(np.random.default_rng(5).random((count, len(asked.space.knobs)))))
-    start = time.process_time()
-    evaluate(designs, asked.workload, fidelity="steady")
-    return f"{count:,} designs of pipelines: steady", f"{count / (time.process_time() - start):,.0f} designs/s CPU", "10,000"
+    rng, known = np.random.default_rng(5), list[str]()
+    for what in ("all metrics", "all but the load"):
+        designs = asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs)))))
+        wanted = tuple(name for name in known if name not in LOADED) or None
+        start = time.process_time()
+        found = evaluate(designs, asked.workload, fidelity="steady", metrics=wanted)
+        spent, known = time.process_time() - start, list(found.columns)
+        yield f"{count:,} designs of pipelines: steady, {what}", f"{count / spent:,.0f} designs/s CPU", "10,000"
 
 
 def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
@@ -150,7 +158,8 @@ if __name__ == "__main__":
     if "pipelines" in sys.argv[1:]:
         most = int(next((word for word in sys.argv[1:] if word.isdigit()), "4096"))
         for some in (256, most):  # the first ones compile loops
-            print(*of_pipelines(some), sep=" | ", flush=True)
+            for line in of_pipelines(some):
+                print(*line, sep=" | ", flush=True)
         raise SystemExit
     if "machines" in sys.argv[1:]:
         for line in of_machines(int(next((word for word in sys.argv[1:] if word.isdigit()), "1024"))):

@@ -24,8 +24,7 @@ from dse.evaluators.serving.priced import composed
 from dse.evaluators.serving.standing import APART
 from dse.evaluators.serving.stood import Stood
 from dse.space.design import Design
-from dse.space.elementwise import Array
-from dse.space.elementwise import alike as kinds
+from dse.space.elementwise import Array, distinct_columns
 from dse.space.fields import leaves, replaced
 from dse.space.later import expected
 from dse.space.mapping import Serving
@@ -46,7 +45,7 @@ def alike(design: Design, together: tuple[str, ...] = ()) -> Iterator[tuple[Arra
     apart = tuple(address for address in columns if address.startswith(HERE) and address not in together)
     size = max((len(column) for column in columns.values()), default=1)
     said = np.array([np.broadcast_to(columns[address], size) for address in apart] or [np.zeros(size)])
-    first, which = kinds(said)
+    first, which = distinct_columns(said)
     for kind in range(len(first)):
         rows = np.flatnonzero(which == kind)
         yield rows, picked(design, rows, apart)
@@ -104,7 +103,7 @@ def _servings(serving: Serving, size: int) -> tuple[list[Serving], Array]:
     if not differ:
         return [serving], np.zeros(size, int)
     said = np.array([np.broadcast_to(value, size) for value in differ.values()])
-    first, which = kinds(said)
+    first, which = distinct_columns(said)
     return [replaced(serving, dict(zip(differ, row.tolist(), strict=True))) for row in said.T[first]], which
 
 
@@ -124,7 +123,7 @@ def _kinds(
     apart = [value for part in parts[0] for value in (part.of.free, *part.of.room.each)]
     apart += [*way[0].each, way[1]] if way else []
     columns = np.array([which, *(np.broadcast_to(np.squeeze(value), len(which)) for value in apart)], float)
-    first, each = kinds(columns)
+    first, each = distinct_columns(columns)
     found = []
     for row in first:
         serving, here = servings[which[row]], parts[which[row]]

@@ -22,7 +22,7 @@ from dse.evaluators.serving.standing import APART
 from dse.evaluators.serving.stood import Stood
 from dse.evaluators.silicon import area
 from dse.space.design import Design
-from dse.space.elementwise import Array, alike
+from dse.space.elementwise import Array, distinct_columns
 from dse.space.fields import leaves
 from dse.space.later import expected
 from dse.space.mapping import AUTO
@@ -71,7 +71,7 @@ def parts(design: Design) -> Iterator[tuple[Array, Design]]:
     unlike += [asked > cores - 1, mapping.serving.decode_cores > np.maximum(cores - asked, 1.0)]
     unlike.append(mapping.prefill.chunk > 0)
     said = np.array([np.broadcast_to(np.ravel(value), size) for value in unlike], float)
-    first, which = alike(said)
+    first, which = distinct_columns(said)
     for kind in range(len(first)):
         rows = np.flatnonzero(which == kind)
         yield rows, served.picked(design, rows, apart)
