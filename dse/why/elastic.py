@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any
 
+from dse.running.workers import Crew
 from dse.space.chips import AnySpace
 from dse.space.knobs import Value
-from dse.why.moves import Goal, Point, Step, points, quick, steps
+from dse.why.in_shares import points_in_shares
+from dse.why.moves import Goal, Point, Step, quick, steps
+
+ALONE = Crew()
+"""Nobody beside this process."""
 
 SAME = 1e-9
 """Relative change of a metric up to which it is the same: what rounding leaves."""
@@ -71,7 +76,7 @@ def _ratio(old: Any, new: Any) -> float | None:
 
 
 def of_designs(
-    space: AnySpace, rows: Sequence[Mapping[str, Value]], goal: Goal, *, seconds: float = inf
+    space: AnySpace, rows: Sequence[Mapping[str, Value]], goal: Goal, *, seconds: float = inf, crew: Crew = ALONE
 ) -> list[list[Change] | None]:
     """What every step of every active knob does to each of some designs of a space, by `quick`.
 
@@ -80,6 +85,7 @@ def of_designs(
         rows: the knob values of each design.
         goal: whose objectives and constraints count; its fidelity does not.
         seconds: after which no more designs are evaluated.
+        crew: workers who take a share each, where that repays their start.
 
     Returns:
         A list a design, in order; None of those that there was no time for.
@@ -89,7 +95,7 @@ def of_designs(
     designs = [
         design for values, some in zip(rows, around, strict=True) for design in (space.at(values), *(s.design for s in some))
     ]
-    found, place = points(designs, asked, seconds=seconds), 0
+    found, place = points_in_shares(designs, asked, crew, seconds=seconds), 0
     changes: list[list[Change] | None] = []
     for some in around:
         here, *there = found[place : place + 1 + len(some)]

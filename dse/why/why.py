@@ -263,7 +263,8 @@ def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECOND
         most: of them, the first; None for all.
     """
     members = front_points(asked, ordered(asked, frame))[:most]
-    changes = of_designs(asked.question.space, [values for _, values, _ in members], goal_of(asked), seconds=seconds)
+    rows, crew = [values for _, values, _ in members], asked.crew
+    changes = of_designs(asked.question.space, rows, goal_of(asked), seconds=seconds, crew=crew)
     return [
         Member(name, values, point, None if some is None else tuple(some))
         for (name, values, point), some in zip(members, changes, strict=True)

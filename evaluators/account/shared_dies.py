@@ -40,7 +40,7 @@ class _Kept(NamedTuple):
 
 _KEPT: list[_Kept] = []
 
-FEW = 3
+FEW = 2
 """Dies from which on they are worked out together."""
 
 

@@ -1,7 +1,8 @@
 """How long the steps around a front take: python -m tests.speed.elastic [STUDY] [DESIGNS] [OVERRIDE ...]
 
 Every step of every knob, both ways, around the first so many designs of the front that a study's screen finds (quickstart and
-100), by the lowest reader that the study has, in a process that has screened them before. The bar is 20 s for 100 designs.
+100), by the lowest reader that the study has, in a process that has screened them before, with others of the machine where
+that takes less time. The bar is 20 s for 100 designs.
 """
 
 import sys
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from dse.commands.api import study_of
 from dse.running.screen import coded, screen
+from dse.running.workers import Crew
 from dse.why.elastic import of_designs
 from dse.why.moves import quick
 from dse.why.why import goal_of
@@ -22,12 +24,16 @@ def stepped(study: str, designs: int, *words: str) -> tuple[str, str, str]:
         front = screen(asked, lambda done, total, size: None).front.iloc[:designs]
     space, goal = asked.question.space, goal_of(asked)
     columns = coded(space, front)
-    start = time.process_time()
-    changes = of_designs(space, [space.row(columns, row) for row in range(len(front))], goal)
-    spent = time.process_time() - start
+    rows, start, wall = [space.row(columns, row) for row in range(len(front))], time.process_time(), time.perf_counter()
+    changes = of_designs(space, rows, goal, crew=Crew("auto"))
+    spent, wall = time.process_time() - start, time.perf_counter() - wall
     steps = sum(len(some) for some in changes if some is not None)
     reader = quick(goal, space.base).fidelity
-    return f"{steps:,} steps around {len(front)} designs of {study}'s front, {reader}", f"{spent:.2f} s CPU", "20 s for 100"
+    return (
+        f"{steps:,} steps around {len(front)} designs of {study}'s front, {reader}",
+        f"{wall:.2f} s, {spent:.2f} s CPU of this process",
+        "20 s for 100",
+    )
 
 
 if __name__ == "__main__":
