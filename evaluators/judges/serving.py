@@ -251,7 +251,7 @@ def pools_of(design: Design, load: Load, fidelity: str) -> tuple[list[Pool], lis
             rule,
             batch,
             served.longest(load) + 1,
-            spread=steady.coarse(of.axes, load) if fidelity == STEADY else of.axes,
+            spread=steady.coarse(of.axes, load, of.copies) if fidelity == STEADY else of.axes,
             checks=of.checks,
             key=of.key,
         )

@@ -4,13 +4,15 @@ An iteration is known by its composition alone: tokens of prompts and the positi
 itself included; decoding requests and the positions that each of them reads on average; and the share of all positions read
 that had been spilled from SRAM. Compositions are priced elsewhere; here they are only remembered.
 
-A table has another second axis: positions before a prompt's tokens, or, below 0, prompts beside the first one that share the
-tokens. A whole prompt by itself is at 0 however long it is. Prices jump between it and as many tokens of several prompts, each
-of which has a copy of attention or a run of its own, and what is asked of one alone is never taken from both.
+A table has another second axis: positions before a prompt's tokens, or, below 0, what a prompt of several that share the tokens
+has of them, less 1. A whole prompt by itself is at 0 however long it is. Prices jump between it and as many tokens of several
+prompts, each of which has a copy of attention or a run of its own, and what is asked of one alone is never taken from both.
+Between numbers of prompts, what attention costs is linear in the tokens that each has, as what the fullest of several copies of
+attention has is while all are dealt as many prompts.
 """
 
 from collections.abc import Callable, Sequence
-from math import ceil, log, log2
+from math import ceil, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +100,7 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
 def points(axes: Sequence[Array]) -> list[Array]:
     """Counts at all combinations of the axes' values, in the order of `AXES`; they broadcast together.
 
-    >>> tokens, context, *_ = points([np.array([0.0, 8.0]), np.array([-1.0, 0.0, 100.0]), *[np.zeros(1)] * 3])
+    >>> tokens, context, *_ = points([np.array([0.0, 8.0]), np.array([-0.5, 0.0, 100.0]), *[np.zeros(1)] * 3])
     >>> context[..., 0, 0, 0].tolist()  # of nothing; of two prompts of 4 tokens, one of 8, and 8 tokens after 100
     [[0.0, 0.0, 0.0], [2.5, 4.5, 104.5]]
 
@@ -109,7 +111,7 @@ def points(axes: Sequence[Array]) -> list[Array]:
         if len(values) < 1 or (np.diff(values) <= 0).any():
             raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
     tokens, before, *others = np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True)
-    own = np.maximum(tokens / (1 - np.minimum(before, 0.0)), 1.0)  # of a prompt
+    own = np.maximum(tokens * (1 + np.minimum(before, 0.0)), 1.0)  # of a prompt
     return [tokens, np.where(tokens > 0, np.maximum(before, 0.0) + (own + 1) / 2, 0.0), *others]
 
 
@@ -157,12 +159,32 @@ def several(values: Array, axes: Sequence[Array], *, least: float = np.finfo(flo
 COUNTS, CONTEXTS = 2**0.5, 2.0
 """Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
 
-SEVERAL, FEWER = (64, 16, 8, 6, 4, 3, 2), (64, 8, 4, 2)
-"""Prompts of an iteration that a table has points of beside one, and of a small table; beyond them, twice those before."""
+SEVERAL, FEWER = (64, 32, 16, 8, 6, 4, 3, 2), (64, 16, 4, 2)
+"""Prompts of an iteration that a table has points of beside one, and of a small table; beyond them, in the ratio of counts."""
+
+
+TURNS = 8
+"""Requests of each of several copies of attention up to which a table has points where one more gives a copy another."""
+
+
+def dealt(copies: float, most: float, turns: int = TURNS) -> list[float]:
+    """Numbers of requests that are dealt to copies of attention, at which a copy has as many as all, and those after them.
+
+    >>> dealt(8, 20), dealt(1, 20)
+    ([8.0, 9.0, 16.0, 17.0], [])
+    """
+    found = [turn * copies + more for turn in range(1, turns + 1) for more in (0.0, 1.0)] if copies > 1 else []
+    return [number for number in found if number <= most]
 
 
 def before(
-    longest: float, ratio: float = CONTEXTS, start: float = 64.0, several: Sequence[int] = SEVERAL, prompts: float = 0.0
+    longest: float,
+    ratio: float = CONTEXTS,
+    start: float = 64.0,
+    several: Sequence[int] = SEVERAL,
+    prompts: float = 0.0,
+    copies: float = 1.0,
+    turns: int = TURNS,
 ) -> Array:
     """Points of a table's second axis: of several prompts, of one by itself, and of positions before it.
 
@@ -172,16 +194,20 @@ def before(
         start: the first of them.
         several: prompts of an iteration.
         prompts: of an iteration at most; a table has points up to there, or just beyond it.
+        copies: of attention, to which prompts are dealt.
+        turns: as of `dealt`.
 
-    >>> before(100, several=FEWER).tolist()
-    [-63.0, -7.0, -3.0, -1.0, 0.0, 64.0, 128.0]
-    >>> before(100, several=FEWER, prompts=200).tolist()[:4]
-    [-255.0, -127.0, -63.0, -7.0]
+    >>> before(100, several=(8, 4, 2)).tolist()
+    [-0.875, -0.75, -0.5, 0.0, 64.0, 128.0]
+    >>> before(100, several=(8, 4, 2), prompts=16, copies=3).round(3).tolist()[:6]
+    [-0.938, -0.933, -0.923, -0.917, -0.9, -0.889]
     """
     steps = ceil(max(log(max(longest, start) / start) / log(ratio), 1.0) - 1e-9)
-    doublings = ceil(log2(max(prompts / several[0], 1.0)) - 1e-9)
-    many = [several[0] * 2**double for double in range(doublings, 0, -1)]
-    return np.concatenate([1.0 - np.array([*many, *several]), [0.0], np.rint(start * ratio ** np.arange(steps + 1))])
+    more = ceil(log(max(prompts / several[0], 1.0)) / log(COUNTS) - 1e-9)
+    many = np.rint(several[0] * COUNTS ** np.arange(1, more + 1))
+    numbers = np.unique([*many, *several, *dealt(copies, max(many, default=several[0]), turns)])
+    numbers = numbers[numbers > 1]
+    return np.concatenate([1.0 / numbers[::-1] - 1.0, [0.0], np.rint(start * ratio ** np.arange(steps + 1))])
 
 
 def spread(
@@ -193,6 +219,7 @@ def spread(
     finer: float = 1.0,
     spilled: bool = False,
     whole: Sequence[float] = (),
+    copies: float = 1.0,
 ) -> list[Array]:
     """Axes from nothing to the largest values given or just beyond, in equal ratios: points are close where counts are small.
 
@@ -205,6 +232,7 @@ def spread(
         finer: times as many points, in equal ratios.
         spilled: whether what is read may be in a second memory.
         whole: tokens of prompts that are to be priced as they are.
+        copies: of attention, to which requests are dealt.
     """
 
     def axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
@@ -218,9 +246,9 @@ def spread(
         axis(prefill_tokens, 1, COUNTS, whole),
         before(
             prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER,
-            prompts=min(prefill_tokens, decode_requests),
+            prompts=min(prefill_tokens, decode_requests), copies=copies,
         ),
-        axis(decode_requests, 1, COUNTS), axis(decode_context, 64, CONTEXTS), shares,
+        axis(decode_requests, 1, COUNTS, dealt(copies, np.inf)), axis(decode_context, 64, CONTEXTS), shares,
     ]  # fmt: skip
 
 

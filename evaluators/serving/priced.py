@@ -25,8 +25,8 @@ def seconds(price, prompt, pairs, requests, positions, past, far):
 def composed(price, prompt, prompt_context, requests, context, spilled):
     """A table at a composition, whose counts are in the order of `price.AXES`."""
     before = prompt_context - (prompt + 1) / 2 if prompt > 0 else 0.0
-    if before < 0:  # as many prompts as share the tokens, without the first one
-        before = 1 - max(1.0, prompt / max(2 * prompt_context - 1, 1.0))
+    if before < 0:  # what each of several prompts has of the tokens
+        before = min(1.0, max(2 * prompt_context - 1, 1.0) / prompt) - 1
     return interpolated(price, (prompt, before, requests, context, spilled))
 
 

@@ -91,6 +91,10 @@ def test_chunks_of_a_prompt_are_asked_together_for_what_the_prompt_is(name: str,
 
 SMALL = ("deepseek_v2_lite", "qwen3_next_80b_a3b", "nemotron3_nano", "qwen3_8b")
 SERVED = ("workload=serving", "workload.speculation=none")
+
+PADDED = 0.08
+"""More that tiles take where a few decodes need slices of their own, beside prompts that fill those that there are."""
+
 TILES = ("chip=tile_gh200", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=16", "chip.hbm.capacity=4 TB")
 DIES = ("chip.dies.rows=2", "chip.dies.cols=4")
 CHIPS = {
@@ -147,7 +151,8 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
     parts, together = (-(-some // BLOCK) for some in (own, own + decodes))
     if layout == "pipelines" and together > parts:  # cores go over weights once more, as for each block of the prompt
         tokens = max(tokens, prompt / parts)
-    assert max(prompt, tokens) * (1 - 1e-9) <= both <= (prompt + tokens) * (1 + 1e-9)
+    padded = PADDED if layout == "tiles" else 1e-9
+    assert max(prompt, tokens) * (1 - 1e-9) <= both <= (prompt + tokens) * (1 + padded)
     assert of(*np.array(made_of).T).tolist() == pytest.approx(alone, rel=1e-12)
 
 

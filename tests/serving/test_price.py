@@ -67,7 +67,7 @@ def test_prompts_by_themselves_have_nothing_of_the_prices_of_several(tokens: int
 
 @given(st.integers(64, 2000), st.integers(64, 4096), st.integers(1, 300))
 def test_prompts_that_are_many_at_once_take_what_each_of_them_takes(many: int, most: int, tokens: int) -> None:
-    """Also of more prompts than `SEVERAL` has: attention grows with the square of each, not with that of all tokens."""
+    """Also of more prompts than `SEVERAL` has: attention is linear in what each has of the tokens, and so is the table."""
 
     def apart(prompt: Any, prompt_context: Any, *_: Any) -> Any:
         return 1 + prompt * np.maximum(2 * prompt_context - 1, 0.0)
@@ -75,7 +75,7 @@ def test_prompts_that_are_many_at_once_take_what_each_of_them_takes(many: int, m
     many = min(many, most)
     table = tabled(apart, spread(most * 300, 300, most, 300))
     found = composed(table, float(many * tokens), (tokens + 1) / 2, 0.0, 0.0, 0.0)
-    assert found == pytest.approx(1 + many * tokens**2, rel=0.3)
+    assert found == pytest.approx(1 + many * tokens**2, rel=0.08)
 
 
 def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> None:
@@ -96,7 +96,7 @@ def test_larger_counts_add_points_and_move_none(counts: list[tuple[int, int]]) -
         assert skipped == 0 or axis == 1
         assert some.tolist() == others[skipped : skipped + len(some)].tolist()
         assert some[-1] >= largest
-        assert (some == np.rint(some)).all()
+        assert (some[some >= 0] == np.rint(some[some >= 0])).all()
 
 
 def test_a_table_prices_a_run_as_the_form_it_was_made_from() -> None:

@@ -162,7 +162,7 @@ def _axes(several_of: Sequence[Group], load: Load) -> list[Array]:
     """Points of the prices of instances that differ in their batch."""
     most, batch = longest(load) + 1, max(group.batch for group in several_of)
     tokens = max(most_prompts(group.rule, group.batch, most) for group in several_of)
-    return steady.coarse(several_of[0].of.axes, load)(tokens, most, batch, most)
+    return steady.coarse(several_of[0].of.axes, load, several_of[0].of.copies)(tokens, most, batch, most)
 
 
 def _read(pricing: Pricing, axes: Sequence[Array], size: int) -> Array:

@@ -18,7 +18,7 @@ from dse.evaluators.account.services.prompts import of_load
 from dse.evaluators.serving.closed_loop import FEW
 from dse.evaluators.serving.loop import Deployment
 from dse.evaluators.serving.measures import NEAR, SHORT, VERDICTS
-from dse.evaluators.serving.price import FEWER, before
+from dse.evaluators.serving.price import FEWER, before, dealt
 from dse.evaluators.serving.standing import APART, mix
 from dse.evaluators.serving.stood import Stood, alone
 from dse.space.elementwise import Array
@@ -49,8 +49,11 @@ grows with their square."""
 RATIO = 4.0
 """Of a point of a table to the one before it."""
 
+DEALT = 2
+"""Requests of each copy of attention up to which a table has points where one more gives a copy another."""
 
-def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[Array]]:
+
+def coarse(axes: Callable[..., list[Array]], load: Load, copies: int = 1) -> Callable[..., list[Array]]:
     """Points of a table of prices for the steady state of a load, of the largest counts as in `price.spread`.
 
     Fewer than the loop's, between which prices are multilinear, and of what decodes read the one that they read in the mean;
@@ -64,13 +67,17 @@ def coarse(axes: Callable[..., list[Array]], load: Load) -> Callable[..., list[A
     def found(prefill_tokens: int, prefill_context: int, decode_requests: int, decode_context: int) -> list[Array]:
         spilled = axes(prefill_tokens, prefill_context, decode_requests, decode_context)[-1]
         tokens = risen(prefill_tokens, 4.0, between=(TURNS[0], max(most, TURNS[1])))
+        decodes = risen(decode_requests, 2.0, between=FEW_ROWS)
         return [
             np.union1d(tokens, whole[whole <= tokens[-1]]),
-            before(min(prefill_context, most), RATIO**3, several=FEWER),
-            risen(decode_requests, 2.0, between=FEW_ROWS),
+            before(
+                min(prefill_context, most), RATIO**3, several=FEWER, prompts=min(prefill_tokens, decode_requests),
+                copies=copies, turns=DEALT,
+            ),
+            np.union1d(decodes, dealt(copies, decodes[-1], DEALT)),
             np.array([context]),
             spilled,
-        ]
+        ]  # fmt: skip
 
     return found
 

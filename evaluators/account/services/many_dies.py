@@ -119,7 +119,7 @@ def early(design: Design, load: Load) -> None:
 
 def asks(design: Design, load: Load, fidelity: str) -> None:
     """Says what a table of prices asks of dies for the steady state, likewise."""
-    longest, axes = load.longest, steady.coarse(AXES[software_of(design.mapping)], load)
+    longest, every = load.longest, AXES[software_of(design.mapping)]
 
     def noted(many: Sequence[Asked | None]) -> Sequence[float]:
         for one in many:
@@ -128,7 +128,7 @@ def asks(design: Design, load: Load, fidelity: str) -> None:
 
     for of in pools_of(design, load):
         largest = most_prompts(of.rule, of.batch, longest), longest, of.batch, longest
-        tables(design, load, of, noted)(*points(axes(*largest)))
+        tables(design, load, of, noted)(*points(steady.coarse(every, load, of.of.copies)(*largest)))
 
 
 def _wanted(design: Design, one: Asked | None) -> None:
@@ -145,7 +145,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         room = room_of(load.model, stage.kv)
         key = priced_by(design, load, fidelity, of.of, of.rows)
         pricing = pricing_of(design, load, of, fidelity, key)
-        axes = partial(AXES[software_of(design.mapping)], whole=of_load(load))
+        axes = partial(AXES[software_of(design.mapping)], whole=of_load(load), copies=of.of.copies)
         found.append(Instance(pricing, free, room, axes, CHECKS, key, stage.shares, copies=of.of.copies))
     return tuple(found)
 

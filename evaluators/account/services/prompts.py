@@ -18,6 +18,9 @@ JUMPS = 12
 FEW = 8
 """Lengths of prompts that a table of whole tokens has points for."""
 
+TIMES = (1, 2, 3, 4)
+"""Prompts of a length or two that run at once and whose tokens are points too."""
+
 PER_DOUBLING = 2
 """Of its other points: powers of two, as budgets and batches are, are among them."""
 
@@ -121,7 +124,7 @@ def points(
 
 def whole_points(load: Load, prompts: int, batch: int) -> list[Array]:
     """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
-    whole = of_load(load, FEW)
+    whole = [times * length for length in of_load(load, FEW) for times in (TIMES if len(of_load(load)) else TIMES[:1])]
     begun = float(np.rint(load.requests.prompt.mean()))
     found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
-    return [np.unique(np.rint(axis)) for axis in found]
+    return [np.unique(np.where(axis < 0, axis, np.rint(axis))) for axis in found]

@@ -1,0 +1,102 @@
+"""Prices of iterations as a loop plays them, by its tables and as they are: what a table is off by where it is looked up."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from dse.evaluators.account.played import served
+from dse.evaluators.judges.serving import deployed
+from dse.evaluators.serving.price import before, dealt, points, spread, tabled
+from dse.evaluators.serving.priced import composed
+from dse.space.elementwise import Array
+from tests.samples import asked
+
+CHIPS = {
+    "h200": ((), ("llama3_8b", "qwen3_30b_a3b", "gemma3_12b")),
+    "tile_gh200": (("mapping=flat_serving",), ("llama3_8b", "qwen3_8b")),
+    "npu_dse": ((), ("qwen3_4b", "qwen3_30b_a3b")),
+    "h800_ep": (("chip.dies.rows=1", "mapping.both.ep=8"), ("deepseek_v2_lite", "qwen3_30b_a3b")),
+    "cm384": ((), ("deepseek_v3",)),
+}
+"""By chip, what its mapping is, and models that it serves."""
+
+EACH = 6
+"""Deployments of a chip."""
+
+LOOKED_AT = 100
+"""Iterations of a run."""
+
+
+class Off(NamedTuple):
+    """How far a table is off, relative to what iterations take.
+
+    Attributes:
+        whole: all iterations together.
+        each: the mean of iterations, by the time that they take, either way.
+    """
+
+    whole: float
+    each: float
+
+
+def _off(chip: str, rng: np.random.Generator) -> Off:
+    """Of a random deployment: requests of one length, all at once or at a rate, by any policy."""
+    words, models = CHIPS[chip]
+    prompt, output = (int(10 ** rng.uniform(*ends)) for ends in ((1.3, 4.0), (0.5, 2.2)))
+    batch = () if chip == "npu_dse" else (f"mapping.serving.batch={rng.choice([8, 32, 128])}",)
+    arrivals = "workload.arrivals=at_once" if rng.random() < 0.6 else f"workload.rate={10 ** rng.uniform(-1, 2):.3g} Hz"
+    question = asked(
+        f"chip={chip}", *words, f"model={rng.choice(models)}", "workload=serving", f"workload.prompt={prompt}", *batch,
+        f"workload.output={output}", f"workload.requests={rng.integers(20, 150)}", arrivals,
+        f"mapping.serving.policy={rng.choice(['chunked', 'orca', 'prefill_first'])}",
+    )  # fmt: skip
+    load = question.workload.cases[0]
+    of, (table,) = deployed(question.base, load, "closed")
+    run = served.run(lambda requests: of, load, 4000)
+    assert run is not None
+    log = run.log[np.sort(rng.permutation(len(run.log))[:LOOKED_AT])]
+    tokens, requests = log["prompt"].astype(float), log["requests"].astype(float)
+    attended, read = log["pairs"] / np.maximum(tokens, 1), log["positions"] / np.maximum(requests, 1)
+    made_of = tokens, attended, requests, read, np.zeros(len(log))
+    taken: Array = np.ravel(np.asarray(table.pricing(*made_of), float))
+    told = np.array([composed(table.price, *one) for one in zip(*made_of, strict=True)])
+    return Off(float(told.sum() / taken.sum() - 1), float(np.abs(told - taken).sum() / taken.sum()))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_iterations_that_are_played_take_what_they_take_as_they_are(chip: str) -> None:
+    rng = np.random.default_rng(15)
+    found = [_off(chip, rng) for _ in range(EACH)]
+    assert max(abs(one.whole) for one in found) < 0.03
+    assert float(np.median([one.each for one in found])) < 0.005
+
+
+@pytest.mark.parametrize("copies", [2, 3, 8, 20])
+def test_a_request_more_than_copies_have_turns_for_gives_one_of_them_another(copies: int) -> None:
+    """Prompts and decodes that are dealt to copies of attention take as long as those of the fullest one."""
+
+    def fullest(prompt: Array, context: Array, decodes: Array, read: Array, spilled: Array) -> Array:
+        own = np.maximum(2 * context - 1, 1.0)
+        prompts = np.ceil(np.rint(prompt / own) / copies)
+        return np.asarray(1e-3 + prompts * own + np.ceil(decodes / copies) * read + 0 * spilled)
+
+    table = tabled(fullest, spread(1 << 16, 1 << 10, 1 << 8, 1 << 10, copies=copies))
+    for turn in range(1, 8):
+        for more in (0, 1, copies // 2):
+            number = turn * copies + more
+            assert composed(table, 512.0 * number, 256.5, 0.0, 0.0, 0.0) == pytest.approx(
+                512 * -(-number // copies), rel=0.01 if more < 2 else 0.04
+            )
+            assert composed(table, 0.0, 0.0, float(number), 512.0, 0.0) == pytest.approx(512 * -(-number // copies), rel=1e-3)
+
+
+def test_points_of_several_prompts_are_whole_numbers_of_them() -> None:
+    for copies in (1, 3, 16):
+        several = before(100.0, prompts=500, copies=copies)
+        numbers = 1 / (1 + several[several < 0])
+        assert numbers == pytest.approx(np.rint(numbers))
+        assert set(dealt(copies, numbers.max())) <= set(np.rint(numbers).tolist()) | {1.0}
+        _tokens, context, *_ = points([np.array([0.0, 4096.0]), several, *[np.zeros(1)] * 3])
+        own = np.ravel(2 * context[1, several < 0] - 1)
+        assert own == pytest.approx(np.maximum(4096 / numbers, 1.0))
