@@ -183,6 +183,7 @@ def before(
     start: float = 64.0,
     several: Sequence[int] = SEVERAL,
     prompts: float = 0.0,
+    beyond: float = COUNTS,
     copies: float = 1.0,
     turns: int = TURNS,
 ) -> Array:
@@ -194,6 +195,7 @@ def before(
         start: the first of them.
         several: prompts of an iteration.
         prompts: of an iteration at most; a table has points up to there, or just beyond it.
+        beyond: of one of these points to the one before it, beyond `several`.
         copies: of attention, to which prompts are dealt.
         turns: as of `dealt`.
 
@@ -203,8 +205,8 @@ def before(
     [-0.938, -0.933, -0.923, -0.917, -0.9, -0.889]
     """
     steps = ceil(max(log(max(longest, start) / start) / log(ratio), 1.0) - 1e-9)
-    more = ceil(log(max(prompts / several[0], 1.0)) / log(COUNTS) - 1e-9)
-    many = np.rint(several[0] * COUNTS ** np.arange(1, more + 1))
+    more = ceil(log(max(prompts / several[0], 1.0)) / log(beyond) - 1e-9)
+    many = np.rint(several[0] * beyond ** np.arange(1, more + 1))
     numbers = np.unique([*many, *several, *dealt(copies, max(many, default=several[0]), turns)])
     numbers = numbers[numbers > 1]
     return np.concatenate([1.0 / numbers[::-1] - 1.0, [0.0], np.rint(start * ratio ** np.arange(steps + 1))])

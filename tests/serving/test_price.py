@@ -75,7 +75,8 @@ def test_prompts_that_are_many_at_once_take_what_each_of_them_takes(many: int, m
     many = min(many, most)
     table = tabled(apart, spread(most * 300, 300, most, 300))
     found = composed(table, float(many * tokens), (tokens + 1) / 2, 0.0, 0.0, 0.0)
-    assert found == pytest.approx(1 + many * tokens**2, rel=0.08)
+    # at points beside, prompts of a token have no less than one
+    assert found == pytest.approx(1 + many * tokens**2, rel=0.12 if tokens == 1 else 0.05)
 
 
 def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> None:

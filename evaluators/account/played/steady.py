@@ -72,7 +72,7 @@ def coarse(axes: Callable[..., list[Array]], load: Load, copies: int = 1) -> Cal
             np.union1d(tokens, whole[whole <= tokens[-1]]),
             before(
                 min(prefill_context, most), RATIO**3, several=FEWER, prompts=min(prefill_tokens, decode_requests),
-                copies=copies, turns=DEALT,
+                beyond=RATIO, copies=copies, turns=DEALT,
             ),
             np.union1d(decodes, dealt(copies, decodes[-1], DEALT)),
             np.array([context]),
