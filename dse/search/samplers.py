@@ -105,10 +105,10 @@ def suited(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
             "qmc",
             f"{budget:,} designs for {knobs} knobs are too few to learn from; a Sobol sequence covers the space evenly",
         )
-    if objectives >= MANY:
-        return "nsga3", f"{objectives} objectives: reference points keep a front of so many spread"
     if budget > MODELLED:
-        return "nsga2", f"a budget of {budget:,} is enough for generations of a population, whose asks cost less than a model's"
+        why = f"a budget of {budget:,} is enough for generations of a population, whose asks cost less than a model's"
+        points = f"; reference points keep a front of {objectives} objectives spread"
+        return ("nsga3", why + points) if objectives >= MANY else ("nsga2", why)
     return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"
 
 

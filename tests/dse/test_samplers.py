@@ -37,7 +37,8 @@ WIDE = Space(base(), (*GRID.knobs, Interval("chip.l2.size", 1e6, 1e9, log=True))
         (WIDE, 2, 12, "local"),
         (WIDE, 3, 5000, "local"),
         (WIDE, 3, 20000, "nsga2"),
-        (WIDE, 4, 100, "nsga3"),
+        (WIDE, 4, 5000, "local"),
+        (WIDE, 4, 20000, "nsga3"),
     ],
 )
 def test_the_sampler_follows_space_and_budget(space: Space, objectives: int, budget: int, name: str) -> None:
