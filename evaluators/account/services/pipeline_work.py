@@ -47,7 +47,7 @@ def worked(
         for mean in some:
             at = made[place, mean.prompts] = mean_iteration(load, of, reader, mean, _crowding(between, place))
             work = at.activity * mean.times
-            done, spent = done + work, spent + dynamic(work, of.chip)
+            done, spent = done + work, spent + dynamic(work, of.chip, of.width)
             operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
     if between is not None:
         caches = moving(design, load, fleet, between, gone)
@@ -91,7 +91,7 @@ def _crowding(between: Ways | None, place: int) -> Any:
 
 
 def _watts(at: Staged, of: Pipelines) -> Any:
-    return dynamic(at.activity, of.chip) / at.seconds
+    return dynamic(at.activity, of.chip, of.width) / at.seconds
 
 
 def mean_iteration(load: Load, of: Pipelines, reader: Reader, mean: Mean, crowding: Any = 1.0) -> Staged:
