@@ -27,7 +27,8 @@ class Pooled(NamedTuple):
     Attributes:
         macs, operands: multiply-adds, and over all of them the bytes of the wider operand, as it is multiplied. [1], [B]
         elements: operations on elements.
-        memory_bytes, shared_bytes, linked_bytes: of main memory, of the shared cache, and sent to other dies. [B]
+        memory_bytes, shared_bytes: of main memory, and of the shared cache. [B]
+        linked_bytes: sent to other dies, times the links that they cross. [B]
     """
 
     macs: Any = 0.0

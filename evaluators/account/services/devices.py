@@ -27,7 +27,7 @@ from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import between_nodes, of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
-from dse.evaluators.readers.closed_collective import refuse_sums
+from dse.evaluators.readers.closed_collective import BETWEEN, refuse_sums, ways
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
 from dse.evaluators.serving.policy import BUDGETS, rules
@@ -178,9 +178,10 @@ def devices(design: Design) -> Any:
 
 
 def _moved(design: Design, load: Load) -> Any:
-    """Of caches that go to instances that decode, to each die what it holds of them. [B]"""
-    tp = _of(design)[1].decode.tp
-    return _room(design, load, tp).altogether(sent_on(load)) * tp
+    """Of caches that go to instances that decode, to each die what it holds of them, times the links that they cross. [B]"""
+    network, tp = design.chip.network, design.mapping.decode.tp
+    hops = network.hops if network.nodes is None else where(devices(design) > network.nodes.size, BETWEEN, network.hops)
+    return _room(design, load, tp).altogether(sent_on(load)) * tp * hops
 
 
 def _share(design: Design, tp: Any) -> Any:
@@ -222,7 +223,7 @@ def _done(design: Design, timed: tuple[Timed, ...]) -> Pooled:
     """By one die in an iteration."""
     chip, mapping = _of(design)
     _, cache, _ = pooled(chip, mapping)
-    return done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
+    return done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache, ways(chip.network))
 
 
 def _over_designs(work: Pooled, designs: int) -> Pooled:
