@@ -104,6 +104,15 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
     return total((on_chip * supply.squared(chip), outside))
 
 
+def to_host(nbytes: Any, chip: Chip) -> Any:
+    """Of bytes that go from a chip's memory to that of a host, or come back. [J], broadcasts over designs.
+
+    The chip's memory and one link; what the host's takes is in the power of its server.
+    """
+    memory = _local(chip) * supply.squared(chip) if chip.dram is None else chip.dram.byte
+    return nbytes * (memory + outward(chip))
+
+
 @at_once
 def static(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""

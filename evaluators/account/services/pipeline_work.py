@@ -68,10 +68,10 @@ def worked(
 
 
 def moving(design: Design, load: Load, fleet: tuple[Pipelines, ...], between: Ways, gone: Array) -> Activity:
-    """Caches of some requests, shape (requests,), on their way."""
-    plan = fleet[-1].holds
+    """Caches of some requests, shape (requests,), on their way: from memory to memory, but for what cores have themselves."""
+    plan, away = fleet[-1].holds, sum(1 - of.held.kv_here for of in fleet)
     sent = room_of_request(design, load, plan).altogether(load.requests.prompt[gone]) * plan.tp
-    return Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+    return Activity(sent_bytes=sent, hop_bytes=sent * between.hops, memory_bytes=sent * away)
 
 
 def watts(load: Load, fleet: tuple[Pipelines, ...], reader: Reader, between: Ways | None) -> peak.Watts:
