@@ -54,8 +54,9 @@ class Pooled(NamedTuple):
 def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     """Of what a mesh does, however long it takes. [J], broadcasts over designs.
 
-    A value read from local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and
-    a sum, and writes it, once for as many multiply-adds as its engine has for each operand.
+    What is sent is read from a local memory, and written to that of each core to which it comes; so is what comes from main
+    memory or goes there. A value read from local memory feeds a row or a column of a tile's array; a core of another mesh reads
+    both operands and a sum, and writes it, once for as many multiply-adds as its engine has for each operand.
 
     Args:
         activity: counts; leaves broadcast over designs.
@@ -67,7 +68,7 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     on_chip = (
         activity.macs * _product(chip, width)
         + activity.elements * (tech.element + 2 * width * byte)
-        + 2 * moved * byte
+        + (2 * moved + activity.spread_bytes) * byte
         + activity.hop_bytes * tech.hop * _length(chip)
         + activity.cache_bytes * tech.shared
     )

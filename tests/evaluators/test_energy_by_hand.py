@@ -156,3 +156,23 @@ def test_what_nodes_send_is_what_the_program_of_a_sum_sends(name: str, nodes: in
         nbytes = times * (np.asarray(step.stop) - np.asarray(step.start))
         inside, between = inside + float(nbytes[here].sum()), between + float(nbytes[~here].sum())
     assert moved(name, float(rows), float(members), float(nodes)) == pytest.approx((inside, between))
+
+
+@pytest.mark.parametrize(
+    ("collective", "pattern", "read", "written"),
+    [
+        ("hardware", "multicast", 1, 31),
+        ("hardware", "reduce", 31, 1),
+        ("hardware", "allreduce", 32, 32),
+        ("tree", "multicast", 31, 31),
+        ("sequential", "multicast", 31, 31),
+    ],
+)
+def test_what_is_sent_is_read_where_it_leaves_and_written_where_it_comes(
+    collective: str, pattern: str, read: int, written: int
+) -> None:
+    """Rows of 32 tiles of 64 KiB each: routers copy what goes to all, and add up what comes from all."""
+    words = ("chip=tile32", "workload=collective", f"workload.pattern={pattern}", "workload.bytes=['64 KiB']")
+    found = done(*words, f"mapping.collective={collective}")["access"]
+    byte = (asked(*words).base.chip.tile.sram / 32768) ** 0.144
+    assert found == pytest.approx(32 * 65536 * (read + written) * byte)
