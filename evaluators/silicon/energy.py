@@ -54,9 +54,10 @@ class Pooled(NamedTuple):
 def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     """Of what a mesh does, however long it takes. [J], broadcasts over designs.
 
-    What is sent is read from a local memory, and written to that of each core to which it comes; so is what comes from main
-    memory or goes there. A value read from local memory feeds a row or a column of a tile's array; a core of another mesh reads
-    both operands and a sum, and writes it, once for as many multiply-adds as its engine has for each operand.
+    What is sent is read from a local memory, and written to that of each core to which it comes. What comes from main memory,
+    or the cache before it, is written to a local one, or read there if it goes; whoever uses it reads it. A value read from
+    local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and a sum, and writes it,
+    once for as many multiply-adds as its engine has for each operand.
 
     Args:
         activity: counts; leaves broadcast over designs.
@@ -64,11 +65,11 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         width: bytes of the values that are multiplied and computed. [B]
     """
     tech, byte = chip.technology, _local(chip)
-    moved = activity.sent_bytes + activity.memory_bytes + activity.cache_bytes
+    stored = 2 * activity.sent_bytes + activity.spread_bytes + activity.memory_bytes + activity.cache_bytes
     on_chip = (
         activity.macs * _product(chip, width)
         + activity.elements * (tech.element + 2 * width * byte)
-        + (2 * moved + activity.spread_bytes) * byte
+        + stored * byte
         + activity.hop_bytes * tech.hop * _length(chip)
         + activity.cache_bytes * tech.shared
     )
@@ -149,7 +150,7 @@ def _busy(chip: Chip) -> dict[str, Any]:
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
         return {"matrix engines": of_pool(Pooled(macs, WORD * macs), chip), "links": linked, "memory": memory}
     squared, peak = supply.squared(chip), 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
-    byte = 2 * _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
+    byte = _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
     found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
         found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip) + links.port(chip) * outward(chip)

@@ -176,3 +176,13 @@ def test_what_is_sent_is_read_where_it_leaves_and_written_where_it_comes(
     found = done(*words, f"mapping.collective={collective}")["access"]
     byte = (asked(*words).base.chip.tile.sram / 32768) ** 0.144
     assert found == pytest.approx(32 * 65536 * (read + written) * byte)
+
+
+def test_what_a_product_of_tiles_does_to_their_memories() -> None:
+    """One tile multiplies 2048 x 2048 x 2048 by itself: blocks of both operands are written, and read again by its engine."""
+    words = ("chip=tile32", "workload=gemm", "workload.shapes=[2048x2048x2048]", "chip.mesh.rows=1", "chip.mesh.cols=1")
+    found, chip = done(*words, "chip.hbm.channels=1"), asked(*words, "chip.hbm.channels=1").base.chip
+    byte, engine = (chip.tile.sram / 32768) ** 0.144, chip.tile.matrix
+    operands = 2 * found["mac"] * (1 / engine.rows + 1 / engine.cols)
+    assert found["hop"] == found["element"] == 0
+    assert found["access"] == pytest.approx((operands + found["byte"]) * byte)
