@@ -186,3 +186,15 @@ def test_what_a_product_of_tiles_does_to_their_memories() -> None:
     operands = 2 * found["mac"] * (1 / engine.rows + 1 / engine.cols)
     assert found["hop"] == found["element"] == 0
     assert found["access"] == pytest.approx((operands + found["byte"]) * byte)
+
+
+def test_weights_from_the_edge_of_a_wafer_are_written_where_they_are_multiplied() -> None:
+    """Of one layout for both phases, more of them come where cores have less memory: over half the height of the mesh, and
+    nothing of a core is read on their way."""
+    words = ("chip=wse2_hbm", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=512", "workload.output=16")
+    said = (*words, "mapping.both.rows=480", "mapping.both.cols=480", "mapping.both.regions=1")
+    some, more = (done(*said, f"chip.core.sram='{size} KiB'") for size in (16, 8))
+    came = more["byte"] - some["byte"]
+    assert came > 1e9
+    assert more["access"] - some["access"] == pytest.approx(came, rel=1e-6)
+    assert more["hop"] - some["hop"] == pytest.approx(came * 750 / 2, rel=1e-6)
