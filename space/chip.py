@@ -63,6 +63,7 @@ class Network:
     bandwidth: Number = quantity("B/s", "one port, one direction", positive=True)
     latency: Number = quantity("s", "start-up time, charged as `latency_per` says")
     latency_per: str = word("what one latency is charged for", ("collective", "hop"))
+    hops: Number = whole("links that a message to a die of the same node crosses: 1, or 2 by way of a switch", default=1)
     nodes: Nodes | None = None
 
 

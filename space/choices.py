@@ -16,6 +16,7 @@ CONSTANTS: dict[str, str] = {
     "hbm.crowded": SILICON,
     "network.latency": SILICON,
     "network.latency_per": SILICON,
+    "network.hops": SILICON,
     "d2d.latency": SILICON,
     "boxes.latency": SILICON,
     "boxes.start": SOFTWARE,

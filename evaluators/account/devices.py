@@ -22,6 +22,7 @@ from dse.evaluators.machine.machine import Machine, of_die
 from dse.evaluators.machine.pooled import Cache
 from dse.evaluators.passes.call import ONCE, Block
 from dse.evaluators.readers import READERS, call_table
+from dse.evaluators.readers.closed_collective import Ways, crossed, ways
 from dse.evaluators.readers.price import NO_PREFETCH, Prefetch, Reader, Timed, timed
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
@@ -214,7 +215,8 @@ def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
     def dynamic(phase: Phase) -> Any:
         plan, passes = getattr(mapping, phase.name), mapping.stack.attention_passes
         of = _laid(job, phase.name, plan, mapping.precision, chip.core.rates)
-        done = _done(job, phase.name, plan, mapping.precision, passes, _room(of, phase.machine.cache), chip.core.rates)
+        room, on = _room(of, phase.machine.cache), ways(chip.network)
+        done = _done(job, phase.name, plan, mapping.precision, passes, room, chip.core.rates, on)
         return of_pool(done, chip) * plan.tp
 
     return [(dynamic(phase), phase.seconds) for phase in phases]
@@ -343,11 +345,13 @@ def _footprint(job: Stretches, tp: Any, precision: Precision, heads: str | None)
 
 @remembered
 def _done(
-    job: Stretches, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None, rates: Rates | None
-) -> Pooled:
+    job: Stretches, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None, rates: Rates | None,
+    on: Ways,
+) -> Pooled:  # fmt: skip
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k), passes, cache)
+    laid = _blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k)
+    found = done_in(laid, passes, cache, on)
     return Pooled(*(reduced(np.add, runs * value, starts) for value in found))
 
 
@@ -368,13 +372,14 @@ def _activations(of: tuple[Block, ...]) -> list[float] | None:
     return sorted(map(float, sizes)) if all(isinstance(size, int | float) for size in sizes) else None
 
 
-def done_in(of: tuple[Block, ...], passes: Any, cache: Cache | None) -> Pooled:
-    """What one device does in some blocks; it sends and takes each part of an allreduce twice.
+def done_in(of: tuple[Block, ...], passes: Any, cache: Cache | None, on: Ways | None = None) -> Pooled:
+    """What one device does in some blocks.
 
     Args:
         of: blocks, whose leaves broadcast over steps and designs.
         passes: of vector engines over each element of K and V in attention.
         cache: beyond which activations are in main memory.
+        on: links that allreduces cross; None where blocks have none.
     """
     macs = operands = elements = memory = shared = linked = 0.0
     for block in of:
@@ -389,8 +394,8 @@ def done_in(of: tuple[Block, ...], passes: Any, cache: Cache | None) -> Pooled:
         macs, operands = macs + block.times * done, operands + block.times * wide
         elements = elements + block.times * operations
         memory, shared = memory + block.times * fetch, shared + block.times * (read + near)
-        if block.opener is not None:
-            linked = linked + (block.times * 2.0) * block.opener.nbytes * (1 - 1 / block.opener.peers)
+        if block.opener is not None and on is not None:
+            linked = linked + block.times * crossed(block.opener, on)
     return Pooled(macs, operands, elements, memory, shared, linked)
 
 

@@ -180,7 +180,8 @@ def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[
 
 def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
     """Energy and time of phases."""
-    return [(dynamic(of.activity or Activity(), design.chip), of.seconds) for of in phases]
+    width = float(BYTES[design.mapping.precision.activations])
+    return [(dynamic(of.activity or Activity(), design.chip, width), of.seconds) for of in phases]
 
 
 def pass_rows(phase: str, of: Staged, weights: Any, machine: Machine) -> list[Row]:

@@ -220,6 +220,7 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
         assert phase.activity is not None
         moved = phase.activity
         value, sent, loaded = (float(np.max(of)) for of in (phase.seconds, moved.sent_bytes, moved.memory_bytes))
+        sent += loaded  # over links as well
         return [Row("transition", "layouts", "reshuffle", "", 0.0, loaded, 0.0, "words", value, {"words": value}, sent, {})]
     found = []
     assert phase.machine.fabric is not None
@@ -372,11 +373,12 @@ def _transition(design: Design, job: Stretches, machine: Machine, fidelity: str)
         return reshuffled(weights + cached)
     first, then = (1 - _away(_held(design, job, name, places[name])) for name in ("prefill", "decode"))
     both = minimum(first, then)
-    byte = edge(chip, after.mesh.rows, after.mesh.cols, after.count, _reached(chip, fidelity)).byte / after.count
+    border = edge(chip, after.mesh.rows, after.mesh.cols, after.count, _reached(chip, fidelity))
 
     def loaded(values: Any, cost: Cost) -> Cost:
         nbytes = values * VALUE
-        return Cost(cost.seconds + nbytes * byte, cost.activity + Activity(sent_bytes=nbytes, memory_bytes=nbytes))
+        came = Activity(hop_bytes=nbytes * border.hops, memory_bytes=nbytes)
+        return Cost(cost.seconds + nbytes * (border.byte / after.count), cost.activity + came)
 
     # weights that stay in both phases go from layout to layout, or come anew
     kept, anew = (

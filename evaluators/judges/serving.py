@@ -100,7 +100,9 @@ def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[flo
     if hasattr(service, "spent"):
         spent = service.spent(design, load, run, fidelity)
     else:
-        spent = service.used(design, load, _done(run), served.span(run), fidelity, float)  # the most power has no part in it
+        hosted = served.hosted(run, service.holders(design, load), float(_serving(design).host))
+        # the most power has no part in it
+        spent = service.used(design, load, _done(run), served.span(run), fidelity, float, hosted=hosted)
     used = asked(spent, MONEY)
     system, token = (float(np.squeeze(now({name: used[name]})[name])) for name in MONEY)
     return system, token

@@ -17,6 +17,8 @@ class Activity(NamedTuple):
         cache_bytes: that come from the cache in front of them or go there.
         linked_bytes: bytes times the links between dies that they cross.
         boxed_bytes: bytes times the links of the network between boxes of dies that they cross.
+        spread_bytes: that come to cores beyond those that leave them: a multicast comes to several; of what routers add up on
+            its way, one is left.
     """
 
     macs: Any = 0.0
@@ -27,6 +29,7 @@ class Activity(NamedTuple):
     cache_bytes: Any = 0.0
     linked_bytes: Any = 0.0
     boxed_bytes: Any = 0.0
+    spread_bytes: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":  # type: ignore[override]
         return Activity(*(total(both) for both in zip(self, other, strict=True)))

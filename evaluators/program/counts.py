@@ -27,7 +27,7 @@ from dse.evaluators.program.routes import distance, tree
 def activity(program: Program) -> Activity:
     """Counted from the steps; what memory channels send crosses links as well, which only who knows their places can count."""
     slots = {slot.name: slot for slot in program.slots}
-    macs = vector = sent = hops = memory = 0.0
+    macs = vector = sent = hops = memory = spread = 0.0
     for step, times in every_step(program):
         if isinstance(step, Multiply):
             macs += times * program.rows * program.cols * products(step, slots)
@@ -37,10 +37,11 @@ def activity(program: Program) -> Activity:
             memory += times * prod(step.cores.shape) * tile_bytes(slots[step.slot])
         else:
             nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
-            moved, crossed = _moved(step, program)
+            moved, crossed, came = _moved(step, program)
             sent += times * float(np.sum(nbytes * moved))
             hops += times * float(np.sum(nbytes * crossed))
-    return Activity(macs, sent, hops, vector, memory)
+            spread += times * float(np.sum(nbytes * (came - moved)))
+    return Activity(macs, sent, hops, vector, memory, spread_bytes=spread)
 
 
 def every_step(program: Program) -> Iterator[tuple[Step, int]]:
@@ -96,12 +97,14 @@ def _sizes(step: Multiply, slots: dict[str, Slot]) -> dict[str, int]:
     return sizes
 
 
-def _moved(step: Send | Multicast | Reduce, program: Program) -> tuple[Any, Any]:
-    """Of each pair or group: messages that leave a core, and links that they cross."""
+def _moved(step: Send | Multicast | Reduce, program: Program) -> tuple[Any, Any, Any]:
+    """Of each pair or group: messages that leave a core, links that they cross, and messages that come to one."""
     if isinstance(step, Send):
         hops = distance(step.source, step.target, program)
-        return (hops > 0).astype(float), hops
-    members = step.path.shape[-1]
+        messages = (hops > 0).astype(float)
+        return messages, hops, messages
+    members, one = step.path.shape[-1], float(step.path.shape[-1] > 1)
     # each link of the tree is crossed once: the network copies where the path forks, partial results are added on the way
-    messages = float(members > 1) if isinstance(step, Multicast) else members - 1.0
-    return np.full(step.path.shape[:-1], messages), tree(step, program)
+    sent = one if isinstance(step, Multicast) else members - 1.0
+    came = one if isinstance(step, Reduce) and step.via == "router" else members - 1.0
+    return np.full(step.path.shape[:-1], sent), tree(step, program), came

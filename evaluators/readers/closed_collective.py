@@ -1,15 +1,16 @@
 """Collectives between dies by their formulas, which all readers share."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.collective import LIBRARY, allreduce
+from dse.evaluators.kernels.collective import LIBRARY, allreduce, moved
 from dse.evaluators.kernels.collective import seconds as allreduced
 from dse.evaluators.kernels.library.collectives import Group, exchange, rings, short, to_experts
 from dse.evaluators.machine.link import Links, spread
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Opener
+from dse.space.chip import Network
 from dse.space.elementwise import where
 from dse.space.limits import ClashError
 from dse.space.workload import TO_EXPERTS
@@ -72,6 +73,39 @@ def collective(of: Opener, machine: Machine) -> Any:
         between = Links(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
         seconds = allreduced(of.algorithm, of.nbytes, within, between, of.phases)
     return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
+
+
+BETWEEN = 2.0
+"""Links that a message from node to node crosses: to a switch, and from it. [1]"""
+
+
+class Ways(NamedTuple):
+    """What energy asks of the links between dies.
+
+    Attributes:
+        hops: that a message inside a node crosses.
+        size: dies of a node; None where one has all.
+    """
+
+    hops: Any
+    size: Any
+
+
+def ways(network: Network) -> Ways:
+    """Those of a chip."""
+    return Ways(network.hops, None if network.nodes is None else network.nodes.size)
+
+
+def crossed(of: Opener, on: Ways) -> Any:
+    """Bytes that a die sends in an allreduce times the links that each crosses, in the mean of all that take part. [B]
+
+    >>> two = Opener("ring", 2.0, 8.0, True, None)
+    >>> crossed(two, Ways(1.0, None)), crossed(two, Ways(2.0, 8.0)), crossed(two, Ways(1.0, 1.0))
+    (8.0, 16.0, 16.0)
+    """
+    nodes, members = (1.0, of.peers) if on.size is None else spread(of.peers, on.size)
+    inside, between = moved(of.algorithm, of.nbytes, members, nodes, of.phases)
+    return (inside * on.hops + between * BETWEEN) / of.peers
 
 
 def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recorded: bool, each: Any = 0.0) -> Any:

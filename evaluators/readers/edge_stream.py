@@ -31,12 +31,12 @@ class Stream(NamedTuple):
     budget: Any
 
     def activity(self, parts: Sequence[Timed]) -> Activity:
-        """Of what comes from memory."""
+        """Of what comes from memory: over links, from no core."""
         nbytes: Any = 0.0
         for of in parts:
             for call in of.block.calls:
                 nbytes = nbytes + of.block.times * call.fetch * self.away
-        return Activity(sent_bytes=nbytes, hop_bytes=nbytes * self.edge.hops, memory_bytes=nbytes)
+        return Activity(hop_bytes=nbytes * self.edge.hops, memory_bytes=nbytes)
 
 
 def in_turn(blocks: Sequence[Block]) -> tuple[Block, ...]:

@@ -20,7 +20,7 @@ from dse.evaluators.serving.busiest import ended, note, started
 from dse.evaluators.serving.decodes import logged, onward
 from dse.evaluators.serving.gaps import binned
 from dse.evaluators.serving.guesses import reached, right
-from dse.evaluators.serving.prefixes import enter
+from dse.evaluators.serving.prefixes import carried, enter
 from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.queues import behind, elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import (
@@ -240,7 +240,7 @@ def _resume(s, here, pool, lane, room):
         if not q.parked or not take(s, pool, here, q, q.done):
             return
         q.parked = False
-        _move(s, pool, q)
+        _move(s, here, pool, q)
         join(s, here, lane, unqueue(s, here))
 
 
@@ -309,6 +309,7 @@ def _prefill(s, here, pool, lane, t, room, new):
         if q.fetch > 0:
             f.cells += cells(s, pool, q.fetch)
             f.moves += 1
+            carried(s, here, cells(s, pool, q.fetch))
             s.total[0].fetched += q.fetch
             q.fetch = 0
         q.done = q.begun = hit
@@ -428,7 +429,7 @@ def _preempt(s, here, pool, lane):
     release(s, pool, here, q)
     if pool.swap:
         q.parked = True
-        _move(s, pool, q)
+        _move(s, here, pool, q)
     else:
         total.lost += _held(q)
         q.done, q.target, q.gone = 0, q.prompt + q.made, -np.inf
@@ -436,10 +437,11 @@ def _preempt(s, here, pool, lane):
 
 
 @piece
-def _move(s, pool, q):
+def _move(s, here, pool, q):
     """Counts what goes to the host or comes back."""
     s.step[0].moved += _held(q)
     s.step[0].cells += cells(s, pool, _held(q))
+    carried(s, here, cells(s, pool, _held(q)))
     s.step[0].moves += _held(q) > 0
 
 

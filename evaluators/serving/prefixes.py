@@ -110,7 +110,15 @@ def evict(s, here, pool):
         _unlink(ring, pool, here, entry)
         entry.there = False
         if pool.hosted > 0:
+            carried(s, here, entry.steps * pool.each * pool.block)
             _send(ring, pool, here, number)
+
+
+@piece
+def carried(s, here, cells):
+    """Counts what goes to the host or comes back, in positions of a block."""
+    here.carried += cells
+    s.total[0].carried += cells
 
 
 @piece

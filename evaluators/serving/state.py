@@ -34,14 +34,14 @@ before it comes. [token], [s]"""
 
 INSTANCE = _fields(
     "number pool stages first_lane next_lane head queued held most used paged buffers peak cached hosted why",
-    "area busy since ends by_batch by_memory",
+    "area busy since ends by_batch by_memory carried",
     "due",
 )
 """Its queue; requests held, and the most at a time; blocks used, those of the second memory apart, and buffers; the most
 blocks of both; hash blocks cached, or blocks of those that nobody holds where they are in the same pool; blocks of those
 that are on the host; why the first in its queue was not taken up (0, or as `BATCH` says). Block-seconds, up to when, busy
-seconds, when the first of its lanes ends, and seconds in which somebody waits for each of these. Whether something has
-happened."""
+seconds, when the first of its lanes ends, seconds in which somebody waits for each of these, and what has gone to the host
+and come back, in positions of a block. Whether something has happened."""
 
 BATCH, MEMORY = 1, 2
 """What the first in a queue is not taken up for, when all lanes have tried: a place in the batch, and memory."""
@@ -67,14 +67,15 @@ many of a block that is with all that a request has, and how many requests they 
 
 TOTAL = _fields(
     "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work "
-    "late slow guessed thinking fetched",
+    "late slow guessed thinking fetched carried",
     "system_area queue_area now",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
 sent; iterations kept; requests that have come; work that is left before a pause; requests whose first token, and whose mean
 time per token, was beyond the bounds of `Stop`; tokens made of guesses that were right; turns that users think about;
-positions of prefixes that came back from the host; request-seconds; the last instant."""
+positions of prefixes that came back from the host; positions of a block of caches and prefixes that went there or came back;
+request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""

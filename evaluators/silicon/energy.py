@@ -27,7 +27,8 @@ class Pooled(NamedTuple):
     Attributes:
         macs, operands: multiply-adds, and over all of them the bytes of the wider operand, as it is multiplied. [1], [B]
         elements: operations on elements.
-        memory_bytes, shared_bytes, linked_bytes: of main memory, of the shared cache, and sent to other dies. [B]
+        memory_bytes, shared_bytes: of main memory, and of the shared cache. [B]
+        linked_bytes: sent to other dies, times the links that they cross. [B]
     """
 
     macs: Any = 0.0
@@ -53,8 +54,10 @@ class Pooled(NamedTuple):
 def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     """Of what a mesh does, however long it takes. [J], broadcasts over designs.
 
-    A value read from local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and
-    a sum, and writes it, once for as many multiply-adds as its engine has for each operand.
+    What is sent is read from a local memory, and written to that of each core to which it comes. What comes from main memory,
+    or the cache before it, is written to a local one, or read there if it goes; whoever uses it reads it. A value read from
+    local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and a sum, and writes it,
+    once for as many multiply-adds as its engine has for each operand.
 
     Args:
         activity: counts; leaves broadcast over designs.
@@ -62,11 +65,11 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         width: bytes of the values that are multiplied and computed. [B]
     """
     tech, byte = chip.technology, _local(chip)
-    moved = activity.sent_bytes + activity.memory_bytes + activity.cache_bytes
+    stored = 2 * activity.sent_bytes + activity.spread_bytes + activity.memory_bytes + activity.cache_bytes
     on_chip = (
         activity.macs * _product(chip, width)
         + activity.elements * (tech.element + 2 * width * byte)
-        + 2 * moved * byte
+        + stored * byte
         + activity.hop_bytes * tech.hop * _length(chip)
         + activity.cache_bytes * tech.shared
     )
@@ -101,6 +104,15 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
     return total((on_chip * supply.squared(chip), outside))
+
+
+def to_host(nbytes: Any, chip: Chip) -> Any:
+    """Of bytes that go from a chip's memory to that of a host, or come back. [J], broadcasts over designs.
+
+    The chip's memory and one link; what the host's takes is in the power of its server.
+    """
+    memory = _local(chip) * supply.squared(chip) if chip.dram is None else chip.dram.byte
+    return nbytes * (memory + outward(chip))
 
 
 @at_once
@@ -138,7 +150,7 @@ def _busy(chip: Chip) -> dict[str, Any]:
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
         return {"matrix engines": of_pool(Pooled(macs, WORD * macs), chip), "links": linked, "memory": memory}
     squared, peak = supply.squared(chip), 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
-    byte = 2 * _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
+    byte = _local(chip) * squared + (0.0 if chip.dram is None else chip.dram.byte)
     found = {"matrix engines": macs * _product(chip, WORD) * squared, "memory": peak * byte}
     if chip.d2d is not None:
         found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip) + links.port(chip) * outward(chip)

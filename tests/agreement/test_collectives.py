@@ -211,7 +211,8 @@ def test_other_traffic_makes_nothing_faster_and_changes_no_result(
     assert crowded.seconds >= max(free.seconds, others.seconds) - 1e-9
     counted = activity(program) + activity(other)
     same(
-        crowded.activity, Activity(**{name: getattr(counted, name) for name in ("macs", "sent_bytes", "hop_bytes", "elements")})
+        crowded.activity,
+        Activity(**{name: getattr(counted, name) for name in ("macs", "sent_bytes", "hop_bytes", "elements", "spread_bytes")}),
     )
     rng = np.random.default_rng(len(pairs))
     x = {slot.name: rng.integers(-9, 9, (mesh.rows, mesh.cols, *slot.shape)).astype(np.float32) for slot in program.slots}

@@ -281,7 +281,7 @@ def test_keys_and_values_that_are_expanded_are_what_is_multiplied(name: str, dat
         counted += activity(merge.steps(merge.merge(shape, tiling, mesh), mesh, channels=mesh.cols))
     task = Task(ATTENTION[name], shape, tiling, mesh, kv=kv)
     closed = cost(task, Machine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))).activity
-    for count in ("macs", "elements", "sent_bytes", "memory_bytes"):
+    for count in ("macs", "elements", "sent_bytes", "memory_bytes", "spread_bytes"):
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
     plain_ = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
     assert counted.elements > plain_.elements
@@ -319,7 +319,7 @@ def test_the_closed_form_counts_what_the_steps_count(name: str, variant: str, da
         counted += activity(merge.steps(merge.merge(shape, tiling, mesh), mesh, channels=mesh.cols))
     memory = ColumnMemory(mesh.cols, 100.0, 1.0, 1.0)
     closed = cost(Task(ATTENTION[name], shape, tiling, mesh), Machine(CYCLES, ENGINES, memory)).activity
-    for count in ("macs", "elements", "sent_bytes", "memory_bytes"):
+    for count in ("macs", "elements", "sent_bytes", "memory_bytes", "spread_bytes"):
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
 
 
@@ -395,7 +395,7 @@ def test_the_closed_form_counts_rows_that_are_selected(name: str, variant: str, 
     counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
     on = Machine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
     found = cost(Task(ATTENTION[name], shape, tiling, mesh), on).activity
-    for count in ("macs", "elements", "memory_bytes", "sent_bytes"):
+    for count in ("macs", "elements", "memory_bytes", "sent_bytes", "spread_bytes"):
         assert getattr(found, count) == pytest.approx(getattr(counted, count)), count
 
 

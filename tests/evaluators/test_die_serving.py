@@ -363,7 +363,10 @@ HOSTS = [("chip=tile_gh200",), ("chip=wse2",)]
 """Chips whose caches go to a host, and from one to another chip."""
 
 
-@pytest.mark.parametrize(("chip", "links"), [(("chip=a100", ONE), 1), ((*BOXED, ONE), 2), *((chip, 2) for chip in HOSTS)])
+@pytest.mark.parametrize(
+    ("chip", "links"),
+    [(("chip=a100", ONE), 2), (("chip=ascend910b", ONE), 1), ((*BOXED, ONE), 2), *((chip, 2) for chip in HOSTS)],
+)
 def test_caches_that_go_to_other_instances_take_the_energy_of_links(chip: tuple[str, ...], links: int) -> None:
     """Of all requests with more than one token, those of their prompts."""
     few = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")

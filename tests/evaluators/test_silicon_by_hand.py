@@ -151,8 +151,8 @@ def test_energies_are_what_constants_multiply_out_to(chip: str) -> None:
         byte = of.access(of("core.sram" if chip == "wse2" else "tile.sram"))
         operands = 3.0 if chip == "wse2" else 1 / of("tile.matrix.rows") + 1 / of("tile.matrix.cols")
         by_hand = many * (tech(of, "mac") + 2 * operands * byte) * of.squared
-        if memory:  # a byte of main memory is written to a local one and read there
-            by_hand += memory * (2 * byte * of.squared + of("dram.byte"))
+        if memory:  # a byte of main memory is written to a local one, where engines read it
+            by_hand += memory * (byte * of.squared + of("dram.byte"))
     assert found == pytest.approx(by_hand, rel=1e-6)
     idle = tech(of, "static") * area.total(made) * of.squared
     if chip != "wse2":

@@ -51,9 +51,10 @@ def test_a_read_in_two_parts_waits_for_the_first_word_twice(first: float, second
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e-9))
 def test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other(sent: float, loaded: float, access: float) -> None:
+    """Of what comes from main memory one end is that."""
     free = dict.fromkeys(("mac", "element", "hop", "shared"), 0.0)
     chip = replace(
         CHIP, technology=replace(CHIP.technology, access=access, **free), dram=replace(CHIP.dram, byte=0.0), clock=nominal(CHIP)
     )
     byte = of_a_memory(access, CHIP.tile.sram)
-    assert dynamic(Activity(sent_bytes=sent, memory_bytes=loaded), chip) == pytest.approx(2 * byte * (sent + loaded))
+    assert dynamic(Activity(sent_bytes=sent, memory_bytes=loaded), chip) == pytest.approx(byte * (2 * sent + loaded))

@@ -69,7 +69,7 @@ def test_the_closed_form_counts_what_the_steps_of_any_window_count(name: str, da
         tiling = replace(tiling, splits=1)
     counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
     closed = seconds(name, shape, tiling, mesh).activity
-    for count in ("macs", "elements", "sent_bytes", "memory_bytes"):
+    for count in ("macs", "elements", "sent_bytes", "memory_bytes", "spread_bytes"):
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
 
 

@@ -193,10 +193,29 @@ FAULTS = (
     Fault(
         "a byte that is sent is read at one end and not written at the other",
         "evaluators/silicon/energy.py",
-        "        + 2 * moved * byte",
-        "        + moved * byte",
+        "stored = 2 * activity.sent_bytes + ",
+        "stored = activity.sent_bytes + ",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         ("tests/evaluators/test_tile_memory.py::test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other",),
+    ),
+    Fault(
+        "a message by way of a switch crosses one link",
+        "evaluators/readers/closed_collective.py",
+        "(inside * on.hops + between * BETWEEN)",
+        "(inside + between)",
+        "chip=a100 mapping.prefill.tp=16",
+        ("tests/evaluators/test_energy_by_hand.py::test_sums_of_several_nodes_cross_two_links_between_them",),
+    ),
+    Fault(
+        "a multicast is written to the memory of one core, however many it comes to",
+        "evaluators/silicon/energy.py",
+        "activity.sent_bytes + activity.spread_bytes + ",
+        "activity.sent_bytes + ",
+        "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
+        (
+            "tests/evaluators/test_energy_by_hand.py"
+            "::test_what_is_sent_is_read_where_it_leaves_and_written_where_it_comes[hardware-multicast-1-31]",
+        ),
     ),
     Fault(
         "a faster clock takes no higher supply",

@@ -9,7 +9,19 @@ from dse.evaluators.serving.loop import Pool
 from dse.evaluators.serving.state import Transfer
 from dse.space.requests import Requests
 
-COUNTS = ("iterations", "prefilled", "decoded", "guessed", "reused", "lost", "preempted", "swapped", "sent", "fetched")
+COUNTS = (
+    "iterations",
+    "prefilled",
+    "decoded",
+    "guessed",
+    "reused",
+    "lost",
+    "preempted",
+    "swapped",
+    "sent",
+    "fetched",
+    "carried",
+)
 
 FAR = "in the second memory"
 
@@ -74,9 +86,11 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                     m["next"] = (turn + 1) % len(m["lanes"])
             send(world, m, now)
             m["why"] = why(world, m)
+    carried = world["total"]["carried"]
     for m in machines:
         while m["old"]:
             evict(world, m)
+    world["total"]["carried"] = carried
     return requests, world
 
 
@@ -213,6 +227,7 @@ def compose(
         r = m["queue"].pop(0)
         r["state"] = "running"
         moved.append(r["cached"])
+        world["total"]["carried"] += cells_of(pool, r["cached"])
         join(lane, r)
     if not policy.mixed:
         some, left = prompts(world, m, lane, pool, room, now, [], not policy.static or empty)
@@ -289,6 +304,7 @@ def prompts(
         fetched = r.pop("fetched", 0)
         world["total"]["fetched"] += fetched
         m["fetched"] += fetched
+        world["total"]["carried"] += cells_of(pool, fetched)
         m["fetches"] += fetched > 0
         remember(world, m, pool, r, hit)
         r["state"] = "running"
@@ -368,6 +384,7 @@ def evict(world: dict[str, Any], m: dict[str, Any]) -> None:
     blocks, pool = left["blocks"], world["pools"][m["pool"]]
     if pool.hosted:
         m["host"][h] = {"blocks": len(blocks), "positions": left["positions"]}
+        world["total"]["carried"] += len(blocks) * pool.memory.block
         while sum(of["blocks"] for of in m["host"].values()) > pool.hosted:
             m["host"].popitem(last=False)
     assert not m["free"] & set(blocks)
@@ -504,6 +521,7 @@ def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool
     world["total"]["preempted"] += 1
     if pool.policy.swap:
         r["state"] = "on the host"
+        world["total"]["carried"] += cells_of(pool, r["cached"])
         return [r["cached"]]
     r["state"] = "new"
     world["total"]["lost"] += r["cached"]

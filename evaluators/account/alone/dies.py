@@ -28,7 +28,7 @@ from dse.evaluators.layouts.devices import call, heads_on
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.passes.call import Block, Call, Opener, alike, breadth_first
 from dse.evaluators.readers import READERS
-from dse.evaluators.readers.closed_collective import by_library, collective
+from dse.evaluators.readers.closed_collective import by_library, collective, crossed, ways
 from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.design import Design
@@ -239,6 +239,12 @@ def _collective(design: Design, case: Collective, reader: Reader) -> Laid:
         """Bytes that a die sends."""
         return (2.0 if case.pattern == "allreduce" else 1.0) * case.nbytes * (1 - 1 / peers)
 
+    def done() -> Pooled:
+        on = ways(design.chip.network)
+        if case.pattern != "allreduce":  # of one node
+            return Pooled(linked_bytes=sent(peers) * on.hops)
+        return Pooled(linked_bytes=crossed(_opener(case, plan), on))
+
     def told() -> tuple[list[Row], Spans]:
         time, count = float(seconds), float(peers)
         row = Row(
@@ -248,7 +254,7 @@ def _collective(design: Design, case: Collective, reader: Reader) -> Laid:
         return [row], {case.pattern: {case.along: [("communication", case.pattern, 0.0, time)]}}
 
     held = (("data", case.nbytes),)
-    return Laid(plan, {"latency": seconds}, held, True, lambda: Pooled(linked_bytes=sent(peers)), told)
+    return Laid(plan, {"latency": seconds}, held, True, done, told)
 
 
 def _exchanging(design: Design, case: Collective) -> Any:
@@ -266,11 +272,15 @@ def _exchanging(design: Design, case: Collective) -> Any:
     if machine.network is None:
         raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
     if case.pattern == "allreduce":
-        return collective(Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded, plan.ktree_k), machine)
+        return collective(_opener(case, plan), machine)
     if plan.allreduce != LIBRARY:
         raise ClashError(f"mapping.both.allreduce: {case.pattern} between dies is a library's; say library", "allreduce")
     each = token(case.pattern, float(case.hidden))
     return by_library(case.pattern, case.nbytes, plan.tp, machine, recorded=case.recorded, each=each)
+
+
+def _opener(case: Collective, plan: Plan) -> Opener:
+    return Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded, plan.ktree_k)
 
 
 CASES: dict[type, Callable[[Design, Any, Reader], Laid]] = {
@@ -317,5 +327,6 @@ def _laid(
         rows = breakdown.rows(phase, 1.0, found, on, dies=dies)
         return rows, {phase: {of.block.name: bars(of) for of in found}}
 
-    done = cache(lambda: done_in(blocks, mapping.stack.attention_passes, on.cache))
+    links = None if chip.network is None else ways(chip.network)
+    done = cache(lambda: done_in(blocks, mapping.stack.attention_passes, on.cache, links))
     return Laid(plan, metrics, held, False, done, told), found

@@ -38,6 +38,7 @@ class Ran(NamedTuple):
         means, fullest: of each pool, mean iterations, and what is under way at once.
         span: of the run. [s]
         tables: of prices.
+        hosted: what went to hosts and came back. [B]
     """
 
     worth: dict[str, float]
@@ -45,6 +46,7 @@ class Ran(NamedTuple):
     fullest: list[Fullest]
     span: float
     tables: list[Checked]
+    hosted: float
 
 
 def parts(design: Design) -> Iterator[Part]:
@@ -100,9 +102,12 @@ def metrics(
         one_each: Done = [
             [(float(times[0]), tuple(float(count[0]) for count in made_of)) for times, made_of in of] for of in done
         ]
-        alone: dict[str, Any] = service.used(design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())))
+        alone: dict[str, Any] = service.used(
+            design, load, one_each, rans[0].span, fidelity, lambda: float(np.squeeze(most())), hosted=rans[0].hosted
+        )
         return numbers | alone
-    used: dict[str, Any] = service.used(design, load, done, span, fidelity, most)
+    hosted = np.array([ran.hosted for ran in rans])
+    used: dict[str, Any] = service.used(design, load, done, span, fidelity, most, hosted=hosted)
     return worth | beside | used
 
 
@@ -119,7 +124,8 @@ def _ran(service: ModuleType, one: Design, load: Load, run: Served, tables: list
     worth = served.worth(run, load, die, system) | {"devices": float(service.devices(one))}
     worth |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
     means = [served.means(run, pool) for pool in range(len(run.pools))]
-    return Ran(worth, means, peak.of_run(run), served.span(run), tables)
+    hosted = served.hosted(run, service.holders(one, load), float(one.mapping.serving.host))
+    return Ran(worth, means, peak.of_run(run), served.span(run), tables, hosted)
 
 
 def _means(each: Sequence[Sequence[Mean]]) -> list[tuple[Array, tuple[Array, ...]]]:

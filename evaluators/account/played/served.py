@@ -219,6 +219,20 @@ def rate_of(served: Served, load: Load) -> float:
     return served.requests.rate / load.requests.rate * load.rate
 
 
+def hosted(served: Served, holders: Sequence[Any], bandwidth: float) -> float:
+    """What went to hosts and came back: caches that were swapped, and prefixes. [B]
+
+    Args:
+        served: a run.
+        holders: chips that have a request's cache together, of each pool.
+        bandwidth: to a host, of a chip. [B/s]
+    """
+    of = served.state.instances
+    carried = (float(of["carried"][of["pool"] == number].sum()) for number in range(len(served.pools)))
+    each = zip(carried, served.pools, holders, strict=False)
+    return sum((cells * pool.memory.host * bandwidth * float(chips) for cells, pool, chips in each), 0.0)
+
+
 def worth(served: Served, load: Load, die: float, system: float) -> dict[str, float]:
     """What a run is worth, whatever its prices are."""
     values = measures(served, Slo(*load.kept))

@@ -11,7 +11,10 @@ Each module has
     areas(design), area_parts(design)                   of a die and of all, and by block [mm2]
     used(design, load, done, seconds, fidelity, peak)   metrics of what is used, of iterations `done` in some time; `peak` says
                                                         the most power of what is done at once, when asked (and `spent`,
-                                                        where instances say what else compositions spend)
+                                                        where instances say what else compositions spend; and `hosted`, bytes
+                                                        between all chips and hosts)
+    holders(design, load)                               chips of each pool that have a request's cache together, where
+                                                        caches can go to hosts
     watts(design, load, pool, made_of, fidelity)        power of what iterations of one instance do, counts of shape
                                                         (iterations, designs) [W]; `mean_watts` where `watts` is
                                                         of the part of an iteration that takes most

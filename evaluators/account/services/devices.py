@@ -27,13 +27,13 @@ from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import between_nodes, of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
-from dse.evaluators.readers.closed_collective import refuse_sums
+from dse.evaluators.readers.closed_collective import BETWEEN, refuse_sums, ways
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.serving.kvcache import Room, fullest, room_of
 from dse.evaluators.serving.policy import BUDGETS, rules
 from dse.evaluators.serving.price import spread as points
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import Pooled, of_pool
+from dse.evaluators.silicon.energy import Pooled, of_pool, to_host
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, maximum, minimum, where
@@ -127,7 +127,14 @@ def areas(design: Design) -> tuple[Any, Any]:
     return area.die(chip), area.total(chip) * devices(design)
 
 
-def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any]) -> dict[str, Any]:
+def holders(design: Design, load: Load) -> tuple[Any, ...]:
+    """Dies of an instance have a part of a cache each."""
+    return tuple(plan.tp for plan in _plans(design.mapping))
+
+
+def used(
+    design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any], hosted: Any = 0.0
+) -> dict[str, Any]:
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
     engines, _, _ = pooled(chip, mapping)
@@ -138,9 +145,9 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, pe
             work = work.plus(_over_designs(_done(design, timed).times(count * plan.tp), designs))
             paced = sum(of.block.times * call.flop * call.pace for of in timed for call in of.block.calls)
             ideal = ideal + _each(count * paced, designs)
+    moved, dies = to_host(hosted, chip), devices(design)
     if mapping.serving.prefill_instances:
-        work = work.plus(Pooled(linked_bytes=_moved(design, load)))
-    dies = devices(design)
+        moved = moved + of_pool(_moved(design, load), chip)
     values = {
         "utilisation": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
         "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
@@ -148,7 +155,7 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, pe
     if np.any(chip.power):
         values["power_energy"] = chip.power * dies * seconds
     tokens = float(load.requests.output.sum())
-    return values | of_phases(chip, lambda: [(of_pool(work, chip), seconds)], tokens, chips=dies, peak=peak)
+    return values | of_phases(chip, lambda: [(of_pool(work, chip) + moved, seconds)], tokens, chips=dies, peak=peak)
 
 
 def watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> Any:
@@ -177,10 +184,12 @@ def devices(design: Design) -> Any:
     return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
 
 
-def _moved(design: Design, load: Load) -> Any:
-    """Of caches that go to instances that decode, to each die what it holds of them. [B]"""
-    tp = _of(design)[1].decode.tp
-    return _room(design, load, tp).altogether(sent_on(load)) * tp
+def _moved(design: Design, load: Load) -> Pooled:
+    """Of caches that go to instances that decode: from memory to memory, to each die what it holds of them."""
+    network, tp = design.chip.network, design.mapping.decode.tp
+    hops = network.hops if network.nodes is None else where(devices(design) > network.nodes.size, BETWEEN, network.hops)
+    nbytes = _room(design, load, tp).altogether(sent_on(load)) * tp
+    return Pooled(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
 
 
 def _share(design: Design, tp: Any) -> Any:
@@ -222,7 +231,7 @@ def _done(design: Design, timed: tuple[Timed, ...]) -> Pooled:
     """By one die in an iteration."""
     chip, mapping = _of(design)
     _, cache, _ = pooled(chip, mapping)
-    return done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
+    return done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache, ways(chip.network))
 
 
 def _over_designs(work: Pooled, designs: int) -> Pooled:

@@ -87,6 +87,11 @@ class Pipelines(NamedTuple):
         return self.cut.plain
 
     @property
+    def width(self) -> float:
+        """Bytes of a value as it is multiplied. [B]"""
+        return float(BYTES[self.precision.activations])
+
+    @property
     def near(self) -> Any:
         """Of a core's local memory, what caches have. [B]"""
         return number(self.held.kv_here * self.held.kv)
@@ -269,7 +274,7 @@ def _with_words(
         return least(one, load, mapping) <= one.free and float(here.activations + here.slices) <= float(of.chip.tile.sram)
 
     at, attending, runs = _asked(of, load, prompts)
-    crossing = at.tokens * of.stages.carried * BYTES[of.precision.activations]
+    crossing = at.tokens * of.stages.carried * of.width
 
     def passed(laid: tuple[Block, ...], here: Resident) -> Staged:
         way = Way(plan.placement, plan.tp, plan.pp, of.dp, of.chip.mesh.rows)
@@ -295,7 +300,7 @@ def laid_out(of: Pipelines, load: Load, at: Step, attending: tuple[Step, ...]) -
         for word in offered(plan)
         if word in used
     }
-    return merged(transformer(model, at), by_word, words, plan, float(BYTES[of.precision.activations]))
+    return merged(transformer(model, at), by_word, words, plan, of.width)
 
 
 def least(of: Pipelines, load: Load, mapping: Mapping) -> Any:
@@ -324,7 +329,7 @@ def iteration(
     """An iteration, counts as in `price.AXES`; leaves broadcast."""
     at, attending = _steps(load.model, phase, prompt, prompt_context, decodes, context)
     laid = laid_out(of, load, at, attending)
-    crossing = (prompt + decodes) * of.stages.carried * BYTES[of.precision.activations]
+    crossing = (prompt + decodes) * of.stages.carried * of.width
     held = of.held._replace(kv_here=1 - spilled)
     way = Way(of.plan.placement, of.plan.tp, of.plan.pp, of.dp, of.chip.mesh.rows)
     return through_stages(load.model, laid, crossing, of_tiles(of.chip), way, of.plan, held, reader, crowding)

@@ -55,6 +55,7 @@ from dse.evaluators.readers.die_exchange import Exchange, hand_over
 from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.price import points, spread
+from dse.evaluators.silicon.energy import to_host
 from dse.space.design import Design
 from dse.space.elementwise import Array, maximum, where
 from dse.space.layers import by_reach
@@ -201,7 +202,7 @@ def _caches_moved(design: Design, load: Load) -> tuple[Room, Exchange, int]:
         copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
     )
     # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
-    room = room_of(load.model, _stage(design, load, after).kv).times(_members(after) / pairs)
+    room = room_of(load.model, _stage(design, load, after).kv).times(holders(design, load)[1] / pairs)
     return room, hand_over(on, start, end, 1.0), ways
 
 
@@ -215,11 +216,17 @@ def devices(design: Design) -> int:
     return count(design.chip)
 
 
+def holders(design: Design, load: Load) -> tuple[int, ...]:
+    """Dies of a copy of attention, in all stages."""
+    return tuple(of.of.tp * of.of.pp for of in pools_of(design, load))
+
+
 def used(
-    design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any], spent: Array | None = None
-) -> dict[str, Any]:
+    design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any], spent: Array | None = None,
+    hosted: Any = 0.0,
+) -> dict[str, Any]:  # fmt: skip
     """Shares of what all dies could do in the time, what the fullest tile holds, and energy from what is done."""
-    activity, flop, kind = Activity(), 0.0, _kind(design)
+    activity, caches, flop, kind = Activity(), Activity(), 0.0, _kind(design)
     for pool, some in zip(pools_of(design, load), done, strict=True):
         for times, made_of in some:
             run = _run(design, load, pool, made_of, fidelity)
@@ -227,7 +234,8 @@ def used(
             flop += times * _asked(_whole(load, made_of))
     if len(pools_of(design, load)) == 2:
         room, sent, ways = _caches_moved(design, load)
-        activity = activity + crossings.activity(sent, ways) * float(room.altogether(sent_on(load)))
+        each = crossings.activity(sent, ways) + Activity(memory_bytes=2 * sent.sent_bytes / ways)  # from memory to memory
+        caches = each * float(room.altogether(sent_on(load)))
     whole = devices(design) * seconds
     slices = [nbytes for of in pools_of(design, load) for _, nbytes in _slices(design, load, of)]
     return {
@@ -235,8 +243,8 @@ def used(
         "hbm_utilisation": activity.memory_bytes / (kind.channels(design) * whole),
         **({"sram_used": max(slices)} if slices else {}),
         **of_phases(
-            design.chip, lambda: [(kind.joules(design, activity), seconds)], float(load.requests.output.sum()),
-            chips=devices(design), peak=peak,
+            design.chip, lambda: [(kind.joules(design, activity + caches) + to_host(hosted, design.chip), seconds)],
+            float(load.requests.output.sum()), chips=devices(design), peak=peak,
         ),
     }  # fmt: skip
 
@@ -468,11 +476,6 @@ def _copies(design: Design, of: Pool) -> Array:
     at = at[:, : split.copies * split.tp]
     each = at.reshape(split.dp, split.pp, split.copies, split.tp)
     return np.asarray(each.transpose(0, 2, 1, 3).reshape(split.dp * split.copies, -1))
-
-
-def _members(of: Pool) -> int:
-    """Dies of a copy of attention, in all stages."""
-    return of.of.tp * of.of.pp
 
 
 def _capacity(design: Design) -> float:

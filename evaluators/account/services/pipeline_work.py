@@ -47,7 +47,7 @@ def worked(
         for mean in some:
             at = made[place, mean.prompts] = mean_iteration(load, of, reader, mean, _crowding(between, place))
             work = at.activity * mean.times
-            done, spent = done + work, spent + dynamic(work, of.chip)
+            done, spent = done + work, spent + dynamic(work, of.chip, of.width)
             operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
     if between is not None:
         caches = moving(design, load, fleet, between, gone)
@@ -68,10 +68,10 @@ def worked(
 
 
 def moving(design: Design, load: Load, fleet: tuple[Pipelines, ...], between: Ways, gone: Array) -> Activity:
-    """Caches of some requests, shape (requests,), on their way."""
-    plan = fleet[-1].holds
+    """Caches of some requests, shape (requests,), on their way: from memory to memory, but for what cores have themselves."""
+    plan, away = fleet[-1].holds, sum(1 - of.held.kv_here for of in fleet)
     sent = room_of_request(design, load, plan).altogether(load.requests.prompt[gone]) * plan.tp
-    return Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+    return Activity(sent_bytes=sent, hop_bytes=sent * between.hops, memory_bytes=sent * away)
 
 
 def watts(load: Load, fleet: tuple[Pipelines, ...], reader: Reader, between: Ways | None) -> peak.Watts:
@@ -91,7 +91,7 @@ def _crowding(between: Ways | None, place: int) -> Any:
 
 
 def _watts(at: Staged, of: Pipelines) -> Any:
-    return dynamic(at.activity, of.chip) / at.seconds
+    return dynamic(at.activity, of.chip, of.width) / at.seconds
 
 
 def mean_iteration(load: Load, of: Pipelines, reader: Reader, mean: Mean, crowding: Any = 1.0) -> Staged:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.price import before
-from dse.evaluators.silicon.energy import outward
+from dse.evaluators.silicon.energy import to_host
 from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.workload import Load
@@ -70,16 +70,18 @@ def sent_on(load: Load) -> Array:
     return found
 
 
-def by_hosts(room: Room, load: Load, chip: Chip, apart: Any) -> Any:
-    """Energy of caches that go by way of hosts to chips that decode, where others prefill; over two links each. [J]
+def by_hosts(room: Room, load: Load, chip: Chip, apart: Any, hosted: Any = 0.0) -> Any:
+    """Energy of caches that go to hosts and come back, and by way of them to chips that decode, where others prefill. [J]
 
     Args:
         room: of a request, on all of a chip.
         load: whose prompts are sent on.
         chip: at either end.
         apart: whether chips that prefill are others than those that decode.
+        hosted: that go to hosts and come back, of all chips. [B]
     """
-    return 2 * room.altogether(sent_on(load)) * outward(chip) if apart else 0.0
+    sent = 2 * room.altogether(sent_on(load)) if apart else 0.0
+    return to_host(sent + hosted, chip)
 
 
 def of_load(load: Load, most: int = 2) -> list[float]:

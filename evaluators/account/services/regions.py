@@ -131,10 +131,17 @@ def areas(design: Design) -> tuple[float, float]:
     return die, whole * devices(design)
 
 
-def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str, peak: Callable[[], Any]) -> dict[str, float]:
+def holders(design: Design, load: Load) -> tuple[int, ...]:
+    """Each chip has all of a cache."""
+    return (1, 1)
+
+
+def used(
+    design: Design, load: Load, done: Done, seconds: float, fidelity: str, peak: Callable[[], Any], hosted: float = 0.0
+) -> dict[str, float]:
     """Shares of what all cores and links could do in the time, what the fullest core holds, and energy from what is done."""
     chip, mapping = _of(design)
-    moved = by_hosts(_request(design, load), load, chip, mapping.serving.prefill_instances)
+    moved = by_hosts(_request(design, load), load, chip, mapping.serving.prefill_instances, hosted)
     activity, useful = Activity(), 0.0
     for pool, some in enumerate(done):
         for times, made_of in some:

@@ -164,6 +164,11 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
     return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
+def holders(design: Design, load: Load) -> tuple[int, ...]:
+    """Each chip has all of a cache."""
+    return (1, 1)
+
+
 def areas(design: Design) -> tuple[Any, Any]:
     """Of one die, and of those of all chips. [mm2]"""
     chip = _of(design)[0]
@@ -176,8 +181,9 @@ def area_parts(design: Design) -> dict[str, Any]:
 
 
 def used(
-    design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any], spent: Array | None = None
-) -> dict[str, Any]:
+    design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any], spent: Array | None = None,
+    hosted: Any = 0.0,
+) -> dict[str, Any]:  # fmt: skip
     """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done.
 
     `spent` is what `done` has spent, without its seconds, in the order of `SPENT`; None where it is worked out.
@@ -187,7 +193,7 @@ def used(
         each = [(times, _iteration(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
         spent = sum((times * _spent(design, 1, of)[1:, 0] for times, of in each), start=np.zeros(len(SPENT) - 1))
     joules, memory_bytes, hop_bytes, operations = spent
-    joules = joules + by_hosts(_room(design, load), load, chip, mapping.serving.prefill_instances)
+    joules = joules + by_hosts(_room(design, load), load, chip, mapping.serving.prefill_instances, hosted)
     whole = devices(design) * seconds
     rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
     engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)

@@ -109,6 +109,24 @@ def seconds(name: str, nbytes: Any, within: Links, between: Links, phases: Any =
     return where(between.peers > 1, two_level.cost(ring, nbytes, within, between).seconds, found)
 
 
+def moved(name: str, nbytes: Any, members: Any, nodes: Any = 1.0, phases: Any = None) -> tuple[Any, Any]:
+    """Bytes that all dies of an allreduce send inside their nodes, and between these; a library's are a ring's. [B], [B]
+
+    Args:
+        name, phases: as of `allreduce`.
+        nbytes: vector on each die. [B]
+        members: dies of a node.
+        nodes: that take part.
+
+    >>> moved("ring", 8.0, 4), moved("tree", 8.0, 4, 2)
+    ((48.0, 0.0), (96.0, 16.0))
+    """
+    algorithm = ring if name == LIBRARY else allreduce(name, phases)
+    inside, between = (Links(peers, 1.0, 0.0, "hop") for peers in (members, nodes))
+    inner, outer = algorithm.cost(nbytes, inside), algorithm.cost(nbytes / members, between)
+    return inner.activity.sent_bytes * nodes, outer.activity.sent_bytes * members
+
+
 def collective(name: str) -> ModuleType:
     """The implementation of a name, of teams or of an exchange."""
     return chosen(TEAMS | EXCHANGES, name, "mapping.collective")

@@ -76,6 +76,7 @@ def chains(pattern: str, of: Team) -> list[Chain]:
     return [Chain(posts=1, messages=1, hops=of.reach)]
 
 
-def moved(pattern: str, of: Team) -> tuple[int, int]:
-    """Messages that leave a core, and links: a tree has as many as members beside its root."""
-    return (min(of.members - 1, 1) if pattern == "multicast" else of.members - 1), of.members - 1
+def moved(pattern: str, of: Team) -> tuple[int, int, int]:
+    """Messages that leave a core, links, and messages that come: a tree has as many links as members beside its root."""
+    one, others = min(of.members - 1, 1), of.members - 1
+    return (one, others, others) if pattern == "multicast" else (others, others, one)

@@ -78,9 +78,9 @@ def chains(pattern: str, of: Team) -> list[Chain]:
     return [Chain(posts=min(count, 1), messages=count, stages=count, hops=sum(ways), sums=count)]
 
 
-def moved(pattern: str, of: Team) -> tuple[int, int]:
-    """Messages, and links that they cross."""
-    return of.members - 1, sum(of.hops(*pair) for pair in _pairs(of))
+def moved(pattern: str, of: Team) -> tuple[int, int, int]:
+    """Messages, links that they cross, and messages: each comes to one core."""
+    return of.members - 1, sum(of.hops(*pair) for pair in _pairs(of)), of.members - 1
 
 
 def _pairs(of: Team) -> list[tuple[int, int]]:

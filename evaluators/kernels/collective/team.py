@@ -103,8 +103,8 @@ Stages = list[list[tuple[int, int]]]
 Chains = Callable[[str, Team], list[Chain]]
 """The chains of a pattern (multicast or reduce) in a team."""
 
-Moved = Callable[[str, Team], tuple[int, int]]
-"""Messages of a pattern in a team, and links that they cross."""
+Moved = Callable[[str, Team], tuple[int, int, int]]
+"""Messages of a pattern that leave a core of a team, links that they cross, and messages that come to one."""
 
 Rounds = tuple[Round, ...]
 
@@ -187,7 +187,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups,
     Args:
         shape, fabric, pattern, groups, chains: as of `seconds`.
         mesh: leaves broadcast over designs.
-        moved: messages of a team, and links that they cross.
+        moved: messages of a team.
     """
     return Cost(seconds(shape, fabric, pattern, groups, chains), activity(shape, mesh, pattern, groups, moved))
 
@@ -196,8 +196,10 @@ def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Move
     """What all teams move; arguments as of `cost`."""
     sides = (groups.rows, groups.cols)
     count = floor_div(mesh.rows, groups.rows) * floor_div(mesh.cols, groups.cols) * 2.0 * shape.m
-    sent, hops = (_by_sides(sides, (1.0,), _Counts(of, moved, pattern, groups.along, groups.root)) for of in (_sent, _crossed))
-    return Activity(sent_bytes=sent * count, hop_bytes=hops * count)
+    sent, hops, came = (
+        _by_sides(sides, (1.0,), _Counts(of, moved, pattern, groups.along, groups.root)) for of in (_sent, _crossed, _came)
+    )
+    return Activity(sent_bytes=sent * count, hop_bytes=hops * count, spread_bytes=(came - sent) * count)
 
 
 def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains) -> Any:
@@ -297,13 +299,13 @@ def _longest(chains: Chains, pattern: str, group: Groups) -> tuple[Chain, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _moved(moved: Moved, pattern: str, group: Groups) -> tuple[float, float]:
-    """Messages and their links of all teams of a group."""
-    total = np.zeros(2)
+def _moved(moved: Moved, pattern: str, group: Groups) -> tuple[float, float, float]:
+    """Messages, their links, and messages that come, of all teams of a group."""
+    total = np.zeros(3)
     for team, first in teams(group, Mesh(group.rows, group.cols)).items():
         for part in parts(pattern):
             total += len(first.row) * np.array(moved(part, team))
-    return float(total[0]), float(total[1])
+    return float(total[0]), float(total[1]), float(total[2])
 
 
 def _sent(moved: Moved, pattern: str, group: Groups) -> tuple[tuple[float, ...]]:
@@ -311,7 +313,11 @@ def _sent(moved: Moved, pattern: str, group: Groups) -> tuple[tuple[float, ...]]
 
 
 def _crossed(moved: Moved, pattern: str, group: Groups) -> tuple[tuple[float, ...]]:
-    return (_moved(moved, pattern, group)[1:],)
+    return (_moved(moved, pattern, group)[1:2],)
+
+
+def _came(moved: Moved, pattern: str, group: Groups) -> tuple[tuple[float, ...]]:
+    return (_moved(moved, pattern, group)[2:],)
 
 
 def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) -> Any:

@@ -103,9 +103,9 @@ def chains(pattern: str, of: Team) -> list[Chain]:
     return team.kept(chain for chains in ends for chain in chains) or [Chain()]
 
 
-def moved(pattern: str, of: Team) -> tuple[int, int]:
-    """Messages, and links that they cross."""
-    return of.members - 1, sum(of.hops(*pair) for pairs in stages(of) for pair in pairs)
+def moved(pattern: str, of: Team) -> tuple[int, int, int]:
+    """Messages, links that they cross, and messages: each comes to one core."""
+    return of.members - 1, sum(of.hops(*pair) for pairs in stages(of) for pair in pairs), of.members - 1
 
 
 def _backwards(of: Team) -> Stages:

@@ -66,7 +66,8 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") ->
         seconds = rows * (product + spread) + (rows - column.saved(gemm)) * way.shift
     messages, links = column.sent(gemm, rows)
     a_bytes, b_bytes = 2.0 * m_ * k_ * rows * rows * where(arm > 0, 1.0, 0.0), 2.0 * k_ * n_ * mesh.cols
-    activity = Activity(macs * rows * rows * mesh.cols, b_bytes * messages + a_bytes, b_bytes * links + a_bytes * arm)
+    sent, hops = b_bytes * messages + a_bytes, b_bytes * links + a_bytes * arm
+    activity = Activity(macs * rows * rows * mesh.cols, sent, hops, spread_bytes=a_bytes * (arm - 1))
     return Cost(seconds, activity)
 
 

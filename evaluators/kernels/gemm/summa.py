@@ -65,7 +65,8 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     sent = a_bytes * across + b_bytes * down
     hops = a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1)
     seconds = chunks * (product + sending) + far * fabric.hop
-    return Cost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops))
+    # what comes to cores crosses a link for each of them
+    return Cost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops, spread_bytes=hops - sent))
 
 
 @tabulated

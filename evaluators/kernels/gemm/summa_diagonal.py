@@ -287,7 +287,8 @@ def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float, weights: Weig
         total = total + _spread(along, nbytes, part, mesh) * chunks
     stores = floor_div(mesh.rows, part.split)  # of a column
     added = of.waves * (mesh.rows - stores) * mesh.cols * c
-    total = total + Activity(sent_bytes=added, hop_bytes=added)
+    sums = where(part.split > 1, of.waves * stores * mesh.cols * c, 0.0)  # which routers add up on their way
+    total = total + Activity(sent_bytes=added, hop_bytes=added, spread_bytes=sums - added)
     macs = chunks * part.m * part.k * part.n * mesh.rows * mesh.cols
     moved = chunks * (mesh.rows * a + groups * mesh.cols * b) + of.waves * stores * mesh.cols * c
     # A is loaded in every row; B by the diagonal, over and over where there are more columns than rows; all tiles store, or one

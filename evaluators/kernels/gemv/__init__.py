@@ -13,14 +13,20 @@ Each module has
     moved(side)                               messages and links that they cross,
     reduction(mesh, length, combine=..)       and rounds
 
+Where the network copies sums that go back, it also has
+
+    copies(side)                              messages that come to cores beyond those that leave them
+
 Installed packages add modules by entry points of the group dse.gemv.
 """
 
 from types import ModuleType
+from typing import Any
 
 from dse.evaluators.kernels.gemv import ktree, ladder, pipeline, ring
 from dse.space.errors import chosen
 from dse.space.registry import Registry
+from dse.space.remember import has
 
 NEEDS = ("steps", "place", "result", "cost", "slots", "paths", "at_once", "stages", "line", "moved", "reduction")
 
@@ -28,6 +34,12 @@ RIVALS = ("ktree", "ring", "pipeline", "ladder")
 """Ways to the same sums on the same cores, so that each product and each allreduce may have its own."""
 
 GEMV: Registry[ModuleType] = Registry("dse.gemv", {"pipeline": pipeline, "ring": ring, "ktree": ktree, "ladder": ladder}, NEEDS)
+
+
+def copies(name: str, side: Any) -> Any:
+    """Messages of a line that come to cores beyond those that leave them."""
+    way = gemv(name)
+    return way.copies(side) if has(way, "copies") else 0.0
 
 
 def gemv(name: str) -> ModuleType:

@@ -15,13 +15,14 @@ import numpy as np
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import partial
-from dse.evaluators.kernels.gemv.partial import place, result, slots
+from dse.evaluators.kernels.gemv.partial import copies, place, result, slots
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Program, Round
 
 __all__ = [
     "at_once",
+    "copies",
     "cost",
     "groups",
     "line",
@@ -112,7 +113,8 @@ def moved(side: Any, *, broadcast: bool = True, phases: Any = 2) -> tuple[Any, A
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: Any = 2) -> Cost:
     """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
     options = {"broadcast": broadcast, "phases": phases}
-    return partial.cost(shape, mesh, fabric, bound(line, **options), bound(moved, **options))
+    way = bound(line, **options), bound(moved, **options), bound(copies, broadcast=broadcast)
+    return partial.cost(shape, mesh, fabric, *way)
 
 
 @tabulated

@@ -57,22 +57,31 @@ def spread_seconds(side: Any, root: Any, words: Any, fabric: Fabric) -> Any:
     return where(side > 1, seconds, 0.0)
 
 
+def copies(side: Any, *, broadcast: bool = True) -> Any:
+    """Messages that come to cores beyond those that leave them, where the root's sums go back: one to all others."""
+    return where(side > 1, side - 2.0, 0.0) if broadcast else 0.0
+
+
 def cost(
-    shape: Shape, mesh: Mesh, fabric: Fabric, line: Callable[[Any, Any, Fabric], Any], moved: Callable[[Any], tuple[Any, Any]]
-) -> Cost:
+    shape: Shape, mesh: Mesh, fabric: Fabric, line: Callable[[Any, Any, Fabric], Any],
+    moved: Callable[[Any], tuple[Any, Any]], copied: Callable[[Any], Any] = lambda side: 0.0,
+) -> Cost:  # fmt: skip
     """Local product, then its reduction along every column.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
         line: time of the reduction of some words along a line of some cores.
         moved: messages along such a line, each as long as the sums, and links that these cross.
+        copied: messages that come to cores beyond those that leave them.
     """
     k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     macs = shape.m * k * n
     product = fabric.launch + macs / maximum(n, shape.m) * fabric.call + macs * fabric.mac
     sums = 4.0 * n * shape.m
     sent, hops = moved(mesh.rows)
-    activity = Activity(macs * mesh.rows * mesh.cols, sent * sums * mesh.cols, hops * sums * mesh.cols)
+    all_of = sums * mesh.cols
+    spread = copied(mesh.rows) * all_of
+    activity = Activity(macs * mesh.rows * mesh.cols, sent * all_of, hops * all_of, spread_bytes=spread)
     return Cost(product + line(mesh.rows, ceil_div(sums, fabric.word_bytes), fabric), activity)
 
 

@@ -12,12 +12,26 @@ import numpy as np
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import partial
-from dse.evaluators.kernels.gemv.partial import place, result, slots
+from dse.evaluators.kernels.gemv.partial import copies, place, result, slots
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Program, Round
 from dse.space.elementwise import where
 
-__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
+__all__ = [
+    "at_once",
+    "copies",
+    "cost",
+    "line",
+    "moved",
+    "paths",
+    "place",
+    "reduction",
+    "result",
+    "root",
+    "slots",
+    "stages",
+    "steps",
+]
 
 
 def paths(mesh: Mesh, phases: Any = 2) -> Any:
@@ -66,7 +80,10 @@ def moved(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, A
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
     """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
-    return partial.cost(shape, mesh, fabric, bound(line, broadcast=broadcast), bound(moved, broadcast=broadcast))
+    return partial.cost(
+        shape, mesh, fabric, bound(line, broadcast=broadcast), bound(moved, broadcast=broadcast),
+        bound(copies, broadcast=broadcast),
+    )  # fmt: skip
 
 
 def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:

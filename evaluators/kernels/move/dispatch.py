@@ -30,7 +30,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     seconds = (
         fabric.post + 2 * fabric.ramp + mesh.rows * fabric.hop + (mesh.rows - 1) * words * fabric.word + words * fabric.pace
     )
-    return Cost(seconds, Activity(sent_bytes=sent, hop_bytes=sent * (mesh.rows - 1)))
+    return Cost(seconds, Activity(sent_bytes=sent, hop_bytes=sent * (mesh.rows - 1), spread_bytes=sent * (mesh.rows - 2)))
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

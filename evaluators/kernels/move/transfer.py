@@ -30,7 +30,8 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, replicated: bool = False) 
     through = words * fabric.pace if replicated else maximum(words * fabric.pace, mesh.cols * words * fabric.word)
     sent = 2.0 * tile * mesh.rows * (1.0 if replicated else mesh.cols)
     seconds = fabric.post + 2 * fabric.ramp + mesh.cols * fabric.hop + through
-    return Cost(seconds, Activity(sent_bytes=sent, hop_bytes=sent * mesh.cols))
+    spread = sent * (mesh.cols - 1.0) if replicated else 0.0
+    return Cost(seconds, Activity(sent_bytes=sent, hop_bytes=sent * mesh.cols, spread_bytes=spread))
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, replicated: bool = False) -> Program:

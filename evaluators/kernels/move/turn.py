@@ -30,7 +30,8 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     moves = where(mesh.cols > 1, 1.0, 0.0)
     seconds = fabric.post + 2 * fabric.ramp + (mesh.cols - 1.0) * fabric.hop + words_of(part, fabric) * fabric.pace
     sent = 2.0 * shape.m * shape.k * moves
-    return Cost(moves * seconds, Activity(sent_bytes=sent, hop_bytes=sent * (mesh.cols - 1.0)))
+    hops = sent * (mesh.cols - 1.0)
+    return Cost(moves * seconds, Activity(sent_bytes=sent, hop_bytes=hops, spread_bytes=hops - sent))
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import gemv
+from dse.evaluators.kernels.gemv import copies, gemv
 from dse.evaluators.kernels.vector.elementwise import instruction, tile
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
@@ -40,7 +40,8 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: in
     seconds = DIGITS * (instruction("digits", over, fabric) + line + instruction("enough", counts, fabric))
     sent, hops = gemv(allreduce).moved(mesh.rows, phases=phases)
     words = DIGITS * 4.0 * counts * mesh.cols
-    return Cost(seconds, Activity(0.0, sent * words, hops * words, DIGITS * mesh.rows * mesh.cols * (over + counts)))
+    elements, spread = DIGITS * mesh.rows * mesh.cols * (over + counts), copies(allreduce, mesh.rows) * words
+    return Cost(seconds, Activity(0.0, sent * words, hops * words, elements, spread_bytes=spread))
 
 
 def steps(

@@ -4,7 +4,7 @@ from math import ceil
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import gemv
+from dse.evaluators.kernels.gemv import copies, gemv
 from dse.evaluators.kernels.vector.elementwise import instruction, tile
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
@@ -32,7 +32,9 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: in
     )
     sent, hops = gemv(allreduce).moved(mesh.rows, phases=phases)
     cores = mesh.rows * mesh.cols
-    return Cost(seconds, Activity(0.0, sent * 4.0 * m * mesh.cols, hops * 4.0 * m * mesh.cols, cores * (2.0 * k * m + m)))
+    sums, spread = 4.0 * m * mesh.cols, copies(allreduce, mesh.rows)
+    done = Activity(0.0, sent * sums, hops * sums, cores * (2.0 * k * m + m), spread_bytes=spread * sums)
+    return Cost(seconds, done)
 
 
 def steps(

@@ -4,7 +4,7 @@ from math import ceil
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.gemv import gemv
+from dse.evaluators.kernels.gemv import copies, gemv
 from dse.evaluators.kernels.vector.elementwise import instruction, tile
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
@@ -30,7 +30,9 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: in
     over = sum(instruction(name, k * m, fabric) for name in ("largest", "exponentials", "total", "divide"))
     sent, hops = gemv(allreduce).moved(mesh.rows, phases=phases)
     words_all = 2 * 4.0 * m * mesh.cols
-    activity = Activity(0.0, sent * words_all, hops * words_all, mesh.rows * mesh.cols * 4.0 * k * m)
+    spread = copies(allreduce, mesh.rows) * words_all
+    elements = mesh.rows * mesh.cols * 4.0 * k * m
+    activity = Activity(0.0, sent * words_all, hops * words_all, elements, spread_bytes=spread)
     return Cost(over + 2 * line, activity)
 
 

@@ -1,0 +1,101 @@
+"""What chips cost by hand: dies of a wafer, those that work, memory, what they stand on; also of random sizes and prices."""
+
+from math import exp, floor, lgamma, log, pi, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dse.evaluators import evaluate
+from dse.evaluators.silicon import area, links, price
+from dse.space.chip import Chip, memory_of
+from dse.space.design import Design, stacked
+from dse.space.fields import leaves, replaced
+from tests.evaluators.test_silicon import CHIPS, asked
+
+PARTS = ("technology", "economics", "dram", "die", "carrier", "base", "hbm", "l2", "d2d", "boxes", "network", "tile", "core")
+SHARES = ("assembly", "shore", "supply", "busy", "pue", "other", "bond", "waste", "achieved", "crowded", "spare", "sites")
+SUPPLIES = ("volts", "least", "most", "threshold")
+
+CORES = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
+
+
+def drawn(design: Design, seed: int) -> Design:
+    """Some numbers of a chip by up to half more or less; whole ones stay whole."""
+    rng, changes = np.random.default_rng(seed), dict[str, Any]()
+    some = [
+        (address, value)
+        for address, value, spec in leaves(design.chip)
+        if isinstance(value, int | float) and value not in (0, 1, True, False) and "whole" not in spec.metadata
+        if address.split(".")[0] in PARTS and "banks" not in address and address.split(".")[-1] not in (*SHARES, *SUPPLIES)
+    ]
+    for place in rng.permutation(len(some))[:15]:
+        address, value = some[place]
+        changes[f"chip.{address}"] = float(value * rng.uniform(0.6, 1.5))
+    return replaced(design, changes)
+
+
+def whole_dies(mm2: float) -> float:
+    """Of a wafer of 300 mm, less those that its edge cuts."""
+    return max(pi * 150**2 / mm2 - pi * 300 / sqrt(2 * mm2), 1.0)
+
+
+def by_hand(chip: Chip) -> dict[str, float]:
+    """What a chip is made of, by what it is spent on. [USD]"""
+    node, own, of = chip.technology, chip.die, chip.economics
+    parts = {name: float(value) for name, value in area.parts(chip).items()}
+    whole, count = sum(parts.values()), float(area.dies(chip, area.total(chip))[0])
+    below = area.BELOW if chip.base is not None else ()
+    inside = sum(value for name, value in parts.items() if name not in (*below, "other"))
+    one = inside / (1 - node.other) / count
+
+    def unhit(mm2: float) -> float:
+        return float((1 + mm2 / 100 * node.defects / node.clustering) ** -node.clustering)
+
+    def at_most(mean: float, most: int) -> float:
+        return sum(exp(-mean + hits * log(mean) - lgamma(hits + 1)) for hits in range(most + 1))
+
+    used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
+    spare = floor(max(own.cores - used, 0) / count)
+    good = unhit(one)
+    if spare:  # each core that is hit is one of those
+        cores = one * sum(parts[name] for name in CORES) / inside
+        good = at_most(cores / 100 * node.defects, spare) * (1.0 if own.wafer else unhit(one - cores))
+    silicon = count * node.wafer / (whole_dies(one) * good)
+    if chip.base is not None:
+        under = (whole - count * one) / chip.base.dies
+        silicon += chip.base.dies * node.wafer / (whole_dies(under) * unhit(under))
+    sold = of.markup / of.assembly
+    memory = 0.0 if chip.dram is None else chip.dram.price * float(memory_of(chip))
+    found = {"dies": silicon * sold, "memory": memory * sold, "package": of.package * whole * sold}
+    if chip.carrier is not None:
+        devices = chip.hbm.channels * chip.hbm.channel_bandwidth / chip.dram.device
+        carrier = chip.carrier.price * (whole + devices * chip.dram.edge**2) * of.markup
+        bought = chip.carrier.bond ** -(chip.dies.rows * chip.dies.cols)
+        found |= {"carrier": carrier, "lost in joining": (bought - 1) * (sum(found.values()) + carrier)}
+    return found | {"test": of.test * of.markup, "board": of.board}
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_what_a_chip_is_made_of_costs_what_it_multiplies_out_to(name: str) -> None:
+    base = asked(name).base
+    for seed in range(4):
+        chip = (drawn(base, seed) if seed else base).chip
+        expected = by_hand(chip)
+        found = {part: float(value) for part, value in price.parts(chip).items() if part in expected}
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["h100", "npu64", "wse2", "tile_gh200", "wafer64", "h800_ep"])
+def test_tokens_cost_the_time_of_all_chips_and_what_they_draw(name: str) -> None:
+    """A share of a life that is not all work, and of electricity what supplies and cooling lose."""
+    of = asked(name)
+    chip, ((requests, _, output),) = of.base.chip, of.workload.cases[0].requests
+    found = {key: float(value[0]) for key, value in evaluate(stacked([of.base]), of.workload).columns.items()}
+    chips, money, tokens = found["system_mm2"] / float(area.total(chip)), chip.economics, requests * output
+    owned = chips * sum(float(value) for value in price.parts(chip).values()) * found["latency"] / (money.life * money.busy)
+    beside = money.host_power + money.fabric_power * float(links.port(chip))
+    drawn_ = (found["energy"] + chips * beside * found["latency"]) / money.supply * money.pue
+    assert found["chips_per_mtoken"] == pytest.approx(owned / tokens * 1e6)
+    assert found["electricity_per_mtoken"] == pytest.approx(drawn_ * money.electricity / tokens * 1e6)
+    assert found["price_per_mtoken"] == pytest.approx(found["chips_per_mtoken"] + found["electricity_per_mtoken"])

@@ -1,0 +1,80 @@
+"""Energy of caches that leave their chip: swapped to a host and back, prefixes kept there, and sent on to who decodes."""
+
+import pytest
+
+from dse.evaluators import evaluate
+from dse.evaluators.account.services import devices
+from dse.evaluators.judges.serving import deployed
+from dse.space.design import stacked
+from tests.evaluators.test_energy_by_hand import counted
+from tests.samples import asked, load_of
+
+POSITION = 2 * 2 * 8 * 128 * 32
+"""Keys and values of 16 bits of a position, of eight heads of 128 in 32 layers. [B]"""
+
+SESSIONS = (
+    "workload.requests=200", "workload.prompt=400", "workload.output=30", "workload.sessions={turns: 8, think: 30 s}",
+    "workload.rate='6 Hz'", "model.max_position=131072", "mapping.serving.reuse=pool", "mapping.serving.blocks=1200",
+    "mapping.serving.host_capacity='20 GB'",
+)  # fmt: skip
+"""Users who come back for prefixes that had to leave the pool meanwhile."""
+
+GROWN = (
+    "workload.requests=40", "workload.prompt=400", "workload.output=200", "workload.rate='400 Hz'",
+    "mapping.serving.preemption=swap", "mapping.serving.blocks=1000",
+)  # fmt: skip
+"""Requests that come nearly at once and all grow, so that some have to leave."""
+
+
+@pytest.mark.parametrize(
+    "chip",
+    [
+        ("chip=h200", "mapping.both.tp=1"),
+        ("chip=tile_gh200",),
+        ("chip=h200_ep", "chip.boxes.size=1", "chip.dies.cols=1", "mapping.both.ep=1"),
+    ],
+    ids=lambda chip: chip[0],
+)
+@pytest.mark.parametrize("words", [SESSIONS, GROWN], ids=["prefixes", "swapped"])
+def test_what_goes_to_a_host_and_comes_back_crosses_a_link_each_time(chip: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """One die, so that nothing else crosses any."""
+    said = (*chip, "model=llama3_8b", "workload=serving", *words, *(f"mapping.precision.{of}=fp16" for of in FORMATS))
+    design, load = load_of(*said)
+    total = deployed(design, load, "closed")[0].serve(load.requests).total
+    there_and_back = total["fetched"] or total["swapped"] / 2
+    assert there_and_back > 1000
+    found = counted(design, asked(*said).workload)
+    links = sum(found[name] for name in ("package_byte", "module_byte", "board_byte"))
+    assert links == pytest.approx(total["carried"] * POSITION)
+    assert total["carried"] >= 2 * there_and_back
+    if words is GROWN:  # all come back
+        assert total["carried"] == total["swapped"] == 2 * there_and_back
+
+
+FORMATS = ("weights", "activations", "kv")
+
+
+@pytest.mark.parametrize(
+    "chip",
+    [("chip=h200", "mapping.both.tp=1"), ("chip=tile_gh200",), ("chip=h200_ep", "mapping.both.ep=1", "chip.dies.rows=2")],
+    ids=lambda chip: chip[0],
+)
+def test_caches_that_are_sent_on_leave_one_memory_for_another(chip: tuple[str, ...]) -> None:
+    """Beside the bytes of iterations, which utilisation of memory is of."""
+    few = ("workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
+    words = (*chip, "model=llama3_8b", "workload=serving", *few, "mapping.serving.prefill_instances=1")
+    of = asked(*words, *(f"mapping.precision.{name}=fp16" for name in FORMATS))
+    made, columns = of.base.chip, evaluate(stacked([of.base]), of.workload).columns
+    brings = made.hbm.bandwidth if made.mesh is None else made.hbm.channels * made.hbm.channel_bandwidth
+    seconds = columns["energy"][0] / columns["power"][0]
+    iterations = columns["hbm_utilisation"][0] * columns["devices"][0] * brings * seconds
+    assert counted(of.base, of.workload)["byte"] == pytest.approx(iterations + 2 * 24 * 256 * POSITION, rel=1e-9)
+
+
+def test_dies_that_share_a_cache_send_their_parts() -> None:
+    words = ("chip=h200", "model=llama3_8b", "workload=serving", *GROWN, "mapping.both.tp=4")
+    design, load = load_of(*words)
+    total = deployed(design, load, "closed")[0].serve(load.requests).total
+    assert devices.holders(design, load) == (4,)
+    sums = 2 * 32 * 2 * 2 * (4 - 1) * 4096 * 2 * (40 * 400 + 40 * 199)  # two a layer, of 16 bits, over two links
+    assert counted(design, asked(*words).workload)["board_byte"] == pytest.approx(sums + total["carried"] * POSITION)
