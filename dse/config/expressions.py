@@ -13,7 +13,7 @@ import numpy as np
 from dse.config.terms import LONGEST, Term, Values, Worth
 from dse.config.terms import term as parsed
 from dse.evaluators import evaluate as evaluated
-from dse.evaluators.account.metrics import METRICS, Metric
+from dse.evaluators.account.metrics import COLUMNS, METRICS, Metric
 from dse.evaluators.account.outcomes import Outcomes
 from dse.space.design import Designs
 from dse.space.errors import DesignError, nearest
@@ -81,6 +81,8 @@ def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> Expr
         raise DesignError(f"metrics.{name}: comes back to itself by {', '.join(path[path.index(name) + 1 :]) or 'itself'}")
     if name in METRICS and name not in LABELLED:
         raise DesignError(f"metrics.{name}: is a metric already; give the expression another name")
+    if name in COLUMNS:
+        raise DesignError(f"metrics.{name}: tables of designs have a column of that name; give the expression another")
     if not name.isidentifier():
         raise DesignError(f"metrics.{name}: names have letters, digits and _ only")
     text = texts[name]

@@ -97,6 +97,26 @@ def refuse_unasked(
             raise DesignError(f"{prefix}{address}: nothing reads it, for {of[name][found[0]]}")
 
 
+def refuse_named(base: Design, asked_for: Workload, words: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Raises for an override that names one design and sets what nothing reads of it, whatever a study's knobs could say there.
+
+    Args:
+        base: the design.
+        asked_for: of it.
+        words: that name it.
+        others: overrides beside them that somebody else says, as those that a study was run with.
+
+    Raises:
+        DesignError: the first of them, by its address.
+    """
+    told, of = {*dict(_typed([*others, *words]))}, {"": base}
+    for address, value in _typed(words):
+        if value not in (None, 0, 0.0) and (beside := _beside(of, address, (), told)):
+            raise DesignError(f"{address}: nothing reads it beside {beside}; leave it out")
+    typed_alone = [word for word in words if not word.startswith("study=")]  # without the lines of a study's file
+    refuse_unasked(of, asked_for, (), {"overrides": typed_alone}, Path())
+
+
 def unasked(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
     """Leaves of a chip and a mapping that nothing reads for some cases, each with the reason and what to say instead.
 

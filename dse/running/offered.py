@@ -49,7 +49,7 @@ def _said(study: Study, name: str, whose: str, fidelity: str, there: Sequence[st
     defined = study.question.defined
     absent = [one for one in needed([name], defined) if one not in there]
     if name in defined and not absent:
-        return f"{group}.{name}: {defined[name].text!r} comes to no finite number; it divides by what is 0"
+        return f"{group}.{name}: {defined[name].text!r} comes to no finite number; it divides by what is 0, or is too large"
     made = f"it is made of {', '.join(absent)}, and " if name in defined else ""
     at = "" if fidelity == "closed" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
     then = ""

@@ -7,6 +7,7 @@ import pandas as pd
 
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
+from dse.config.said import refuse_named
 from dse.config.spelling import said
 from dse.config.ties import tied_over
 from dse.running.study import Study, workload_key
@@ -66,6 +67,7 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
         raise DesignError(
             f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
         )
+    refuse_named(own.base, own.workload, typed, asked.overrides)
     if config["fidelity"] != asked.fidelity:
         raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
     chip = chips[0] if chips else ""

@@ -219,6 +219,9 @@ METRICS: Registry[Metric] = Registry("dse.metric", SHIPPED)
 Metrics that a chip does not have are not a number there.
 """
 
+COLUMNS = ("chip", "number", "stage", "feasible", "front", "limit", "excess", "error", "formats", "place")
+"""What else tables of designs have, beside knobs and metrics: no metric has such a name."""
+
 MADE = {name: one for name, one in METRICS.items() if one.worth is not None}
 """Metrics that are made of others."""
 
@@ -227,9 +230,11 @@ def extend() -> None:
     """Imports the metrics of installed packages, which are told of every design, asked for or not.
 
     Raises:
-        DesignError: one cannot be imported, is no `Metric`, or is not made of others.
+        DesignError: one cannot be imported, is no `Metric`, is not made of others, or has the name of another column.
     """
     for name in METRICS.names() if METRICS.extended() else ():
+        if name in COLUMNS:
+            raise DesignError(f"metric {name!r} of a package: tables of designs have a column of that name; give it another")
         if METRICS[name].worth is None and name not in SHIPPED:
             raise DesignError(f"metric {name!r} of a package: needs and worth are missing; no account of a package's fills it")
         if METRICS[name].worth is not None:

@@ -18,7 +18,9 @@ from dse.commands.api import Loaded, study_of
 from dse.commands.loop import run_study
 from dse.config.expressions import LABELLED, define, derived, needed
 from dse.evaluators import METRICS
+from dse.evaluators.account.metrics import COLUMNS
 from dse.report.data import payload
+from dse.running.frame import ordered
 from dse.running.offered import refuse_absent
 from dse.space.errors import DesignError
 from dse.store.store import Store
@@ -109,6 +111,7 @@ def test_what_comes_to_nothing_is_not_a_number() -> None:
         ({"mine": "(" * 400 + "ttft" + ")" * 400}, "is no expression"),
         ({"mine": None}, "is no expression"),
         ({"tpot": "ttft"}, "metrics.tpot: is a metric already"),
+        *(({name: "ttft"}, f"metrics.{name}: tables of designs have a column of that name; give") for name in COLUMNS),
         ({"my metric": "ttft"}, "names have letters"),
         ({"a": "b", "b": "a + ttft"}, "metrics.a: comes back to itself by b"),
         ({"a": "a + ttft"}, "metrics.a: comes back to itself by itself"),
@@ -119,6 +122,18 @@ def test_what_is_no_expression_is_refused_with_what_is_valid(metrics: Any, why: 
     with pytest.raises(DesignError, match=why) as found:
         define({"metrics": metrics})
     assert len(str(found.value).splitlines()) == 1
+
+
+def test_what_tables_have_beside_knobs_and_metrics_no_metric_is_named(tmp_path: Path) -> None:
+    asked = toy(
+        tmp_path,
+    )
+    searched(asked, budget=20)
+    frame = ordered(asked, Loaded(asked).frame())
+    knobs = {knob.address for knob in asked.question.space.knobs}
+    others = set(frame.columns) - knobs - METRICS.keys()
+    assert others <= set(COLUMNS)
+    assert {"number", "stage", "feasible", "front", "limit", "place"} <= others
 
 
 PIECES = (

@@ -30,8 +30,11 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    asked = toy(tmp_path_factory.mktemp("whynot"), "model=llama3_70b")
+    folder = tmp_path_factory.mktemp("whynot")
+    asked = toy(folder, "model=llama3_70b")
     searched(asked, budget=120)
+    (folder / "runs" / "toy").mkdir(parents=True)
+    (folder / "runs" / "toy" / "store.url").write_text(asked.store)
     return Loaded(asked)
 
 
@@ -173,10 +176,7 @@ def test_halfway_there_it_is_said_how_many_changes_do(ran: Loaded) -> None:
 
 
 def test_the_terminal_and_json_say_where_it_stands(ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(ran.study.run_dir)
-    monkeypatch.chdir(folder)
-    (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
-    (folder / "runs" / "toy" / "store.url").write_text(ran.study.store)
+    monkeypatch.chdir(ran.study.run_dir)
     line = ["chip.cores=300", "mapping.both.tp=4", "chip.clock='0.9 GHz'"]
     found = ran.whynot(line)
     code, out, _ = typed("whynot", "toy", *line)
@@ -215,3 +215,36 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     assert code == 2
     assert why in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["whynot", "explain"])
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (
+            ["mapping.both.prefetch=none", "mapping.both.prefetch_cap=0.4"],
+            "mapping.both.prefetch_cap: nothing reads it beside ",
+        ),
+        (
+            ["mapping.both.prefetch=none", "mapping.decode.prefetch_cap=0.4"],
+            "mapping.decode.prefetch_cap: nothing reads it beside ",
+        ),
+        (["mapping.both.tp=1", "mapping.stack.collective_call=3 us"], "mapping.stack.collective_call: nothing reads it, for "),
+    ],
+)
+def test_what_nothing_reads_of_the_design_is_refused_though_knobs_of_the_study_could_have_it_read(
+    command: str, line: list[str], why: str, ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ran.study.run_dir)
+    code, _, err = typed(command, "toy", *line)
+    assert code == 2
+    assert err.startswith(f"dse: {why}")
+    assert "leave it out" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_what_the_study_says_of_all_designs_is_not_asked_of_one(tmp_path: Path) -> None:
+    """Its run gives a cap, which designs without prefetching have and do not read."""
+    asked = toy(tmp_path, "model=llama3_70b", "mapping.both.prefetch_cap=0.4")
+    searched(asked, budget=30)
+    assert Loaded(asked).whynot(["mapping.both.prefetch=none"]).rivals
