@@ -232,7 +232,10 @@ def _steady(design: Design, load: Load) -> tuple[Deployment, steady.Steady]:
 
 
 def _done(run: Served) -> Done:
-    return [[(mean.times, mean.composition) for mean in served.means(run, pool)] for pool in range(len(run.pools))]
+    return [
+        [(mean.times, mean.composition) for kind in served.by_span(run, pool) for mean in kind if mean.times]
+        for pool in range(len(run.pools))
+    ]
 
 
 def deployed(design: Design, load: Load, fidelity: str) -> tuple[Deployment, list[served.Checked]]:

@@ -1,8 +1,11 @@
-"""What a run keeps of its busiest iterations, compiled: those among which is that of the most power, and how many go at once.
+"""What a run keeps of its iterations, compiled: those among which is that of the most power, how many go at once, and sums.
 
 Power rises with the tokens of an iteration, until engines are full, and then with what attention reads beside them. With a full
 budget of tokens it is greatest for some share of decodes, which depends on the chip. So an iteration is kept for each octave of
 decoding requests, with prompts and without: that of the most tokens, and among these that of the most positions.
+
+What iterations use is not linear in their tokens: weights are read once, and activations may have no room. So iterations are
+summed apart by how many tokens they have, in halves of octaves.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -12,9 +15,13 @@ import math
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import piece
+from dse.evaluators.serving.state import SPANS
 
 OCTAVES = np.array([math.frexp(requests)[1] for requests in range(1024)], dtype=np.uint8)
 """Of so many requests; `frexp` in each iteration is what the loop would notice."""
+
+HALVES, FIRST = 51, 2 * 1023
+"""Bits of a number behind its exponent and the first of its mantissa; the place of 1."""
 
 
 @piece
@@ -27,6 +34,14 @@ def note(kept, f):
     if more > 0 or (more == 0 and f.pairs + f.positions > most.pairs + most.positions):
         most.prompt, most.pairs, most.requests = f.prompt, f.pairs, f.requests
         most.positions, most.past, most.far = f.positions, f.past, f.far
+
+
+@piece
+def span(f):
+    """The half of an octave that an iteration's prompt tokens are in, or its decodes where it has none."""
+    tokens = f.prompt if f.prompt > 0 else f.requests
+    place = (np.float64(tokens).view(np.int64) >> HALVES) - FIRST  # exponents come before mantissas
+    return min(max(place, 0), SPANS - 1)
 
 
 @piece

@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import apart, held, piece, whole
-from dse.evaluators.serving.busiest import ended, note, started
+from dse.evaluators.serving.busiest import ended, note, span, started
 from dse.evaluators.serving.decodes import logged, onward
 from dse.evaluators.serving.gaps import binned
 from dse.evaluators.serving.guesses import reached, right
@@ -188,7 +188,7 @@ def _horizon(s, here, transfer, stop, coming, t):
 
 @piece
 def _count(s, here, lane, t, end, step):
-    f, total, work = s.step[0], s.total[0], s.work[here.number, 1 if s.step[0].prompt > 0 else 0]
+    f, total, work = s.step[0], s.total[0], s.work[here.pool, 1 if s.step[0].prompt > 0 else 0, span(s.step[0])]
     here.busy += step
     note(s.busiest[here.pool], f)
     work.iterations += 1

@@ -12,7 +12,7 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 import math
 
 from dse.evaluators.machine.compile_cache import apart, piece
-from dse.evaluators.serving.busiest import note
+from dse.evaluators.serving.busiest import note, span
 from dse.evaluators.serving.gaps import binned, counted
 from dse.evaluators.serving.prefixes import ahead, evict
 from dse.evaluators.serving.priced import CONTEXT, decoding, reading
@@ -55,7 +55,7 @@ def _longest(s, here, pool, running, count):
 @piece
 def _book(s, here, pool, lane, t, played, read):
     """Books iterations that have been played, up to an instant, and positions that they have read; their requests go on."""
-    f, work, total, count = s.step[0], s.work[here.number, 0], s.total[0], lane.count
+    f, work, total, count = s.step[0], s.work[here.pool, 0, span(s.step[0])], s.total[0], lane.count
     here.peak = max(here.peak, here.used + here.paged)
     f.positions -= count
     note(s.busiest[here.pool], f)  # of those played the last reads most

@@ -80,6 +80,9 @@ request-seconds; the last instant."""
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""
 
+SPANS = 64
+"""Halves of octaves, of prompt tokens or of decodes alone, of which iterations are summed apart."""
+
 BUSIEST = 16
 """Octaves of decoding requests of which the busiest iterations are kept; more than 2^15 are in the last one."""
 
@@ -169,7 +172,7 @@ class State(NamedTuple):
         windows: of pools, shape (pools, most windows).
         step, total: one record.
         gaps: histogram of the gaps between tokens.
-        work: of each instance, in iterations without prompts and in those with; shape (instances, 2).
+        work: of each pool, in iterations without prompts and in those with, by `busiest.span`; shape (pools, 2, SPANS).
         busiest: iterations that `busiest.note` keeps, records of `STEP`; shape (pools, 2, BUSIEST).
         at_once: records of `AT_ONCE`, one a pool.
         cache: of prefix blocks, shape (instances, hashes + 2).
@@ -255,7 +258,7 @@ def fresh(
     widest = int((-(-np.minimum(pools["batch"][pool_of], len(requests)) // depth)).max())
     return State(
         requests, instances, lanes, pools, windows, records(STEP, 1), records(TOTAL, 1), records(GAP, bins),
-        np.zeros((len(pool_of), 2), WORK), np.zeros((len(pools), 2, BUSIEST), STEP), records(AT_ONCE, len(pools)), cache,
+        np.zeros((len(pools), 2, SPANS), WORK), np.zeros((len(pools), 2, BUSIEST), STEP), records(AT_ONCE, len(pools)), cache,
         records(LOG, log), hashes, np.zeros((len(of_lane), widest), np.int64), of_stage,
         np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
         np.zeros(int(pools["block"].max()), np.int64), np.zeros(len(hashes), np.bool_),

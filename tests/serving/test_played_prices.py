@@ -1,16 +1,22 @@
 """Prices of iterations as a loop plays them, by its tables and as they are: what a table is off by where it is looked up."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from dse.evaluators import evaluate
 from dse.evaluators.account.played import served
-from dse.evaluators.judges.serving import deployed
+from dse.evaluators.account.services import Done
+from dse.evaluators.judges.serving import deployed, service_of
 from dse.evaluators.serving.price import before, dealt, points, spread, tabled
 from dse.evaluators.serving.priced import composed
+from dse.space.design import Design, stacked
 from dse.space.elementwise import Array
-from tests.samples import asked
+from dse.space.later import now
+from dse.space.workload import Load, Workload
+from tests.samples import load_of
 
 CHIPS = {
     "h200": ((), ("llama3_8b", "qwen3_30b_a3b", "gemma3_12b")),
@@ -40,28 +46,37 @@ class Off(NamedTuple):
     each: float
 
 
-def _off(chip: str, rng: np.random.Generator) -> Off:
-    """Of a random deployment: requests of one length, all at once or at a rate, by any policy."""
+def _drawn(chip: str, rng: np.random.Generator) -> tuple[Design, Load]:
+    """A random deployment: requests of one length, all at once or at a rate, by any policy."""
     words, models = CHIPS[chip]
     prompt, output = (int(10 ** rng.uniform(*ends)) for ends in ((1.3, 4.0), (0.5, 2.2)))
     batch = () if chip == "npu_dse" else (f"mapping.serving.batch={rng.choice([8, 32, 128])}",)
     arrivals = "workload.arrivals=at_once" if rng.random() < 0.6 else f"workload.rate={10 ** rng.uniform(-1, 2):.3g} Hz"
-    question = asked(
+    return load_of(
         f"chip={chip}", *words, f"model={rng.choice(models)}", "workload=serving", f"workload.prompt={prompt}", *batch,
         f"workload.output={output}", f"workload.requests={rng.integers(20, 150)}", arrivals,
         f"mapping.serving.policy={rng.choice(['chunked', 'orca', 'prefill_first'])}",
     )  # fmt: skip
-    load = question.workload.cases[0]
-    of, (table,) = deployed(question.base, load, "closed")
+
+
+def _off(chip: str, rng: np.random.Generator) -> Off:
+    """Of a random deployment."""
+    design, load = _drawn(chip, rng)
+    of, (table,) = deployed(design, load, "closed")
     run = served.run(lambda requests: of, load, 4000)
     assert run is not None
     log = run.log[np.sort(rng.permutation(len(run.log))[:LOOKED_AT])]
-    tokens, requests = log["prompt"].astype(float), log["requests"].astype(float)
-    attended, read = log["pairs"] / np.maximum(tokens, 1), log["positions"] / np.maximum(requests, 1)
-    made_of = tokens, attended, requests, read, np.zeros(len(log))
+    made_of = _compositions(log)
     taken: Array = np.ravel(np.asarray(table.pricing(*made_of), float))
     told = np.array([composed(table.price, *one) for one in zip(*made_of, strict=True)])
     return Off(float(told.sum() / taken.sum() - 1), float(np.abs(told - taken).sum() / taken.sum()))
+
+
+def _compositions(log: Array) -> tuple[Array, ...]:
+    """Counts of iterations that a run has kept."""
+    tokens, requests = log["prompt"].astype(float), log["requests"].astype(float)
+    attended, read = log["pairs"] / np.maximum(tokens, 1), log["positions"] / np.maximum(requests, 1)
+    return tokens, attended, requests, read, np.zeros(len(log))
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -70,6 +85,35 @@ def test_iterations_that_are_played_take_what_they_take_as_they_are(chip: str) -
     found = [_off(chip, rng) for _ in range(EACH)]
     assert max(abs(one.whole) for one in found) < 0.03
     assert float(np.median([one.each for one in found])) < 0.005
+
+
+USES = {
+    "mi300x": ("model=qwen3_30b_a3b", "mapping.serving.policy=prefill_first"),
+    "h800_ep": (*CHIPS["h800_ep"][0], "model=deepseek_v2_lite", "mapping.serving.policy=orca"),
+    "wafer64": ("mapping=flat_dies_serving", "model=deepseek_v3", "mapping.serving.policy=orca", "mapping.serving.batch=8"),
+}
+"""By chip, loads of which what the mean iteration uses is far from the mean of what iterations use."""
+
+
+@pytest.mark.parametrize("chip", USES)
+def test_what_a_run_uses_is_what_its_iterations_use_one_by_one(chip: str, tmp_path: Path) -> None:
+    """Of prompts that differ: weights are read once an iteration, activations have room up to some tokens, experts fill up."""
+    rng = np.random.default_rng(7)
+    prompts, outputs = np.clip(rng.lognormal(5.5, 1.5, 60), 1, 7000).astype(int), rng.integers(2, 40, 60)
+    rows = [f"{prompt},{output}\n" for prompt, output in zip(prompts, outputs, strict=True)]
+    trace = tmp_path / "lengths.csv"
+    trace.write_text("".join(["prompt,output\n", *rows]))
+    words = f"workload.trace={trace}", "workload.requests=60", "workload.arrivals=at_once"
+    design, load = load_of(f"chip={chip}", "workload=serving", *USES[chip], *words)
+    of, _ = deployed(design, load, "closed")
+    run = served.run(lambda requests: of, load, 1 << 14)
+    assert run is not None
+    assert run.total["iterations"] == len(run.log)
+    each: Done = [[(1.0, one) for one in zip(*(column.tolist() for column in _compositions(run.log)), strict=True)]]
+    alone = now(service_of(design).used(design, load, each, served.span(run), "closed", float))
+    told = evaluate(stacked([design]), Workload("serving", (load,))).accepted().columns
+    for name in ("energy", "hbm_utilisation", "utilisation"):
+        assert float(np.squeeze(told[name])) == pytest.approx(float(np.squeeze(alone[name])), rel=0.03), name
 
 
 @pytest.mark.parametrize("copies", [2, 3, 8, 20])

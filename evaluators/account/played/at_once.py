@@ -35,14 +35,14 @@ class Ran(NamedTuple):
 
     Attributes:
         worth: its metrics beside what is used.
-        means, fullest: of each pool, mean iterations, and what is under way at once.
+        means, fullest: of each pool, mean iterations as `served.by_span` has them, and what is under way at once.
         span: of the run. [s]
         tables: of prices.
         hosted: what went to hosts and came back. [B]
     """
 
     worth: dict[str, float]
-    means: list[list[Mean]]
+    means: list[list[list[Mean]]]
     fullest: list[Fullest]
     span: float
     tables: list[Checked]
@@ -123,23 +123,23 @@ def _ran(service: ModuleType, one: Design, load: Load, run: Served, tables: list
     die, system = service.areas(one)
     worth = served.worth(run, load, die, system) | {"devices": float(service.devices(one))}
     worth |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
-    means = [served.means(run, pool) for pool in range(len(run.pools))]
+    means = [served.by_span(run, pool) for pool in range(len(run.pools))]
     hosted = served.hosted(run, service.holders(one, load), float(one.mapping.serving.host))
     return Ran(worth, means, peak.of_run(run), served.span(run), tables, hosted)
 
 
-def _means(each: Sequence[Sequence[Mean]]) -> list[tuple[Array, tuple[Array, ...]]]:
-    """Times and compositions of a pool's mean iterations, with prompts and without, shape (designs,).
+def _means(each: Sequence[Sequence[Sequence[Mean]]]) -> list[tuple[Array, tuple[Array, ...]]]:
+    """Times and compositions of a pool's mean iterations, with prompts and without, span by span, shape (designs,).
 
-    A design that has none of a kind has it 0 times; where nobody has any, there is none.
+    A design that has none of a span has it 0 times; where nobody has any, there is none.
     """
     found = []
-    for prompts in (True, False):
-        some = [next((mean for mean in means if mean.prompts == prompts), None) for means in each]
-        if any(some):
-            usual = next(mean for mean in some if mean).composition
-            times = np.array([mean.times if mean else 0.0 for mean in some])
-            found.append((times, tuple(np.array([mean.composition if mean else usual for mean in some], float).T)))
+    for prompts in range(2):
+        for some in zip(*(means[prompts] for means in each), strict=True):
+            usual = next((mean for mean in some if mean.times), None)
+            if usual:
+                made_of = [(mean if mean.times else usual).composition for mean in some]
+                found.append((np.array([mean.times for mean in some]), tuple(np.array(made_of, float).T)))
     return found
 
 

@@ -47,7 +47,7 @@ Part = tuple[Array, Design]
 
 
 class Mean(NamedTuple):
-    """Iterations of the instances of a pool, those with prompts or those without, and what the mean one is made of.
+    """Iterations of the instances of a pool, of those with prompts or of those without, and what the mean one is made of.
 
     Attributes:
         prompts: which of them.
@@ -77,17 +77,36 @@ class Mean(NamedTuple):
 
 
 def means(served: Served, pool: int) -> list[Mean]:
-    """Of a pool, as far as there are such iterations."""
-    mine, found = served.state.work[served.state.instances["pool"] == pool], []
-    for prompts in (True, False):
-        sums = {name: float(mine[name][:, int(prompts)].sum()) for name in mine.dtype.names}
-        count, read = sums["iterations"], sums["positions"] + sums["past"]
-        if count:
-            tokens, requests = max(sums["prompt"], 1e-9), max(sums["requests"], 1e-9)
-            spilled = sums["far"] / read if read else 0.0
-            each = (sums["prompt"] / count, sums["pairs"] / tokens, sums["requests"] / count, sums["positions"] / requests)
-            found.append(Mean(prompts, count, *each, spilled))
-    return found
+    """Of a pool with prompts and without, as far as there are such iterations."""
+    return [
+        _mean(bool(prompts), {name: float(work[name].sum()) for name in work.dtype.names or ()})
+        for prompts, work in _kinds(served, pool)
+        if work["iterations"].any()
+    ]
+
+
+def by_span(served: Served, pool: int) -> list[list[Mean]]:
+    """Of a pool with prompts and without, each half of an octave of tokens by itself, shape (2, spans).
+
+    What iterations use is nearly linear within one, not over all of them: weights are read once however many tokens there are,
+    and activations are written where they find no room.
+    """
+    return [
+        [_mean(bool(prompts), {name: float(span[name]) for name in work.dtype.names or ()}) for span in work]
+        for prompts, work in _kinds(served, pool)
+    ]
+
+
+def _kinds(served: Served, pool: int) -> list[tuple[int, Array]]:
+    return [(prompts, served.state.work[pool, prompts]) for prompts in (1, 0)]
+
+
+def _mean(prompts: bool, sums: dict[str, float]) -> Mean:
+    count, read = sums["iterations"], sums["positions"] + sums["past"]
+    tokens, requests, each = max(sums["prompt"], 1e-9), max(sums["requests"], 1e-9), max(count, 1.0)
+    spilled = sums["far"] / read if read else 0.0
+    made_of = (sums["prompt"] / each, sums["pairs"] / tokens, sums["requests"] / each, sums["positions"] / requests)
+    return Mean(prompts, count, *made_of, spilled)
 
 
 def judged(

@@ -153,7 +153,7 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, Any]:
     counts = run.state.work
     read = counts["positions"].sum() + counts["past"].sum()
     values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
-    means = [served.means(run, number) for number in range(len(fleet))]
+    means = [[mean for kind in served.by_span(run, number) for mean in kind if mean.times] for number in range(len(fleet))]
     gone = ~np.isnan(run["ready"])
     values |= worked(design, load, fleet, READERS[fidelity], means, peak.of_run(run), between, gone, served.span(run))
     return values | {"devices": 1.0, "sram_used": fullest_core(fleet)}
@@ -329,7 +329,7 @@ def spent(design: Design, load: Load, run: Served, fidelity: str) -> dict[str, f
     """What a run of a load's requests has used, and the energy of it."""
     fleet = fleet_of(design, load)
     between = _deployed(design, replace(load, requests=run.requests), fleet, fidelity)[2]
-    means = [served.means(run, number) for number in range(len(fleet))]
+    means = [[mean for kind in served.by_span(run, number) for mean in kind if mean.times] for number in range(len(fleet))]
     gone = ~np.isnan(run["ready"])
     return worked(design, load, fleet, READERS[fidelity], means, peak.of_run(run), between, gone, served.span(run))
 
