@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, candidates, fewest, routed
+from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, at_most, candidates, fewest, routed
 from dse.answers.race import (
     COARSE,
     MOST_PLAYED,
@@ -279,7 +279,7 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kind
         before, (kinds, bounds, knobs) = kinds, posed(chip, told, trust=trust)
         kinds.recall(before)
         load, words = kinds.load, told.overrides[len(asked.overrides) :]
-        if asked.rate > (whole := many * _at_most(kinds, bounds, knobs, devices, asked)):
+        if asked.rate > (whole := many * at_most(kinds, bounds, knobs, devices, apart=asked.apart, least=asked.rate / many)):
             why = f"{chip}: {asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s at most"
             return Side(chip, load, bounds, devices, (), (), {}, why=why, words=words)
         side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs, least=asked.rate / many), words=words)
@@ -310,12 +310,6 @@ def _estimated(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, asked: 
     prefill = kinds.counts.get(PREFILL) or (kinds.counts and software_of(kinds.usual.base.mapping) not in DIES)
     found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart and bool(prefill))
     return max((one.estimate.rate for one in found), default=0.0)
-
-
-def _at_most(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, asked: Asked) -> float:
-    """What no deployment of so many devices exceeds, whatever is played; infinite where none fits, or no rate is asked for."""
-    found, _ = candidates(kinds, bounds, knobs, devices, apart=asked.apart) if asked.rate else ([], {})
-    return max((one.most for one in found), default=math.inf)
 
 
 def _cell(

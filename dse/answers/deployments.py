@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from dse.answers.most import of_most
+from dse.answers.most import of_engines, of_most
 from dse.config.build import Question
 from dse.evaluators.evaluation import binding, infeasible
 from dse.evaluators.judges.serving import deployer, pools_of
@@ -229,7 +229,7 @@ def _key(values: Mapping[str, Any]) -> str:
 
 
 def candidates(
-    kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, *, apart: bool, every: bool = False
+    kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, *, apart: bool, every: bool = False, least: float = 0.0
 ) -> tuple[list[Candidate], dict[str, int]]:
     """Deployments that fit, by falling estimate; and how many each limit refuses.
 
@@ -240,6 +240,7 @@ def candidates(
         devices: that there are.
         apart: whether some instances may only prefill.
         every: whether pools that lack prefill or decode, and batches that there is no room for, are kept.
+        least: a rate; those whose engines do not serve it are left out. [1/s]
     """
     found: dict[int, Candidate] = {}
     refused: dict[str, int] = {}
@@ -248,6 +249,8 @@ def candidates(
     for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
         values, divided = plans[place]
         design = replaced(kinds.usual.base, values)
+        if least and _engines(kinds, bounds, values, divided) < least:
+            continue
         if limit := kinds.limit(design, values):
             refused[limit] = refused.get(limit, 0) + 1
             continue
@@ -259,6 +262,30 @@ def candidates(
     kept = [found[place] for place in sorted(found)]
     kept = kept if every else _balanced(_of_room(kept, load))
     return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+
+
+def at_most(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, *, apart: bool, least: float) -> float:
+    """What no deployment exceeds, whatever is played; infinite where none fits, or nothing is asked for; as of `candidates`.
+
+    Dies take long to price, each split by itself: those whose engines do not serve the least that is asked for are not.
+    """
+    if not least:
+        return math.inf
+    below = 0.0
+    if software_of(kinds.usual.base.mapping) in DIES:
+        engines = [_engines(kinds, bounds, *plan) for plan in _plans(kinds, knobs, devices, apart=apart)]
+        below = max((rate for rate in engines if rate < least), default=0.0)
+        if engines and max(engines) < least:
+            return below
+    found, _ = candidates(kinds, bounds, knobs, devices, apart=apart, least=least if below else 0.0)
+    return max(below, max((one.most for one in found), default=math.inf))
+
+
+def _engines(kinds: Kinds, bounds: Bounds, values: dict[str, Any], divided: bool) -> float:
+    """What a deployment does not exceed by engines that never wait, whether it fits or not. [1/s]"""
+    design = replaced(kinds.usual.base, values)
+    stages = int(at(design, PHASE[0] + "pp")) if "pp" in _splits(software_of(design.mapping)) else 1
+    return of_engines(design, kinds.load, bounds, stages, apart=divided)
 
 
 def of_users(found: Steady, load: Load) -> Steady:

@@ -3,9 +3,13 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from dse.evaluators.judges.serving import service_of
 from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Pool
 from dse.evaluators.serving.steady import Paces, fastest
+from dse.space.design import Design
 from dse.space.workload import Load
 
 MARGIN = 1.4
@@ -104,3 +108,25 @@ def of_prompts(pools: Sequence[Pool], taken: Paces, load: Load, bounds: Bounds) 
     left = len(load.requests) * bounds.share / _of_prompts_alone(pools, taken) - bounds.ttft
     comes = load.requests.arrival[-1] * load.rate  # in which they come, at one a second
     return comes / left if left > 0 else math.inf
+
+
+def of_engines(design: Design, load: Load, bounds: Bounds, stages: int, *, apart: bool) -> float:
+    """The rate above which engines that never wait compute prompts too late, the shortest ones alone: no price is asked. [1/s]
+
+    Infinite where prompts may be reused, or come when others are answered.
+
+    Args:
+        design: a deployment.
+        load: what comes.
+        bounds: what requests have to keep.
+        stages: of an instance that has prompts, all of which have some at a time.
+        apart: whether some instances only prefill.
+    """
+    asked, serving = load.requests, design.mapping.serving
+    if len(asked.starts) or len(asked.before) or asked.users:
+        return math.inf
+    instances = int(serving.prefill_instances if apart else serving.instances)
+    kept = np.sort(asked.prompt)[: math.floor(len(asked) * bounds.share)]
+    token = float(service_of(design).at_least(design, load).prompt)
+    left = float(kept.sum()) * token / (instances * stages) - bounds.ttft
+    return asked.arrival[-1] * load.rate / left if left > 0 else math.inf

@@ -5,7 +5,9 @@ import time
 import pytest
 
 from dse.answers import capacity as asked_of
+from dse.answers import deployments
 from dse.answers.capacity import capacity
+from dse.answers.most import of_engines
 from dse.space.errors import DesignError
 
 
@@ -83,6 +85,31 @@ def test_what_nothing_serves_is_said_without_a_look_at_all_devices(words: list[s
     with pytest.raises(DesignError, match=said):
         capacity([*usual, "workload.ttft='2 s'", "workload.tpot='50 ms'", *words])
     assert time.process_time() - begin < 15  # 97 and more, were all of 65,536 devices looked at
+
+
+def test_a_rate_that_no_engines_serve_is_refused_before_any_split_of_dies_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splits of dies with pools apart take a minute to price; the line has what their engines serve at most."""
+    priced = []
+    monkeypatch.setattr(asked_of, "_most", lambda *_, **__: pytest.fail("played"))
+    plain = deployments.pools_of
+    monkeypatch.setattr(deployments, "pools_of", lambda *given: priced.append(given[0].mapping.serving) or plain(*given))
+    words = ["chip=h800_ep", "model=deepseek_v3", "workload.prompt=4000", "workload.output=500", "workload.ttft='2 s'"]
+    said = r"1e\+06 requests/s take more than the 4 instances that are said, which serve [\d.]+ requests/s at most$"
+    with pytest.raises(DesignError, match=said):
+        capacity([*words, "workload.tpot='50 ms'", "rate='1e6 Hz'", "mapping.serving.instances=4"])
+    assert not any(serving.prefill_instances for serving in priced)
+
+
+@pytest.mark.parametrize(("chip", "apart"), [("h800_ep", True), ("h200_ep", False)])
+def test_engines_serve_no_less_than_prices_say(chip: str, apart: bool) -> None:
+    words = [f"chip={chip}", "model=qwen3_30b_a3b", "workload.prompt=3000", "workload.output=50", "workload.requests=40000"]
+    asked = asked_of.parsed([*words, "mapping.both.ep=8", "devices=64", "workload.ttft='100 ms'", "workload.tpot='50 ms'"])
+    kinds, bounds, knobs = asked_of.posed(chip, asked, trust=False)
+    found, _ = deployments.candidates(kinds, bounds, knobs, 64, apart=apart, every=True)
+    assert found
+    for one in found:
+        stages = int(one.design.mapping.prefill.pp)
+        assert one.most <= of_engines(one.design, one.load, bounds, stages, apart=one.apart) < 1000 * one.most
 
 
 def test_instances_that_are_said_are_no_cell_of_several() -> None:
