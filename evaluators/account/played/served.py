@@ -79,7 +79,7 @@ class Mean(NamedTuple):
 def means(served: Served, pool: int) -> list[Mean]:
     """Of a pool with prompts and without, as far as there are such iterations."""
     return [
-        _mean(bool(prompts), {name: float(work[name].sum()) for name in work.dtype.names})
+        _mean(bool(prompts), {name: float(work[name].sum()) for name in work.dtype.names or ()})
         for prompts, work in _kinds(served, pool)
         if work["iterations"].any()
     ]
@@ -92,7 +92,7 @@ def by_span(served: Served, pool: int) -> list[list[Mean]]:
     and activations are written where they find no room.
     """
     return [
-        [_mean(bool(prompts), {name: float(span[name]) for name in work.dtype.names}) for span in work]
+        [_mean(bool(prompts), {name: float(span[name]) for name in work.dtype.names or ()}) for span in work]
         for prompts, work in _kinds(served, pool)
     ]
 
