@@ -64,9 +64,12 @@ def few(side: Side) -> str:
         return ""
     lasting = min(side.best.rate, side.best.candidate.unbound)  # a short run keeps bounds at rates that do not last
     most = max(enough(side.load, side.bounds, lasting), 1000 * (count // 1000 + 1))
+    estimate = side.best.candidate.estimate.rate
+    by_estimate = f", some {estimate:.4g} requests/s by the estimate" if 0 < estimate < side.best.rate else ""
+    longer = " (of a trace, a longer one)" if any(word.startswith("workload.trace=") for word in side.typed) else ""
     return (
         f"{count:,} requests come in {show(comes, 's')}, and one may take {show(takes, 's')}: part is served after the "
-        f"last has come; workload.requests={most} tells what goes on for long"
+        f"last has come; workload.requests={most} tells what goes on for long{longer}{by_estimate}"
     )
 
 

@@ -182,7 +182,8 @@ class Rows:
             found, whole = _decimal(value)
         if whole and 1 <= found <= LARGEST:
             return found
-        self.fault(number, f"column {column}: {_shown(value)} is not a whole number of tokens above 0")
+        most = f"above {LARGEST:,}" if whole and found > LARGEST else "not a whole number of tokens above 0"
+        self.fault(number, f"column {column}: {_shown(value)} is {most}")
         return None
 
     def _time(self, number: int, row: dict[str, Any]) -> float | None:

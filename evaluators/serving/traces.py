@@ -146,8 +146,18 @@ def _seen(path: Path, lines: str, columns: Any) -> Format:
     for mark, called in ((";", ";"), ("\t", "tabs")):
         if any(wanted <= set(alone.split(mark)) for wanted in names.values()):
             raise DesignError(f"{path}: row 1: columns are apart by {called}, not by commas")
+    for wanted in names.values():
+        meant = {name: said for said in map(str, columns or ()) for name in wanted if _plain(said) == _plain(name)}
+        if set(meant) == wanted:
+            others = ", ".join(f"{said!r} to {name!r}" for name, said in sorted(meant.items()) if said != name)
+            raise DesignError(f"{path}: row 1: columns differ by spaces or capitals from known ones; rename {others}")
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
     raise DesignError(f"{path}: row 1: no known columns; there are {_names(columns)}; known are {known}")
+
+
+def _plain(name: str) -> str:
+    """A name without spaces around it, in small letters."""
+    return name.strip().casefold()
 
 
 def _names(columns: Any) -> str:

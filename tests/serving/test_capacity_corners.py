@@ -7,7 +7,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from dse.answers.capacity import capacity
-from dse.commands.capacities import leave, record
+from dse.commands.capacities import few, leave, record
 from dse.schemas import published
 from dse.space.errors import DesignError
 
@@ -42,3 +42,17 @@ def test_answers_of_one_token_have_no_pace(tmp_path: Path, capsys: pytest.Captur
     assert (best["tokens_per_s_user"], best["tpot_s"], data["chips"][0]["front"]) == (None, None, [])
     leave(sides, tmp_path / "page.html", as_json=False)
     assert "nan" not in capsys.readouterr().out
+
+
+def test_few_requests_say_what_their_deployment_serves_for_long(tmp_path: Path) -> None:
+    """A burst is answered at many times the rate that lasts: the note has that rate, and how to ask for it."""
+    words = ["chip=h200", "model=qwen3_8b", "devices=1", "apart=false", "workload.ttft='1.3 s'", "workload.tpot='64 ms'"]
+    (side,) = capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
+    assert side.best is not None
+    lasts = side.best.candidate.estimate.rate
+    assert side.best.rate > 1.2 * lasts
+    assert few(side).endswith(f"tells what goes on for long, some {lasts:.4g} requests/s by the estimate")
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,prompt,output\n" + "".join(f"{number / 10},367,17\n" for number in range(300)))
+    (side,) = capacity([*words, f"workload.trace={trace}"])
+    assert "goes on for long (of a trace, a longer one), some " in few(side)

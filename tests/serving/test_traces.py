@@ -136,6 +136,11 @@ BAD = [
     ),
     ('{"timestamp": 0, "input_length": 5, "output_length": 1}\n{"timestamp": 0, "inp', "row 2, not a JSON object"),
     ("arrival,prompt,output\n", "no requests"),
+    ("arrival,prompt,output\n0,10000000000000,5\n", r"row 2, column prompt: '10000000000000' is above 2,147,483,647$"),
+    (
+        "arrival, prompt,Output\n0,5,5\n",
+        "columns differ by spaces or capitals from known ones; rename 'Output' to 'output', ' prompt' to 'prompt'$",
+    ),
     ("", "no known columns; there are nothing"),
 ]  # fmt: skip
 

@@ -1,0 +1,106 @@
+"""The loop on a table of prices, against a loop of requests that is written down once more for the shipped policies alone."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, serve
+from dse.evaluators.serving.policy import POLICIES
+from dse.evaluators.serving.price import spread, tabled
+from dse.space.elementwise import Array
+from dse.space.requests import Requests, requests
+
+LOADS = 12
+"""Of each policy."""
+
+
+def _taken(tokens: Array, attended: Array, decodes: Array, read: Array, spilled: Array) -> Array:
+    """Not linear in anything: weights are read once, engines fill up, and caches are read. [s]"""
+    rows = tokens + decodes
+    return np.asarray(
+        1e-3 + 1e-5 * np.maximum(rows, 40.0) + 1e-7 * tokens * attended + 2e-8 * (decodes * read) ** 1.1 + 0 * spilled
+    )
+
+
+def _looked_up(values: Array, axes: list[Array], point: list[float]) -> float:
+    """A table between its points, corner by corner."""
+    cells = []
+    for axis, x in zip(axes, point, strict=True):
+        if len(axis) == 1:
+            cells.append([(0, 1.0)])
+            continue
+        low = int(np.clip(np.searchsorted(axis, x, "right") - 1, 0, len(axis) - 2))
+        share = (x - axis[low]) / (axis[low + 1] - axis[low])
+        cells.append([(low, 1 - share), (low + 1, share)])
+    return sum(float(np.prod([w for _, w in some])) * float(values[tuple(at for at, _ in some)]) for some in product(*cells))
+
+
+def _finished(
+    asked: Requests, name: str, tokens: int, batch: int, values: Array, axes: list[Array]
+) -> list[tuple[float, float]]:
+    """When each request has its first token, and its last."""
+    many, now = len(asked), 0.0
+    done, made = [0] * many, [0] * many  # positions of a prompt, tokens
+    first, last = [0.0] * many, [0.0] * many
+    waiting, running = list(range(many)), list[int]()
+    while waiting or running:
+        if not running:
+            now = max(now, float(asked.arrival[waiting[0]]))
+        decodes = [r for r in running if made[r]]
+        plan, budget, chunked = list[tuple[int, int]](), tokens, name == "chunked"
+        if chunked:
+            decodes = decodes[:tokens]
+            budget -= len(decodes)
+        for r in running:
+            if not made[r] and budget > 0:  # only chunks leave some of a prompt for later
+                plan.append((r, min(int(asked.prompt[r]) - done[r], budget)))
+                budget -= plan[-1][1]
+        fresh = name != "static" or not running
+        while fresh and waiting and asked.arrival[waiting[0]] <= now and len(running) < batch and budget > 0:
+            take = int(asked.prompt[waiting[0]])
+            if chunked:
+                take = min(take, budget)
+            elif take > budget and plan:
+                break
+            running.append(waiting.pop(0))
+            plan.append((running[-1], take))
+            budget -= take
+        if plan and name in ("static", "prefill_first"):
+            decodes = []
+        prompt, pairs = sum(n for _, n in plan), sum(n * done[r] + n * (n + 1) / 2 for r, n in plan)
+        read = sum(int(asked.prompt[r]) + made[r] for r in decodes)
+        attended = pairs / prompt if prompt else 0.0
+        before = attended - (prompt + 1) / 2 if prompt else 0.0
+        if before < 0:
+            before = min(1.0, max(2 * attended - 1, 1.0) / prompt) - 1
+        now += _looked_up(values, axes, [prompt, before, len(decodes), read / max(len(decodes), 1), 0.0])
+        for r, n in plan:
+            done[r] += n
+        for r in [*decodes, *(r for r, _ in plan if done[r] == asked.prompt[r])]:
+            made[r] += 1
+            first[r], last[r] = first[r] or now, now
+        running = [r for r in running if made[r] < asked.output[r]]
+    return list(zip(first, last, strict=True))
+
+
+@pytest.mark.parametrize("name", ["chunked", "orca", "prefill_first", "static"])
+def test_requests_end_when_a_plain_loop_on_the_same_table_says(name: str) -> None:
+    axes = spread(1 << 14, 1 << 10, 64, 1 << 10)
+    price = tabled(_taken, axes)
+    values = price.table.reshape([len(axis) for axis in axes])
+    rng = np.random.default_rng(11)
+    for _ in range(LOADS):
+        count, batch = int(rng.integers(1, 60)), int(rng.choice([1, 4, 17, 64]))
+        lengths = list(zip(rng.integers(1, 400, count).tolist(), rng.integers(1, 60, count).tolist(), strict=True))
+        asked = requests(lengths, np.cumsum(rng.exponential(10 ** rng.uniform(-4, -1), count) * (rng.random(count) < 0.8)))
+        tokens = int(rng.choice([16, 100, 512, 4096]))
+        rule = POLICIES[name]
+        if name in ("chunked", "prefill_first"):
+            rule = replace(rule, tokens=tokens)
+        found = serve(asked, [Pool(price, rule, Memory(1 << 20, 16), batch=batch)])
+        told = _finished(asked, name, rule.tokens, batch, values, axes)
+        assert found["first"] == pytest.approx([first for first, _ in told], rel=1e-9)
+        assert found["completed"] == pytest.approx([last for _, last in told], rel=1e-9)
