@@ -203,9 +203,21 @@ def compare(loaded: Sequence[Loaded], out: str = "") -> Path:
 
 
 def study_of(name: str, *given: str | Sequence[str], trust: bool = False) -> Study:
-    """A study by name: one that ships or is in the working folder, or one that ran here, as it was run."""
+    """A study by name: one that ships or is in the working folder, or one that ran here or into a store, as it was run.
+
+    Raises:
+        DesignError: no such study, or overrides of one that is read as it was run.
+    """
     known, overrides, run_dir = studies(), words(given), Path("runs") / name
     place = None if overrides else stored_at(run_dir)
+    if name not in known and place is None:
+        said = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))
+        if more := [word for word in overrides if not word.startswith(("store=", "run_dir="))]:
+            if said or stored_at(run_dir) is not None:
+                raise DesignError(f"study {name!r} is read as it was run; leave out {' '.join(more)}")
+        elif said:
+            run_dir = Path(said.get("run_dir", run_dir))
+            place = said.get("store") or stored_at(run_dir)
     if name not in known and place is None:
         compose([f"study={name}"])  # raises with the nearest name
     line = [f"study={name}", *overrides] if place is None else _as_run(name, place, trust=trust)

@@ -6,7 +6,7 @@ import os
 from dse.space.errors import DesignError
 
 AGAIN = "free some space there and run the same command again: what is stored stays"
-ELSEWHERE = "choose a place that can be written with run_dir=DIR, store=PATH or --out FILE"
+ELSEWHERE = "choose a place that can be written with run_dir=DIR, store=PATH, screen.folder=FOLDER or --out FILE"
 PLACES = {
     errno.ENOSPC: AGAIN,
     errno.EDQUOT: AGAIN,

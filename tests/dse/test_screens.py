@@ -278,6 +278,19 @@ def test_a_screen_that_cannot_be_stored_is_refused(tmp_path: Path, words: tuple[
         toy(tmp_path, *SMALL, *words)
 
 
+def test_a_folder_that_cannot_be_written_is_named_with_the_word_for_another(
+    tmp_path: Path, typed: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    code, _, err = typed(
+        "run", "study=quickstart", "screen.limit=16", "workers=serial", "search=none", "screen.folder=file/below"
+    )
+    assert code == 2
+    assert "file/below" in err.splitlines()[-1]
+    assert "screen.folder=FOLDER" in err.splitlines()[-1]
+
+
 @settings(max_examples=8, deadline=None)
 @given(stops=st.lists(st.integers(0, 2000), min_size=1, max_size=3), lost=st.lists(st.integers(0, 5), max_size=3))
 def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(

@@ -248,3 +248,25 @@ def test_what_the_study_says_of_all_designs_is_not_asked_of_one(tmp_path: Path) 
     asked = toy(tmp_path, "model=llama3_70b", "mapping.both.prefetch_cap=0.4")
     searched(asked, budget=30)
     assert Loaded(asked).whynot(["mapping.both.prefetch=none"]).rivals
+
+
+def test_a_study_that_another_ran_under_a_name_is_found_in_the_store_that_is_given(
+    ran: Loaded, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is of no study that ships and of none that ran in this folder; other overrides are not taken for its own."""
+    monkeypatch.chdir(tmp_path)
+    place, of_folder = f"store={ran.study.store}", f"run_dir={Path(ran.study.run_dir) / 'runs/toy'}"
+    for command in (["whynot", "toy", place, "chip.cores=300"], ["show", "toy", place], ["show", "toy", of_folder]):
+        code, out, err = typed(*command)
+        assert (code, err) == (0, "")
+        assert out
+    assert len(dse.load("toy", place).frame()) == len(ran.frame())
+    for words, why in (
+        ([f"store={tmp_path / 'none.sqlite'}"], "no such file"),
+        ([place, "chip.cores=300"], "study 'toy' is read as it was run; leave out chip.cores=300"),
+        (["chip.cores=300"], "no study 'toy'"),
+    ):
+        code, _, err = typed("show", "toy", *words)
+        assert code == 2
+        assert why in err
+        assert len(err.strip().splitlines()) == 1

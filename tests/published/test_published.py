@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dse.commands.api import studies, study_of
 from dse.commands.validation import Checked
 from dse.measured.promised import misses, tolerance
 from dse.measured.validate import COLUMNS, Compared, compare, ends
@@ -70,6 +71,11 @@ A result that changes is noticed by the golden set; whoever writes that again wr
 """
 
 LEFT_OUT = set() if os.environ.get("FINDINGS") == "all" else LONG
+
+
+@pytest.mark.parametrize("name", studies())
+def test_a_study_that_ships_can_be_run_as_it_stands(name: str) -> None:
+    assert study_of(name).question.workload.cases
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in LEFT_OUT])
