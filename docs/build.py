@@ -1,9 +1,10 @@
 """What mkdocs asks while it builds the site: which files of the repository are pages, and where they stand in it.
 
 Files keep their paths, so that README.md is the first page, and a link that works in the repository works in the site.
-Reports of small studies are made by running them.
+Reports of small studies are made by running them. Notebooks are pages of their text and code, from which they can be had.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -45,9 +46,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The repository's files beside those of `docs/assets`."""
     for path in sources():
         files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+    for path in sorted((ROOT / "docs/notebooks").glob("*.ipynb")):
+        page = path.relative_to(ROOT).with_suffix(".md").as_posix()
+        files.append(File.generated(config, page, content=pages_of(path)))
+        files.append(File(path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, config.use_directory_urls))
     for study, less in SMALL.items():
         files.append(File.generated(config, f"docs/reports/{study}.html", content=report(study, less)))
     return files
+
+
+def pages_of(notebook: Path) -> str:
+    """A notebook as a page: its text, its code, and where to have it."""
+    cells = json.loads(notebook.read_text())["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    found = [
+        text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```" for cell, text in zip(cells, texts, strict=True)
+    ]
+    return "\n\n".join([found[0], f"[{notebook.name}]({notebook.name}) is this page as a notebook.", *found[1:]]) + "\n"
 
 
 def report(study: str, less: tuple[str, ...]) -> bytes:
