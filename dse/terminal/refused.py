@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 
 from dse.space.errors import DesignError
 
@@ -23,6 +24,10 @@ PLACES = {
 """What the system refuses a file for, and what to do about it."""
 
 
+LONG = 400
+"""Characters without a space from which on a word is named by its beginning: longer than paths are."""
+
+
 def refusal(error: Exception) -> str:
     """The line on an error that the user can fix; "" for any other.
 
@@ -32,8 +37,13 @@ def refusal(error: Exception) -> str:
     ''
     """
     if isinstance(error, DesignError):
-        return f"dse: {error}"
+        return re.sub(rf"\S{{{LONG},}}", _begun, f"dse: {error}")
     if isinstance(error, OSError) and error.errno in PLACES:
         where = f"{error.filename}: " if error.filename else ""
         return f"dse: {DesignError(f'{where}{os.strerror(error.errno)}')}; {PLACES[error.errno]}"
     return ""
+
+
+def _begun(word: re.Match[str]) -> str:
+    """A long word by its beginning and its length."""
+    return f"{word[0][: LONG // 10]}... ({len(word[0]):,} characters)"

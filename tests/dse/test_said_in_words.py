@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import dse
 from dse.answers.capacity import capacity
 from dse.commands.capacities import _answer
 from dse.config.overrides import studies
@@ -111,3 +112,14 @@ def test_a_place_that_cannot_be_made_is_refused_in_a_line() -> None:
     assert refusal(FileNotFoundError(2, "No such file or directory", "/proc/x.html")).startswith(
         "dse: /proc/x.html: No such file"
     )
+
+
+def test_a_word_longer_than_any_path_is_named_by_its_beginning() -> None:
+    with pytest.raises(DesignError) as refused:
+        dse.evaluate("x" * 100_000)
+    said = refusal(refused.value)
+    assert said.startswith("dse: 'xxx")
+    assert "100,002 characters" in said
+    assert len(said) < 300
+    path = f"/{'folder/' * 40}file.yaml"
+    assert refusal(DesignError(f"{path}: no such file")) == f"dse: {path}: no such file"
