@@ -202,7 +202,7 @@ def before(
     >>> before(100, several=(8, 4, 2)).tolist()
     [-0.875, -0.75, -0.5, 0.0, 64.0, 128.0]
     >>> before(100, several=(8, 4, 2), prompts=16, copies=3).round(3).tolist()[:6]
-    [-0.938, -0.933, -0.923, -0.917, -0.9, -0.889]
+    [-0.938, -0.933, -0.923, -0.917, -0.909, -0.9]
     """
     steps = ceil(max(log(max(longest, start) / start) / log(ratio), 1.0) - 1e-9)
     more = ceil(log(max(prompts / several[0], 1.0)) / log(beyond) - 1e-9)
