@@ -17,6 +17,7 @@ from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant
+from dse.running.beside import environment
 from dse.space.requests import Requests
 
 COMMAND = "import gc; gc.disable(); from dse.running.beforehand import compiled; compiled()"
@@ -30,9 +31,7 @@ def begun() -> "subprocess.Popen[bytes] | None":
     if cores < 2 or not missing(play):
         return None
     nothing = subprocess.DEVNULL
-    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    environment = {**os.environ, "PYTHONPATH": places}
-    return subprocess.Popen([sys.executable, "-c", COMMAND], env=environment, stdin=nothing, stdout=nothing, stderr=nothing)
+    return subprocess.Popen([sys.executable, "-c", COMMAND], env=environment(), stdin=nothing, stdout=nothing, stderr=nothing)
 
 
 def compiled() -> None:

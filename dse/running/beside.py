@@ -5,6 +5,7 @@ nobody stores.
 """
 
 import contextlib
+import os
 import pickle
 import subprocess
 import sys
@@ -16,11 +17,11 @@ R = TypeVar("R")
 
 COMMAND = """
 import pickle, sys
-asked = sys.stdin.buffer.read()
+asked, answer, sys.stdout = sys.stdin.buffer.read(), sys.stdout.buffer, sys.stderr
 work, share = pickle.loads(asked)
-sys.stdout.buffer.write(pickle.dumps(work(share)))
+answer.write(pickle.dumps(work(share)))
 """
-"""What they run; nobody waits for an import before what is asked is read."""
+"""What they run: nobody waits for an import before what is asked is read, and what prints does not print into the answer."""
 
 
 def beside(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
@@ -39,9 +40,15 @@ def beside(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
             of.wait()
 
 
+def environment() -> dict[str, str]:
+    """Of a process that finds what this one finds."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path)}
+
+
 def _asked(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", COMMAND], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+    words, nothing = [sys.executable, "-c", COMMAND], subprocess.DEVNULL
+    process = subprocess.Popen(words, env=environment(), stdin=pipe, stdout=pipe, stderr=nothing)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as into:
         into.write(pickle.dumps((work, share)))

@@ -75,7 +75,8 @@ def test_shares_come_out_as_all_at_once(asked: tuple[list[Design], Goal], monkey
 
 
 def elsewhere(values: list[int], here: int) -> list[int]:
-    """Squares; fails where a value is negative, in any other process than one."""
+    """Squares, some of them printed; fails where a value is negative, in any other process than one."""
+    print(values[:3])
     if min(values) < 0 and os.getpid() != here:
         raise ValueError
     return [value * value for value in values]
