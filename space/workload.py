@@ -6,7 +6,7 @@ its last token leaves, and its place stays empty until the batch ends. A load is
 stream of requests, served as they come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -436,6 +436,9 @@ class Load:
         speculation: what is guessed in decode; None for nothing.
         seed: of which guesses are right; read where tokens are guessed.
         classes: with bounds of their own, by the numbers of `Requests.kinds`; none where those above are of all requests.
+        draw: so many requests of the same kind by another seed and at another rate, or of so many users; None where these are
+            all that there are, as of a trace that is replayed.
+        most: requests that can be drawn, or that somebody says there are; 0 where nothing bounds them.
     """
 
     label: str
@@ -448,6 +451,8 @@ class Load:
     speculation: Speculation | None = None
     seed: int = 0
     classes: tuple[Class, ...] = ()
+    draw: Callable[[int, int, float], Requests] | None = None
+    most: int = 0
 
     @property
     def kept(self) -> tuple[Any, Any]:
