@@ -26,7 +26,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
     "shortlist": (6, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (3, "dse compare --json", design.COMPARE),
-    "capacity": (8, "dse capacity --json", design.CAPACITY),
+    "capacity": (9, "dse capacity --json", design.CAPACITY),
     "explain": (2, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),
     "whynot": (2, "dse whynot --json", study.WHYNOT),
