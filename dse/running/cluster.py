@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from dse.running.workers import Crew, NotStartedError, cpus
 from dse.space.errors import DesignError
 from dse.terminal import left
+from dse.terminal.child_python import script_path
 from dse.terminal.signals import held_back
 
 T = TypeVar("T")
@@ -184,6 +185,7 @@ def _connected(crew: Crew) -> Callable[[], None] | None:
             with held_back(), _silent():
                 ray.init(
                     address="local",
+                    job_config=_job_config(),
                     num_cpus=crew.count or cpus(),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE,
@@ -204,13 +206,25 @@ def _connected(crew: Crew) -> Callable[[], None] | None:
         if port.isdigit():  # Ray itself would try for minutes
             socket.create_connection((host, int(port)), timeout=10).close()
         with _silent():
-            ray.init(address=crew.address, log_to_driver=False, logging_level=logging.CRITICAL)
+            ray.init(address=crew.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         if "uthentication" in "".join(traceback.format_exception(error)):
             raise DesignError(f"ray.address: the cluster at {crew.address} asks for a token; {TOKEN}") from None
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
     return lambda: None
+
+
+def _job_config() -> Any:
+    """Settings of a Ray job whose workers look for no module in the current folder, which Ray itself would add."""
+    from ray.job_config import JobConfig
+
+    class Settings(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            """Whether Ray adds neither the script's nor the current folder to the workers' `sys.path`."""
+            return True
+
+    return Settings(_py_driver_sys_path=script_path())
 
 
 @contextlib.contextmanager

@@ -6,11 +6,11 @@ or breaks reaches the server.
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from dse.space.errors import DesignError
+from dse.terminal.child_python import child_environment, python_command
 
 MOST = 4
 """Calls at a time; others wait."""
@@ -72,7 +72,8 @@ class Processes:
 async def _started() -> asyncio.subprocess.Process:
     """A process of a session of its own: what ends the server ends its input, and so lets it put things in order."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "dse.tools.process"),
+        *python_command("-m", "dse.tools.process"),
+        env=child_environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LONGEST,
