@@ -270,6 +270,7 @@ def _show(typed: Namespace) -> int:
     from dse.commands.show import summary
 
     loaded = load(name, *overrides, trust=typed.trust)
+    loaded.check_rows()
     return summary(loaded.study, loaded.runs())
 
 
