@@ -274,7 +274,7 @@ class Actor:
         if example:
             attempted(self._evaluate, example, 0)
         left.adopting()
-        _limit_memory(self._memory)
+        left.limit_memory(self._memory)
         return [], True, time.process_time()
 
     def evaluated(self, batch: Batch) -> Answer:
@@ -291,18 +291,6 @@ def _held() -> int:
     """Memory that this process holds, as the kernel has it at once. [B]"""
     pages = Path("/proc/self/statm")
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
-
-
-def _limit_memory(nbytes: float) -> None:
-    """Allocations that go beyond what is held now by more than some bytes raise MemoryError; where the kernel counts them."""
-    import resource
-
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return
-    held = next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData"))
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (held + int(nbytes), hard))
 
 
 def _reason(error: Exception) -> str:

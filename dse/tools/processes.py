@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from dse.space.errors import DesignError
+from dse.space.units import show
 from dse.terminal.child_python import child_environment, python_command
 
 MOST = 4
@@ -17,6 +18,12 @@ MOST = 4
 
 IDLE = 2
 """Processes that are kept for later calls, as to start one takes seconds."""
+
+TIME_LIMIT = {"run": 6 * 3600.0}
+"""How long a call of a tool may take, where it is not `USUAL_LIMIT`. [s]"""
+
+USUAL_LIMIT = 600.0
+"""How long a call of a tool may take. [s]"""
 
 LONGEST = 1 << 30
 """Of an answer. [B]"""
@@ -41,7 +48,11 @@ class Processes:
         async with self._turns:
             process = await self._taken()
             try:
-                found = await _answer(process, tool, arguments, heard)
+                limit = TIME_LIMIT.get(tool, USUAL_LIMIT)
+                found = await asyncio.wait_for(_answer(process, tool, arguments, heard), limit)
+            except TimeoutError:
+                _dismissed(process)
+                raise DesignError(f"{tool}: took longer than {show(limit, 's')}, the most for a call; ask for less") from None
             except BaseException:
                 _dismissed(process)
                 raise
