@@ -24,6 +24,8 @@ class Family(NamedTuple):
         partial: whether it may rotate a part of each head.
         own: fields of every model that its reader says instead.
         act: the field of the activation.
+        names: of fields that others call otherwise, and what these call them.
+        extended: whether `max_position_embeddings` says the length after the scaling of positions.
     """
 
     model_type: str
@@ -34,6 +36,8 @@ class Family(NamedTuple):
     partial: bool = False
     own: tuple[str, ...] = ()
     act: str = "hidden_act"
+    names: Mapping[str, str] = NONE
+    extended: bool = False
 
 
 ARCHITECTURES: dict[str, Family] = {
@@ -59,7 +63,7 @@ ARCHITECTURES: dict[str, Family] = {
     "GptOssForCausalLM": Family("gpt_oss", windows.gpt_oss, defaults=absent.GPT_OSS),
     "Gemma2ForCausalLM": Family("gemma2", windows.gemma2, defaults=absent.GEMMA2, acts=GELU, act="hidden_activation"),
     "Gemma3ForCausalLM": Family(
-        "gemma3_text", windows.gemma3, ("gemma3",), defaults=absent.GEMMA3, acts=GELU, act="hidden_activation"
+        "gemma3_text", windows.gemma3, ("gemma3",), defaults=absent.GEMMA3, acts=GELU, act="hidden_activation", extended=True
     ),
     "Gemma4ForCausalLM": Family(
         "gemma4_text", windows.gemma4, ("gemma4",), absent.GEMMA4, GELU, partial=True, act="hidden_activation"
