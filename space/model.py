@@ -148,6 +148,7 @@ class Model:
     ffn_intermediate: int = whole("width of the dense FFN")
     vocab: int = whole("tokens in the vocabulary")
     max_position: int = whole("longest sequence the model was trained for")
+    learned_positions: int = whole("rows of a learned table of positions; 0 for none", low=0, default=0)
     gated_ffn: bool = flag("the FFN has a gate beside the up projection", default=True)
     tied_embeddings: bool = flag("the head reuses the embedding table", default=False)
     qkv_bias: bool = flag("biases on the query, key and value projections", default=False)

@@ -167,7 +167,12 @@ def _norms(of: Model) -> int:
 
 def _outside_layers(model: Model) -> int:
     tables = model.vocab * model.hidden * (1 if model.tied_embeddings else 2)
-    return tables + model.head_bias * model.vocab + _norm(model)
+    return tables + position_values(model) + model.head_bias * model.vocab + _norm(model)
+
+
+def position_values(model: Model) -> int:
+    """Weights of a learned table of positions."""
+    return model.learned_positions * model.hidden
 
 
 def kv_values(of: Model) -> int:

@@ -8,6 +8,7 @@ a note says which were published. Multi-token prediction modules are counted apa
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from dse.from_hf.families import ARCHITECTURES, CLASSES, NOT_MODELLED, Family
 from dse.from_hf.file import HARMLESS, Entry, File, json_of, short
 from dse.from_hf.formats import beside, check_rotation, context, published
 from dse.from_hf.unread import told
-from dse.space.errors import DesignError, nearest
+from dse.space.errors import DesignError
+from dse.space.parameters import parameters
 
 __all__ = ["ARCHITECTURES", "HARMLESS", "entries", "fields_of"]
 
@@ -82,10 +84,9 @@ def fields_of(path: Path) -> Entry:
     for known in ("architectures", "model_type"):
         file.get(known)
     file.refuse_unmodelled()
-    entry = _common(path, file, files[-1], family)
     algorithms = beside(path)
     formats = published(*files, *([algorithms] if algorithms is not None and not values.get("quantization_config") else []))
-    entry |= family.fields(file)
+    entry = read_fields(file, family, _name(path, files[-1]))
     towers = [file for file in files if file.ignore_like(TOWERS)]
     file.check_rest()
     notes = (formats.note, entry.get("note"), TEXT_ALONE if towers else "", _supplied(file, name), told(file.unread))
@@ -99,10 +100,10 @@ def _supplied(file: File, name: str) -> str:
     return f"left out, so as the class of {name} has it: {', '.join(left_out)}" if left_out else ""
 
 
-def _common(path: Path, file: File, outer: File, family: Family) -> Entry:
-    """What every model has."""
+def read_fields(file: File, family: Family, name: str) -> Entry:
+    """The fields of a model of a family, by what every model has and by what the family says."""
     entry: Entry = {
-        "name": _name(path, outer),
+        "name": name,
         "layers": 1 if "layers" in family.own else file.whole("num_hidden_layers"),
         "hidden": file.whole("hidden_size"),
         "heads": file.whole("num_attention_heads"),
@@ -111,16 +112,17 @@ def _common(path: Path, file: File, outer: File, family: Family) -> Entry:
         "max_position": _context(file, family),
         "tied_embeddings": file.flag("tie_word_embeddings"),
     }
-    file.ignore("model_max_length")
     for name in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
         file.only(name, family.acts)
     check_rotation(file, partial=family.partial)
-    return entry
+    return entry | family.fields(file)
 
 
 def _context(file: File, family: Family) -> int:
     """The longest sequence that a model is served with."""
-    longest = file.whole(file.stated("max_position_embeddings", "model_max_length"))
+    longest = file.whole(file.stated(*family.longest))
+    for name in family.longest:
+        file.whole(name, default=longest)
     return longest if family.extended else context(file, longest)
 
 
@@ -174,8 +176,8 @@ def _by_type(file: File, kind: Any) -> tuple[str, Family]:
         if kind in family.others:
             return name, family
     file.refuse_unmodelled()
-    types = dict.fromkeys(kind for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others))
-    raise file.refuse("model_type", f"no type {short(kind)}; {nearest(kind[:80], types)}")
+    types = {kind: family for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others)}
+    raise file.refuse("model_type", f"no type {short(kind)}; {_fitting(file, kind, types)}")
 
 
 def _refuse_known(file: File, kind: Any) -> None:
@@ -199,11 +201,39 @@ def _family(file: File) -> tuple[str, Family]:
     if name not in ARCHITECTURES:
         if isinstance(kind, str):
             _by_type(file, kind)  # names the nearest type, where that is unknown too
-        raise file.refuse("architectures", f"no architecture {short(name)}; {nearest(name[:80], ARCHITECTURES)}")
+        raise file.refuse("architectures", f"no architecture {short(name)}; {_fitting(file, name, ARCHITECTURES)}")
     family = ARCHITECTURES[name]
     if kind is not None and kind not in (family.model_type, *family.others):
         raise file.refuse("model_type", f"{short(kind)} contradicts {name}, whose type is {family.model_type!r}")
     return name, family
+
+
+ALIKE = 5e-3
+"""By which share the parameters of families may differ that a hint names one of."""
+
+
+def _fitting(file: File, name: str, known: Mapping[str, Family]) -> str:
+    """A hint that ends the refusal of an unknown family: one of a similar name that the fields fit, and the list.
+
+    Fields fit a family that reads all of them and lacks none: what its class means by an absent field would be a guess about
+    another class. Where several fit, they must agree about the parameters.
+    """
+    from dse.config.workloads import models
+
+    totals = {}
+    for other in get_close_matches(name[:80], sorted(known), n=len(known), cutoff=0.5):
+        trial = file.read_as(known[other].defaults, known[other].names)
+        try:
+            trial.refuse_unmodelled()
+            (model,) = models({"read": read_fields(trial, known[other], "read")}).values()
+            trial.check_rest()
+        except DesignError:
+            continue
+        if not trial.supplied:
+            totals[other] = parameters(model)
+    agree = totals and max(totals.values()) <= (1 + ALIKE) * min(totals.values())
+    hint = f"did you mean {next(iter(totals))!r}? " if agree else ""
+    return f"{hint}valid: {', '.join(sorted(known))}"
 
 
 def _found(text: str, folder: Path) -> Path:

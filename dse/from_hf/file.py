@@ -55,6 +55,7 @@ HARMLESS = frozenset(
     re.findall(
         r"\w+",
         """
+    attention_multiplier embedding_multiplier logits_scaling n_ctx residual_multiplier scale_depth scale_emb
     _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation _name_or_path activation_situ_beta
     activation_situ_linear_beta attention_dropout attention_value_scale attn_implementation attn_scale attn_temperature_tuning
     auto_map aux_loss_alpha bad_words_ids begin_suppress_tokens bos_token_id cache_implementation capacity_factor
@@ -88,6 +89,9 @@ HARMLESS = frozenset(
 )
 """Fields that change neither shapes nor counts: tokens, sampling, training, scales, and which experts a router prefers."""
 
+DTYPES = ("torch_dtype", "dtype", "quantization_config", "compression_config", "expert_dtype")
+"""Fields of number formats, which are read apart from what layers are."""
+
 TOKENS = re.compile(r"\w+_token_(id|index|ids)")
 """Names of fields that say which tokens stand for something."""
 
@@ -111,7 +115,7 @@ class File:
         names: Mapping[str, str] | None = None,
         unread: list[str] | None = None,
     ) -> None:
-        self._where = where
+        self._where, self._said = where, values
         self._names: dict[str, str] = {}
         self._given = self._renamed(values, names or {})
         self._defaults = defaults or {}
@@ -119,6 +123,12 @@ class File:
         self._read: set[str] = set()
         self.unread = [] if unread is None else unread
         self.supplied: dict[str, Any] = {}
+
+    def read_as(self, defaults: Mapping[str, Any], names: Mapping[str, str]) -> "File":
+        """The same fields as another class has them; what was read of them is as that of a new file."""
+        found = File(self._said, self._where, defaults, names)
+        found.ignore("architectures", "model_type", *DTYPES)
+        return found
 
     def _renamed(self, values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
         """The fields by their usual names; one that is there by both must say the same."""

@@ -1,8 +1,8 @@
 """Fields that an architecture has no use for: those that may change shapes or counts are refused, others are named in a note.
 
 A name is taken as its words. Some words say that a field is of training, sampling, tokens, numbers or of another part of a
-model that is left out (`INERT`); some that it is of shapes or of what layers are (`SHAPING`). What a field says matters too: what
-is off changes nothing, and a count may change anything.
+model that is left out (`INERT`); some that it is of shapes or of what layers are (`SHAPING`). What a field says matters too:
+what is off changes nothing, and a count may change anything.
 """
 
 import re
@@ -35,13 +35,14 @@ IDLE = _words(
 
 SHAPING = _words(
     """
-    adapter adapters alibi altup arch attention attn bias biases block blocks chunk chunks conv cross delta depth dim dims dense
-    embed embedding embeddings engram every expand expansion expert experts factor ffn freq frequency full gate gated gates gating
-    global gqa group groups head heads hidden hybrid hyper index indexer inner intermediate interval kernel kind kv laurel layer
-    layernorm layers linear ln local lora loop loops mamba mem memory mixer mixing mixture mla mlp moe mqa mult ngram norm norms
-    num number offset parallel pattern per period pos position positional positions qk rank ratio recurrent repeat residual reuse
-    rnn route router routed routing share shared sharing shift size sliding sparse ssm state states stream streams stride
-    table tables tie tied top topk type types variant vocab width window windows
+    adapter adapters alibi altup arch attention attn bias biases block blocks chunk chunks conv cross delta dense depth
+    dim dims embed embedding embeddings engram every expand expansion expert experts factor ffn freq frequency full gate
+    gated gates gating global gqa group groups head heads hidden hybrid hyper index indexer inner intermediate interval
+    kernel kind kv laurel layer layernorm layers linear ln local loop loops lora mamba mem memory mixer mixing mixture
+    mla mlp moe mqa mult ngram norm norms num number offset parallel pattern per period pos position positional
+    positions qk rank ratio recurrent repeat residual reuse rnn route routed router routing share shared sharing shift
+    size sliding sparse ssm state states stream streams stride table tables tie tied top topk type types variant vocab
+    width window windows
     """
 )
 """Words of shapes, of counts and of what layers are made of."""
@@ -65,8 +66,8 @@ def may_shape(name: str, value: Any) -> bool:
 
     >>> may_shape("moe_router_dtype", "float32"), may_shape("is_llama_config", True), may_shape("index_share_for_mtp", True)
     (False, False, False)
-    >>> may_shape("num_adapters", 4), may_shape("adapter_ratio", 0.5), may_shape("use_mla", True), may_shape("layer_kinds", ["a"])
-    (True, True, True, True)
+    >>> may_shape("num_adapters", 4), may_shape("adapter_ratio", 0.5), may_shape("use_mla", True)
+    (True, True, True)
     >>> may_shape("num_adapters", 0), may_shape("max_tokens", 4096), may_shape("kind_of_layers", "mamba")
     (False, False, True)
     """

@@ -37,7 +37,7 @@ from dse.space.layers import Layer, at_reach
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model, Recurrence
 from dse.space.numbers import Rates
-from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
+from dse.space.parameters import STATE_BYTES, growths, kv_values, position_values, v_dim
 
 SOFTMAX = 4.0
 """Vector operations a score: subtract the maximum, exponential, add to the sum, rescale."""
@@ -154,6 +154,7 @@ def footprint(
     per_value = BYTES[precision.weights]
     layer = {part.name: stored_bytes(part, precision, lambda of: _stored(of, tp, heads)) for part in parts}
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
+    table = table + position_values(model) * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
     times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
