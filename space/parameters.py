@@ -261,6 +261,28 @@ def growing_bytes(model: Model, itemsize: float, indexed: float) -> float:
     return sum(of.layer.times * (of.kv * of.reach.grows * itemsize + of.scores * of.indexed.grows * indexed) for of in some)
 
 
+class CacheGrowth(NamedTuple):
+    """What each token more adds to the caches of a sequence.
+
+    Attributes:
+        nbytes: of all layers. [B]
+        until: tokens up to which they grow so; None where they do so without end.
+    """
+
+    nbytes: float
+    until: int | None = None
+
+
+def cache_growth(model: Model, itemsize: float, indexed: float) -> CacheGrowth:
+    """What each token more adds to caches: of a long sequence, or until the first window is full where all layers have one."""
+    without_end = growing_bytes(model, itemsize, indexed)
+    caching = [of for of in growths(model) if of.kv or of.scores]
+    if without_end or not caching:
+        return CacheGrowth(without_end)
+    until = min(of.reach.window or of.reach.chunk for of in caching)
+    return CacheGrowth(sum(of.layer.times * (of.kv * itemsize + of.scores * indexed) for of in caching), until)
+
+
 def fixed_values(model: Model) -> int:
     """Values that caches of windows and chunks have of a sequence longer than they are, of all layers. [1]"""
     return sum(of.layer.times * of.kv * (of.reach.window or of.reach.chunk) for of in growths(model))
