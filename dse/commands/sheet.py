@@ -198,7 +198,8 @@ def _model_text(model: Model, formats: Precision, entry: Mapping[str, Any]) -> s
     if until and fixed:
         beside = f", {show(fixed, 'B')} a sequence at most"
     return (
-        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token{until} in {kv}{indexed}{beside}"
+        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, "
+        f"{cached} of KV cache a token{until} in {kv}{indexed}{beside}"
         + (f" ({said})" if said else "")
     )
 
