@@ -199,8 +199,7 @@ def _model_text(model: Model, formats: Precision, entry: Mapping[str, Any]) -> s
         beside = f", {show(fixed, 'B')} a sequence at most"
     return (
         f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, "
-        f"{cached} of KV cache a token{until} in {kv}{indexed}{beside}"
-        + (f" ({said})" if said else "")
+        f"{cached} of KV cache a token{until} in {kv}{indexed}{beside}" + (f" ({said})" if said else "")
     )
 
 

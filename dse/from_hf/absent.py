@@ -52,7 +52,7 @@ LLAMA4 = _shape(48, 5120, 40, 8, 128, 8192, 202048, 131072) | {
     "num_experts_per_tok": 1,
     "num_local_experts": 16,
 }
-COHERE2 = {"vocab_size": 256000, "sliding_window": 4096, "tie_word_embeddings": True}
+COHERE2 = _shape(40, 8192, 64, 0, 0, 22528, 256000, 8192) | {"sliding_window": 4096, "tie_word_embeddings": True}
 MISTRAL = _shape(32, 4096, 32, 8, 0, 14336, 32000, 131072) | {"sliding_window": 4096}
 MINISTRAL3 = _shape(34, 4096, 32, 8, 128, 14336, 131072, 262144)
 MISTRAL4 = _shape(36, 4096, 32, 32, 0, 12288, 131072, 1048576) | {
@@ -178,6 +178,20 @@ ERNIE_MOE = _shape(28, 2560, 20, 4, 0, 12288, 103424, 131072) | {
 
 TIED = {"tie_word_embeddings": True}
 LLAMA = _shape(32, 4096, 32, 0, 0, 11008, 32000, 2048)
+QWEN2 = _shape(32, 4096, 32, 32, 0, 22016, 151936, 32768) | {"max_window_layers": 28}
+MIXTRAL = _shape(32, 4096, 32, 8, 0, 14336, 32000, 131072) | {"num_local_experts": 8, "num_experts_per_tok": 2}
+PHI3 = _shape(32, 3072, 32, 0, 0, 8192, 32064, 4096)
+MINICPM3 = (
+    _shape(62, 2560, 40, 40, 0, 6400, 73448, 32768)
+    | TIED
+    | {
+        "q_lora_rank": 768,
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+    }
+)
 GEMMA = _shape(28, 3072, 16, 16, 256, 24576, 256000, 8192) | TIED
 QWEN2_MOE = _shape(24, 2048, 16, 16, 0, 0, 151936, 32768) | {
     "num_experts": 60,

@@ -78,9 +78,9 @@ ARCHITECTURES: dict[str, Family] = {
     "MistralForCausalLM": Family("mistral", usual.mistral, defaults=absent.MISTRAL),
     "Ministral3ForCausalLM": Family("ministral3", usual.mistral, defaults=absent.MINISTRAL3),
     "Mistral4ForCausalLM": Family("mistral4", latent.mistral4, defaults=absent.MISTRAL4, partial=True),
-    "MixtralForCausalLM": Family("mixtral", usual.mixtral),
-    "Phi3ForCausalLM": Family("phi3", usual.phi3, ("phi3_v",), partial=True),
-    "Qwen2ForCausalLM": Family("qwen2", usual.qwen2),
+    "MixtralForCausalLM": Family("mixtral", usual.mixtral, defaults=absent.MIXTRAL),
+    "Phi3ForCausalLM": Family("phi3", usual.phi3, ("phi3_v",), absent.PHI3, partial=True),
+    "Qwen2ForCausalLM": Family("qwen2", usual.qwen2, defaults=absent.QWEN2),
     "MiMoForCausalLM": Family("mimo", usual.mimo),
     "Qwen3ForCausalLM": Family("qwen3", usual.qwen3, ("qwen3_vl_text",)),
     "Qwen3MoeForCausalLM": Family("qwen3_moe", usual.qwen3_moe, ("qwen3_vl_moe_text",)),
@@ -231,11 +231,17 @@ ARCHITECTURES: dict[str, Family] = {
     ),
     "GPTJForCausalLM": Family(
         "gptj",
-        Decoder(LAYERNORM | PLAIN | {"parallel": True, "ffn_bias": True, "head_bias": True}, width=4, more=decoders.part_turned),
+        Decoder(
+            LAYERNORM | PLAIN | {"parallel": True, "ffn_bias": True, "head_bias": True}, width=4, more=decoders.part_turned
+        ),
         ("codegen",), absent.GPTJ, GELU, own=("ffn_intermediate",), names=GPT,
     ),
     "MPTForCausalLM": Family(
-        "mpt", Decoder(PLAIN, more=decoders.mpt), defaults=absent.MPT, own=("ffn_intermediate",), names=DATABRICKS
+        "mpt",
+        Decoder(
+            PLAIN, more=decoders.mpt, only={"embedding_fraction": (1.0, 1), "prefix_lm": (False,)},
+            ignored=("norm_type", "fc_type", "ffn_config", "verbose"),
+        ), defaults=absent.MPT, own=("ffn_intermediate",), names=DATABRICKS
     ),
     "DbrxForCausalLM": Family(
         "dbrx", Decoder(more=decoders.dbrx), defaults=absent.DBRX, own=("ffn_intermediate",), names=DATABRICKS
@@ -275,8 +281,8 @@ ARCHITECTURES: dict[str, Family] = {
         Decoder({"qkv_bias": True}, only={"no_bias": (True,)}, more=decoders.qwen1, ignored=("use_logn_attn",)),
         own=("ffn_intermediate",), names={"seq_length": "max_position_embeddings"},
     ),
-    "MiniCPMForCausalLM": Family("minicpm", Decoder(only={"num_experts": (0,)}, ignored=("dim_model_base",)), defaults=absent.TIED),
-    "MiniCPM3ForCausalLM": Family("minicpm3", latent.minicpm3, defaults=absent.TIED),
+    "MiniCPMForCausalLM": Family("minicpm", Decoder(only={"num_experts": (0,)}), defaults=absent.TIED),
+    "MiniCPM3ForCausalLM": Family("minicpm3", latent.minicpm3, defaults=absent.MINICPM3),
     "Ernie4_5ForCausalLM": Family(
         "ernie4_5", Decoder(flags={"qkv_bias out_bias ffn_bias": ("use_bias", False)}), defaults=absent.ERNIE
     ),

@@ -55,7 +55,7 @@ HARMLESS = frozenset(
     re.findall(
         r"\w+",
         """
-    attention_multiplier embedding_multiplier logits_scaling n_ctx residual_multiplier scale_depth scale_emb
+    dim_model_base attention_multiplier embedding_multiplier logits_scaling n_ctx residual_multiplier scale_depth scale_emb
     _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation _name_or_path activation_situ_beta
     activation_situ_linear_beta attention_dropout attention_value_scale attn_implementation attn_scale attn_temperature_tuning
     auto_map aux_loss_alpha bad_words_ids begin_suppress_tokens bos_token_id cache_implementation capacity_factor
@@ -178,8 +178,9 @@ class File:
         return any(self._given[name] for name in names)
 
     def stated(self, *names: str) -> str:
-        """The first of some names of the same that the file has; the first of all where it has none."""
-        return next((name for name in names if self.says(name)), names[0])
+        """The first of some names of the same that the file has, else one that its class has, else the first of all."""
+        known = [name for name in names if self.says(name)] + [name for name in names if self._values.get(name) is not None]
+        return known[0] if known else names[0]
 
     def whole(self, name: str, *, low: int = 1, default: int | None = None) -> int:
         """A count; `default` stands for an absent or null one."""

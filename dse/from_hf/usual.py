@@ -22,7 +22,7 @@ def mistral(file: File) -> Entry:
 
 def whole_window(file: File) -> int:
     """A window of all layers; 0 where there is none, or where it is as long as the longest sequence."""
-    size = _window(file, file.whole("sliding_window", default=0))
+    size = _window(file, file.whole("sliding_window", low=0, default=0))
     return size if size < file.whole("max_position_embeddings") else 0
 
 
@@ -338,7 +338,7 @@ def grouped(file: File, *, kv_heads: int | None = None) -> Entry:
 
 def _late_window(file: File) -> Entry:
     """A window that layers from `max_window_layers` on have, or those that a list says."""
-    used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", default=0), file.layers()
+    used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", low=0, default=0), file.layers()
     first = file.whole("max_window_layers", low=0, default=None if used else 0)
     if not used or not size:
         return {"window": _window(file, 0)}

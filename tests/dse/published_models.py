@@ -1,8 +1,8 @@
 """Files of published models in short: fields that count, as their `config.json` has them, and what is published of their size.
 
 Totals are those of the safetensors files of each repository on the Hugging Face hub, or of the model's card or paper where it
-has none (rounded ones); of a model that sees, those of its language model. Falcon's, whose files hold a table that is tied twice,
-are those of the model as its class loads it. Bytes of a token in caches are 2 x layers x KV heads x head dimension x 2.
+has none (rounded ones); of a model that sees, those of its language model. Falcon's, whose files hold a tied table twice, are
+those of the model as its class loads it. Bytes of a token in caches are 2 x layers x KV heads x head dimension x 2.
 """
 
 from typing import Any, NamedTuple
