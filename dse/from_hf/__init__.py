@@ -216,23 +216,26 @@ def _fitting(file: File, name: str, known: Mapping[str, Family]) -> str:
     """A hint that ends the refusal of an unknown family: one of a similar name that the fields fit, and the list.
 
     Fields fit a family that reads all of them and lacks none: what its class means by an absent field would be a guess about
-    another class. Where several fit, they must agree about the parameters.
+    another class. A family with names of its own must have one of them. All that fit must agree about the parameters.
     """
     from dse.config.workloads import models
 
     totals = {}
-    for other in get_close_matches(name[:80], sorted(known), n=len(known), cutoff=0.5):
-        trial = file.read_as(known[other].defaults, known[other].names)
+    for other, family in known.items():
+        trial = file.read_as(family.defaults, family.names)
+        if family.names and not any(file.says(own) for own in family.names):
+            continue
         try:
             trial.refuse_unmodelled()
-            (model,) = models({"read": read_fields(trial, known[other], "read")}).values()
+            (model,) = models({"read": read_fields(trial, family, "read")}).values()
             trial.check_rest()
         except DesignError:
             continue
         if not trial.supplied:
             totals[other] = parameters(model)
     agree = totals and max(totals.values()) <= (1 + ALIKE) * min(totals.values())
-    hint = f"did you mean {next(iter(totals))!r}? " if agree else ""
+    close = get_close_matches(name[:80], sorted(totals), n=1, cutoff=0.5) if agree else []
+    hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}valid: {', '.join(sorted(known))}"
 
 

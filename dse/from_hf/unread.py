@@ -47,7 +47,7 @@ SHAPING = _words(
 )
 """Words of shapes, of counts and of what layers are made of."""
 
-SIZES = _words("dim dims expand expansion expert experts hidden inner intermediate mult rank ratio share size width")
+SIZES = _words("dim dims expand expansion hidden inner intermediate mult rank ratio share size width")
 """Words of shapes that a fraction may say."""
 
 NAMES = _words("arch block blocks kind layer layers mixer norm pattern type types variant attention attn mlp ffn position")
