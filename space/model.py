@@ -57,9 +57,9 @@ class Indexer:
     reused: bool = flag("what a layer before has chosen is taken, and nothing is scored", default=False)
 
 
-RULES = ("delta", "channel_delta", "ssd", "linear")
+RULES = ("delta", "channel_delta", "ssd", "linear", "selective")
 """How a state forgets and learns: gated delta rule, decay a head (Gated DeltaNet) or a key channel (KDA); decay that depends on
-the token (Mamba-2), or is fixed a head (lightning attention)."""
+the token (Mamba-2), is fixed a head (lightning attention), or depends on the token in each entry of a state (Mamba-1)."""
 
 
 @record
@@ -68,7 +68,8 @@ class Recurrence:
 
     Source:
         delta: Gated DeltaNet [yang2024]; channel_delta: Kimi Linear [kimi2025]; ssd: Mamba-2 [dao2024]; linear: lightning
-        attention [qin2024].
+        attention [qin2024]; selective: Mamba-1 [gu2023], whose inputs of width heads x value_dim have one B and C of key_dim
+        each, and steps of rank gate_rank; only they pass through the convolution.
     """
 
     rule: str = word("how states forget and learn", RULES)

@@ -112,6 +112,8 @@ def _compressing(of: Model) -> int:
 
 def _recurrent(of: Model, state: Recurrence) -> int:
     h, keys, values = of.hidden, state.key_heads * state.key_dim, state.heads * state.value_dim
+    if state.rule == "selective":
+        return _selective(of, state, values)
     weights = h * (2 * keys + 2 * values) + values * h
     mixed = 2 * keys + values
     weights += mixed * (state.conv + state.conv_bias)
@@ -125,6 +127,13 @@ def _recurrent(of: Model, state: Recurrence) -> int:
         low += rank * (h + values) - h * values if rank and not state.full_gate else 0
         return weights + low + h * state.heads + state.heads + keys + state.value_dim
     return weights + values
+
+
+def _selective(of: Model, state: Recurrence, values: int) -> int:
+    """Of Mamba-1: inputs, gates and outputs, the convolution, B, C and steps of what leaves it, their norms, A and D."""
+    inner = 2 * state.key_dim + state.gate_rank
+    weights = 3 * of.hidden * values + values * (state.conv + state.conv_bias) + values * (inner + state.gate_rank + 1)
+    return weights + of.qk_norm * inner + values * (state.key_dim + 1)
 
 
 def ffn_parameters(model: Model, width: int, hidden: int = 0) -> int:
@@ -202,7 +211,12 @@ def conv_values(of: Model) -> int:
     state = of.recurrence
     if state is None or not state.conv:
         return 0
-    return (state.conv - 1) * (2 * state.key_heads * state.key_dim + state.heads * state.value_dim)
+    return (state.conv - 1) * (2 * state.key_heads * convolved_keys(state) + state.heads * state.value_dim)
+
+
+def convolved_keys(state: Recurrence) -> int:
+    """Values of a key that pass through the convolution: all, or none where keys are made of what leaves it."""
+    return 0 if state.rule == "selective" else state.key_dim
 
 
 class Growth(NamedTuple):

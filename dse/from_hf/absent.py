@@ -282,3 +282,14 @@ ERNIE = _shape(18, 1024, 16, 2, 128, 3072, 103424, 131072) | TIED
 SEED = _shape(64, 4096, 80, 8, 128, 27648, 155136, 524288) | {"attention_bias": True}
 ARCEE = _shape(32, 2560, 32, 0, 0, 18432, 32000, 4096)
 APERTUS = _shape(32, 4096, 32, 0, 0, 14336, 131072, 65536)
+JAMBA = _shape(32, 4096, 32, 8, 0, 14336, 65536, 262144) | {
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "attn_layer_period": 8,
+    "attn_layer_offset": 4,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+}

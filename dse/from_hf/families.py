@@ -298,6 +298,7 @@ ARCHITECTURES: dict[str, Family] = {
     ),
     "OrionForCausalLM": Family("orion", Decoder(LAYERNORM)),
     "Dots1ForCausalLM": Family("dots1", Decoder({"qk_norm": True}, ATTENTION_BIAS, more=decoders.dots1)),
+    "JambaForCausalLM": Family("jamba", states.jamba, defaults=absent.JAMBA),
     "DeciLMForCausalLM": Family("nemotron-nas", pruned.blocks_of, own=("ffn_intermediate",)),
     "HunYuanDenseV1ForCausalLM": Family("hunyuan_v1_dense", usual.hunyuan_dense),
     "HunYuanMoEV1ForCausalLM": Family("hunyuan_v1_moe", usual.hunyuan_moe, ("hunyuan",)),
@@ -330,7 +331,17 @@ CLASSES |= {"MptForCausalLM": "MPTForCausalLM", "Ernie4_5_ForCausalLM": "Ernie4_
 """Other classes of the same layers."""
 
 NOT_MODELLED = {
-    "jamba": "states of Mamba-1, of a decay for each of their values, are not modelled",
+    "falcon_h1": "attention and a state side by side in each layer are not modelled",
+    "gemma3n": "embeddings of each layer are not modelled",
+    "gemma3n_text": "embeddings of each layer are not modelled",
+    "lfm2": "convolutions in the place of attention are not modelled",
+    "lfm2_moe": "convolutions in the place of attention are not modelled",
+    "longcat_flash": "experts that do nothing, and two attentions a layer, are not modelled",
+    "mllama": "layers that attend to images are not modelled",
+    "mllama_text_model": "layers that attend to images are not modelled",
+    "recurrent_gemma": "gated linear recurrences are not modelled",
+    "rwkv": "states of RWKV are not modelled",
+    "zamba2": "layers that share their weights are not modelled",
     "deepseek_v41": "tables of n-grams (Engram) and prompts that run half of the layers are not modelled",
 }
 """Types that are known and refused, and why."""

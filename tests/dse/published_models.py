@@ -246,6 +246,15 @@ PUBLISHED = [
         "dots1", "Dots1ForCausalLM", **_usual(4096, 62, 32, 32, 10944, 152064, 32768, False), n_routed_experts=128,
         n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1, n_group=1,
         topk_group=1, scoring_func="noaux_tc", attention_bias=False)),
+    Published("Jamba-v0.1", 51_570_323_328, 2 * 4 * 8 * 128 * 2, _file(
+        "jamba", "JambaForCausalLM", **_usual(4096, 32, 32, 8, 14336, 65536, 262144, False), attn_layer_period=8,
+        attn_layer_offset=4, expert_layer_period=2, expert_layer_offset=1, num_experts=16, num_experts_per_tok=2,
+        mamba_d_state=16, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=256, mamba_conv_bias=True, mamba_proj_bias=False,
+        mamba_inner_layernorms=True, use_mamba_kernels=True, n_ctx=262144, sliding_window=None)),
+    Published("AI21-Jamba-1.5-Large", 398_560_000_000, 2 * 9 * 8 * 128 * 2, _file(
+        "jamba", "JambaForCausalLM", **_usual(8192, 72, 64, 8, 24576, 65536, 262144, False), attn_layer_period=8,
+        attn_layer_offset=4, expert_layer_period=2, expert_layer_offset=1, num_experts=16, num_experts_per_tok=2,
+        mamba_d_state=16, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=512, mamba_conv_bias=True, mamba_proj_bias=False)),
     Published("Yi-34B", 34_388_917_248, 2 * 60 * 8 * 128 * 2, _file(
         "llama", "LlamaForCausalLM", **_usual(7168, 60, 56, 8, 20480, 64000, 4096, False))),
     Published("deepseek-llm-67b", 67_425_000_000, 2 * 95 * 8 * 128 * 2, _file(

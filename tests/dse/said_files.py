@@ -65,7 +65,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deepseek_v3", {"topk_method": "greedy"}, 'topk_method: "greedy"'),
     ("deepseek_v3", {"index_topk": 2048}, "index_topk.*not understood"),
     ("qwen3_8b", {"architectures": ["Qwen4ForCausalLM"], "model_type": "qwen4"}, "no type .qwen4.; did you mean 'qwen3'"),
-    ("qwen3_8b", {"architectures": ["JambaForCausalLM"], "model_type": "jamba"}, "model_type: .jamba.: states of Mamba-1"),
+    (
+        "qwen3_8b",
+        {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1"},
+        "model_type: .falcon_h1.: attention and a state",
+    ),
     ("qwen3_8b", {"engram_layer_ids": [1, 14]}, "engram_layer_ids: .1, 14.: tables of n-grams"),
     ("kimi_linear", {"attn_res_block_size": 12}, "attn_res_block_size: 12: residuals that attend .* null leaves them out"),
     ("deepseek_v4", {"hc_mult": 4}, "hc_mult: 4: hyper-connections .* 1 leaves them out"),
