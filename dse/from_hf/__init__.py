@@ -8,16 +8,15 @@ a note says which were published. Multi-token prediction modules are counted apa
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from dse.from_hf.families import ARCHITECTURES, CLASSES, NOT_MODELLED, Family
 from dse.from_hf.file import HARMLESS, Entry, File, json_of, short
-from dse.from_hf.formats import beside, check_rotation, context, published
+from dse.from_hf.formats import beside, published
+from dse.from_hf.reading import fitting, read_fields
 from dse.from_hf.unread import told
 from dse.space.errors import DesignError
-from dse.space.parameters import parameters
 
 __all__ = ["ARCHITECTURES", "HARMLESS", "entries", "fields_of"]
 
@@ -100,32 +99,6 @@ def _supplied(file: File, name: str) -> str:
     return f"left out, so as the class of {name} has it: {', '.join(left_out)}" if left_out else ""
 
 
-def read_fields(file: File, family: Family, name: str) -> Entry:
-    """The fields of a model of a family, by what every model has and by what the family says."""
-    entry: Entry = {
-        "name": name,
-        "layers": 1 if "layers" in family.own else file.whole("num_hidden_layers"),
-        "hidden": file.whole("hidden_size"),
-        "heads": file.whole("num_attention_heads"),
-        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.whole("intermediate_size"),
-        "vocab": file.whole("vocab_size"),
-        "max_position": _context(file, family),
-        "tied_embeddings": file.flag("tie_word_embeddings"),
-    }
-    for name in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
-        file.only(name, family.acts)
-    check_rotation(file, partial=family.partial)
-    return entry | family.fields(file)
-
-
-def _context(file: File, family: Family) -> int:
-    """The longest sequence that a model is served with."""
-    longest = file.whole(file.stated(*family.longest))
-    for name in family.longest:
-        file.whole(name, default=longest)
-    return longest if family.extended else context(file, longest)
-
-
 def _language(outer: File, values: Mapping[str, Any], group: str) -> Mapping[str, Any]:
     """The group of the language model in a file of one that sees or hears."""
     inner = values[group]
@@ -177,7 +150,7 @@ def _by_type(file: File, kind: Any) -> tuple[str, Family]:
             return name, family
     file.refuse_unmodelled()
     types = {kind: family for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others)}
-    raise file.refuse("model_type", f"no type {short(kind)}; {_fitting(file, kind, types)}")
+    raise file.refuse("model_type", f"no type {short(kind)}; {fitting(file, kind, types)}")
 
 
 def _refuse_known(file: File, kind: Any) -> None:
@@ -201,42 +174,11 @@ def _family(file: File) -> tuple[str, Family]:
     if name not in ARCHITECTURES:
         if isinstance(kind, str):
             _by_type(file, kind)  # names the nearest type, where that is unknown too
-        raise file.refuse("architectures", f"no architecture {short(name)}; {_fitting(file, name, ARCHITECTURES)}")
+        raise file.refuse("architectures", f"no architecture {short(name)}; {fitting(file, name, ARCHITECTURES)}")
     family = ARCHITECTURES[name]
     if kind is not None and kind not in (family.model_type, *family.others):
         raise file.refuse("model_type", f"{short(kind)} contradicts {name}, whose type is {family.model_type!r}")
     return name, family
-
-
-ALIKE = 5e-3
-"""By which share the parameters of families may differ that a hint names one of."""
-
-
-def _fitting(file: File, name: str, known: Mapping[str, Family]) -> str:
-    """A hint that ends the refusal of an unknown family: one of a similar name that the fields fit, and the list.
-
-    Fields fit a family that reads all of them and lacks none: what its class means by an absent field would be a guess about
-    another class. A family with names of its own must have one of them. All that fit must agree about the parameters.
-    """
-    from dse.config.workloads import models
-
-    totals = {}
-    for other, family in known.items():
-        trial = file.read_as(family.defaults, family.names)
-        if family.names and not any(file.says(own) for own in family.names):
-            continue
-        try:
-            trial.refuse_unmodelled()
-            (model,) = models({"read": read_fields(trial, family, "read")}).values()
-            trial.check_rest()
-        except DesignError:
-            continue
-        if not trial.supplied:
-            totals[other] = parameters(model)
-    agree = totals and max(totals.values()) <= (1 + ALIKE) * min(totals.values())
-    close = get_close_matches(name[:80], sorted(totals), n=1, cutoff=0.5) if agree else []
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}valid: {', '.join(sorted(known))}"
 
 
 def _found(text: str, folder: Path) -> Path:

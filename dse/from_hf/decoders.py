@@ -88,8 +88,10 @@ def falcon(file: File) -> Entry:
     alibi, side = file.flag("alibi"), file.flag("parallel_attn", default=True) or newer
     file.only("apply_residual_connection_post_layernorm", (False,))
     file.only("num_ln_in_parallel_attn", (1, 2))
-    biases = {"qkv_bias": bias, "out_bias": bias, "ffn_bias": bias}
-    return {"kv_heads": kv_heads, "parallel": side, **biases, **({"rope": 0.0} if alibi else {})}
+    own: Entry = {"kv_heads": kv_heads, "parallel": side, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias}
+    own |= {"rope": 0.0} if alibi else {}
+    tied = not file.says("tie_word_embeddings") and file.flag("tie_word_embeddings")
+    return own | ({"note": "one table for embedding and head, of which published files hold a copy more"} if tied else {})
 
 
 def big_code(file: File) -> Entry:
@@ -141,7 +143,7 @@ def exaone4(file: File) -> Entry:
 def granite_experts(file: File) -> Entry:
     """Experts, beside an FFN that every token goes through where the file has its width."""
     shared = file.whole("shared_intermediate_size", low=0, default=0)
-    more = {"shared": 1, "shared_intermediate": shared} if shared else {}
+    more: Entry = {"shared": 1, "shared_intermediate": shared} if shared else {}
     return {"experts": experts_of(file) | more}
 
 
@@ -212,7 +214,7 @@ def mpt(file: File) -> Entry:
         said.check_rest()
     learned = file.flag("learned_pos_emb", default=True) and not alibi
     ratio = file.whole("expansion_ratio", default=4)
-    own = {"kv_heads": heads, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias, "rope": 0.0}
+    own: Entry = {"kv_heads": heads, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias, "ffn_bias": bias, "rope": 0.0}
     own |= {"ffn_intermediate": ratio * file.whole("hidden_size"), "norm": "layernorm" if bias else "rms"}
     return own | ({"learned_positions": file.whole("max_position_embeddings")} if learned else {})
 

@@ -212,8 +212,8 @@ def _of_caches(file: File) -> str:
         if isinstance(word, str):
             return KV_ALGORITHMS.get(word, short(word))
         if isinstance(scheme, dict):
-            kind = scheme.get("type", "float"), scheme.get("num_bits")
-            return KV_TYPES.get(kind, f"{kind[1]} bits") if all(isinstance(one, str | int) for one in kind) else ""
+            kind, bits = scheme.get("type", "float"), scheme.get("num_bits")
+            return KV_TYPES.get((kind, bits), f"{bits} bits") if isinstance(kind, str) and isinstance(bits, int) else ""
     return ""
 
 
