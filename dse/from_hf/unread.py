@@ -18,7 +18,7 @@ INERT = _words(
     aux checkpointing coef coeff draft dropout drop dtype dtypes epsilon eps fa2 flash fp16 fp32 bf16 fp8 fused fuse
     impl implementation init initializer jitter js kernels layerdrop liger loss losses mtp nextn onnx pdrop std triton unsloth
     upcast version versions wandb
-    audio image images mm modality multimodal patch pixel projector speech summary tower video videos vision visual vit
+    audio image images mm modality multimodal patch perceiver pixel projector resampler speech summary tower video videos vision visual vit
     """
 )
 """Words of what is never in a count: training, kinds of numbers while they are computed, software, drafting, other towers."""
