@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dse.answers.of_loads import Beside, beside, said
+from dse.answers.published_formats import remedied
 from dse.config.build import Question, question
 from dse.config.compose import folder_of
 from dse.config.expressions import evaluate
@@ -289,7 +290,7 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         for row, case in enumerate(workload.cases)
     ]
     metrics = own((name, column[0]) for name, column in found.columns.items())
-    why = infeasible(design, workload)
+    why = remedied(infeasible(design, workload), design, workload, config["model"])
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = parts_of(config["choices"]), other_parts(config["choices"])
     what = called(config["workload"])

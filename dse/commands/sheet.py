@@ -24,10 +24,9 @@ from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
 from dse.space.parameters import (
     active_parameters,
+    cache_growth,
     fixed_bytes,
     fixed_values,
-    growing_bytes,
-    growing_values,
     growths,
     parameters,
 )
@@ -189,23 +188,29 @@ def _model_text(model: Model, formats: Precision, entry: Mapping[str, Any]) -> s
     kv, index = formats.kv, index_of(formats)
     total, active = parameters(model), active_parameters(model)
     sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
-    cached = show(growing_bytes(model, BYTES[kv], BYTES[index]), "B")
+    grows = cache_growth(model, BYTES[kv], BYTES[index])
+    cached = show(grows.nbytes, "B")
+    until = f" up to {grows.until:,} tokens" if grows.until is not None else ""
     indexed = f" and {index} for keys of the index" if index != kv and any(of.scores for of in growths(model)) else ""
     said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
     fixed = fixed_values(model) * BYTES[kv] + fixed_bytes(model, BYTES[kv])
     beside = f" and {show(fixed, 'B')} a sequence" if fixed else ""
+    if until and fixed:
+        beside = f", {show(fixed, 'B')} a sequence at most"
     return (
-        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}{indexed}{beside}"
-        + (f" ({said})" if said else "")
+        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, "
+        f"{cached} of KV cache a token{until} in {kv}{indexed}{beside}" + (f" ({said})" if said else "")
     )
 
 
 def _model_facts(model: Model) -> dict[str, Any]:
+    grows = cache_growth(model, 1.0, 1.0)
     return {
         "name": model.name,
         "parameters": parameters(model),
         "active_parameters": active_parameters(model),
-        "kv_values_per_token": growing_values(model),
+        "kv_values_per_token": grows.nbytes,
+        "kv_tokens_until_full": grows.until,
         "kv_values_per_sequence": fixed_values(model),
         "state_bytes_per_sequence": fixed_bytes(model, 2.0),
     }

@@ -64,6 +64,7 @@ MODEL = closed(
         "parameters": number("all of them"),
         "active_parameters": number("those that one token meets"),
         "kv_values_per_token": number("values that are cached for each token"),
+        "kv_tokens_until_full": maybe(whole("tokens of a sequence up to which that is so, where all layers have windows")),
         "kv_values_per_sequence": number("values that are cached for each sequence, however long"),
         "state_bytes_per_sequence": number("B; recurrent states of a sequence"),
     }
