@@ -46,7 +46,14 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
 
 def document(sides: Sequence[Side], objective: str) -> dict[str, Any]:
     """Chips side by side, as plain values; metrics in SI with their units."""
-    return stamped("compare", {"objective": objective, "note": notes(sides) or None, "chips": [record(side) for side in sides]})
+    cases = next((side.found.cases for side in sides if side.found), ())
+    data = {
+        "objective": objective,
+        "note": notes(sides) or None,
+        "cases": [case.label for case in cases],
+        "chips": [record(side) for side in sides],
+    }
+    return stamped("compare", data)
 
 
 def record(side: Side) -> dict[str, Any]:

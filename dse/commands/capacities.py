@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.capacity import Side, unread
+from dse.answers.of_loads import trace_record, trace_text
 from dse.answers.race import LONG, Tried, answered, enough, may_take, worth
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
@@ -88,6 +89,7 @@ def _side(side: Side) -> dict[str, Any]:
         "requests": {
             "count": len(side.load.requests),
             "rows_skipped": side.load.requests.skipped,
+            "trace": trace_record(side.load),
             "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
             "mean_output_tokens": float(side.load.requests.output.mean()),
         },
@@ -178,7 +180,7 @@ def _answer(side: Side) -> str:
     last = ", while these requests last," if few(side) else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
-        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
+        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{(broken := _next(best, side))} {'are' if ' and ' in broken else 'is'} broken{_cells(side)}\n"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.show import front_table, verified_table
+from dse.commands.show import front_table, labelled, verified_table
 from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
@@ -63,6 +63,7 @@ def run_study(asked: Study, told: Told = untold) -> int:
         )
     refuse_absent(asked)
     say(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}".rstrip())
+    say(f"  workload: {escape(labelled(asked.question.workload))}")
     space = asked.question.space
     grid = space.combinations
     size = number_of(grid, "combination") if grid is not None else "not enumerable"

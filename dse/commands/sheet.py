@@ -11,6 +11,7 @@ from rich.table import Table
 from dse.answers.answer import OF_PART, Evaluation, answered, shown
 from dse.answers.of_loads import Beside
 from dse.answers.of_loads import record as said_beside
+from dse.answers.of_loads import trace_record
 from dse.answers.trace import write as write_trace
 from dse.config.workloads import models
 from dse.evaluators import METRICS
@@ -139,7 +140,11 @@ def record(found: Evaluation) -> dict[str, Any]:
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
-            | ({"rows_skipped": of.requests.skipped, **said_beside(beside)} if isinstance(of, Load) else {})
+            | (
+                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside)}
+                if isinstance(of, Load)
+                else {}
+            )
             for one, of, beside in zip(found.cases, cases, found.beside or (Beside(),) * len(cases), strict=True)
         ],
         "models": [

@@ -39,6 +39,16 @@ OF_TURN = closed(
     }
 )
 
+TRACE = closed(
+    {
+        "file": text("its name"),
+        "part": text("which of its requests, and what was done to them, in words"),
+        "times": one_of(["replayed", "scaled", "drawn"], "whether arrivals are those of the file"),
+        "process": maybe(text("that times are drawn from; null where they are the file's")),
+    },
+    "what a served load has of its trace; null where requests are from no file",
+)
+
 UNLOADED = closed(
     {"ttft_s": maybe(number("s; to the first token")), "tpot_s": maybe(number("s; a token; null where no request has two"))},
     "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
@@ -50,12 +60,13 @@ CASE = closed(
         "feasible": flag("whether every limit holds"),
         "metrics": METRICS,
         "rows_skipped": whole("of a served load: rows of its trace that workload.skip passed over; absent of other cases"),
+        "trace": maybe(TRACE),
         "kv_memory": each(HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"),
         "unloaded": maybe(UNLOADED),
         "classes": each(OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"),
         "turns": each(OF_TURN, "of a served load of sessions: what turns got, by their places; absent of other cases"),
     },
-    optional=["rows_skipped", "kv_memory", "unloaded", "classes", "turns"],
+    optional=["rows_skipped", "trace", "kv_memory", "unloaded", "classes", "turns"],
 )
 
 MODEL = closed(
@@ -177,6 +188,7 @@ COMPARE: Schema = closed(
                 "where software is unlike: of which chips, and the override that makes it alike; what was fitted on other chips"
             )
         ),
+        "cases": each(text(), "what is asked, case by case, in words"),
         "chips": each(SIDE),
     },
     "chips side by side, each with the best mapping that a short search finds",
@@ -242,6 +254,7 @@ SERVED = closed(
             {
                 "count": whole("that are played"),
                 "rows_skipped": whole("rows of the trace that workload.skip passed over"),
+                "trace": maybe(TRACE),
                 "mean_prompt_tokens": number("token"),
                 "mean_output_tokens": number("token"),
             }
