@@ -73,6 +73,7 @@ class Evaluation:
         others: those of them that the file of the chip does not choose.
         question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
+        devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
     """
 
     design: Design
@@ -85,8 +86,14 @@ class Evaluation:
     names: dict[str, str]
     question: str
     untied: tuple[str, ...] = ()
+    devices: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What was asked, of how many cases, and on how many devices where that was left open."""
+        return _titled(self.cases) + (f"; on {self.devices}" if self.devices else "")
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
@@ -228,7 +235,7 @@ class Evaluation:
         lines = [f"{name:11}{text}" for name, text in self.about()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        return "\n".join([_titled(self.cases), *lines, *verdict, *metrics, *measured])
+        return "\n".join([self.title, *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
@@ -236,7 +243,7 @@ class Evaluation:
         rows = [*((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
-        return f"<table><caption>{escape(_titled(self.cases))}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def answered(config: Mapping[str, Any]) -> Evaluation:
@@ -251,7 +258,7 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
 
         if config["fidelity"] != STEADY:
             begun()
-    return replace(evaluation(asked.base, asked, config), untied=_untied(asked))
+    return replace(evaluation(asked.base, asked, config), untied=_untied(asked), devices=next(iter(asked.devices.values()), ""))
 
 
 def _untied(asked: Question) -> tuple[str, ...]:

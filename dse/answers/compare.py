@@ -6,7 +6,7 @@ searched for.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
@@ -99,7 +99,10 @@ class Side:
         chosen = ", ".join(
             f"{address.removeprefix('mapping.').removeprefix('both.')} {value}" for address, value in self.values.items()
         )
-        return f"{self.found.names['mapping']}{f': {chosen}' if chosen else ', as it is set'}" if self.found else ""
+        if not self.found:
+            return ""
+        devices = f"; {self.found.devices}" if self.found.devices else ""
+        return f"{self.found.names['mapping']}{f': {chosen}' if chosen else ', as it is set'}{devices}"
 
 
 def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = False) -> list[Side]:
@@ -224,7 +227,8 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
         )
     design = space.at(best)
     values = {knob.address: at(design, space.targets[knob.address][0]) for knob in space.knobs}
-    return Side(name, evaluation(design, asked, config), values, looked)
+    devices = "" if any(address.endswith(".tp") for address in values) else next(iter(asked.devices.values()), "")
+    return Side(name, replace(evaluation(design, asked, config), devices=devices), values, looked)
 
 
 class _Looks:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.show import front_table, labelled, verified_table
+from dse.commands.show import devices_texts, front_table, labelled, verified_table
 from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
@@ -69,6 +69,8 @@ def run_study(asked: Study, told: Told = untold) -> int:
     size = number_of(grid, "combination") if grid is not None else "not enumerable"
     cases = number_of(len(asked.question.workload.cases), "case")
     say(f"  {number_of(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {asked.fidelity}; seed {asked.seed}")
+    for text in devices_texts(asked):
+        say(f"  devices: {escape(text)}")
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
     with contextlib.closing(open_store(asked)) as store:

@@ -9,9 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.answer import OF_PART, Evaluation, answered, shown
-from dse.answers.of_loads import Beside
+from dse.answers.of_loads import Beside, trace_record
 from dse.answers.of_loads import record as said_beside
-from dse.answers.of_loads import trace_record
 from dse.answers.trace import write as write_trace
 from dse.config.workloads import models
 from dse.evaluators import METRICS
@@ -32,7 +31,6 @@ from dse.space.parameters import (
     growths,
     parameters,
 )
-from dse.space.shown import number_of
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.terminal.json_text import json_text
@@ -70,9 +68,7 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     """Prints the answer to a composed configuration as tables."""
     console = Terminal(150)
     cases, parts = len(found.cases), found.breakdown
-    console.print(
-        f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {number_of(cases - 1, 'more case')}" if cases > 1 else "")
-    )
+    console.print(f"[bold]{escape(found.title)}[/]")
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
@@ -133,6 +129,7 @@ def record(found: Evaluation) -> dict[str, Any]:
     ]
     cases = found.workload.cases
     data = {
+        "title": found.title,
         **found.names,
         "fidelity": found.fidelity,
         "part": found.part or None,

@@ -17,6 +17,7 @@ from dse.running.ranks import Rank
 from dse.running.study import Study, stored_at
 from dse.running.verify import Verified
 from dse.schemas import stamped
+from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.space.shown import masked, number_of, printable
 from dse.space.units import show
@@ -246,6 +247,17 @@ def labelled(workload: Workload) -> str:
     return first if len(workload.cases) == 1 else f"from {first} to {last}"
 
 
+def devices_texts(asked: Study) -> list[str]:
+    """Tensor parallelism that a study leaves open and no knob moves, in words, chip by chip."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        name = str(chosen.get(CHIP, ""))
+        moved = any(knob.address.endswith(".tp") for knob in space.knobs)
+        if text := "" if moved else asked.question.devices.get(name, ""):
+            found.append(f"{name}: {text}" if name else text)
+    return found
+
+
 def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     """Prints a study: question, objectives, knobs, constants that were assumed or fitted or have no source, runs."""
     console = Terminal(140)
@@ -257,6 +269,8 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")
     cases = asked.question.workload.cases
     console.print(f"workload     {number_of(len(cases), 'case')}, {escape(labelled(asked.question.workload))}")
+    for text in devices_texts(asked):
+        console.print(f"devices      {escape(text)}")
     for knob in asked.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
 """When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest.
 
-A trace that has times is replayed at these where nobody says other arrivals or a rate. What a load has of its trace, and whether
-times are the file's, stands in its label.
+A trace that has times is replayed at these where nobody says other arrivals or a rate. What a load has of its trace, and whose
+times these are, stands in its label.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

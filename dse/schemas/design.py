@@ -131,6 +131,7 @@ SOURCE = closed(
 
 EVALUATE: Schema = closed(
     {
+        "title": text("what was asked, and on how many devices where that was left open"),
         "chip": text("name of the choice; empty where there is none"),
         "mapping": text("name of the choice"),
         "stack": text("name of the choice; empty where there is none"),
