@@ -72,7 +72,8 @@ def record(side: Side) -> dict[str, Any]:
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
         "tokens_per_joule": tokens_per_joule(side),
         "seconds_by_bound": side.found.breakdown.by_bound() if side.found else {},
-        "looked_at": {"designs": side.looked[0], "feasible": side.looked[1]},
+        "looked_at": {"designs": side.looked[0], "feasible": side.looked[1]}
+        | {"refused_by": dict(side.refused), "left_out": side.left_out},
     }
 
 
@@ -110,6 +111,8 @@ def _table(sides: Sequence[Side], objective: str) -> Table:
             row(name, texts, style="bold" if name == objective else "")
     row("time goes to", [_binds(side) for side in sides])
     row("mappings looked at", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
+    if any(side.refused for side in sides):
+        row("search", [side.left_out if side.refused else "" for side in sides])
     return table
 
 

@@ -14,6 +14,7 @@ from dse.answers.race import LONG, Tried, answered, enough, may_take, worth
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.schemas import stamped
+from dse.space.shown import left_out_text
 from dse.space.units import show
 from dse.terminal.drafts import draft
 from dse.terminal.json_text import json_text
@@ -102,6 +103,7 @@ def _side(side: Side) -> dict[str, Any]:
             "fit": len(side.candidates),
             "played": len(side.tried),
             "refused_by": side.refused,
+            "left_out": _refused(side),
         },
         "front": [
             {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": one.candidate.text}
@@ -112,6 +114,11 @@ def _side(side: Side) -> dict[str, Any]:
             for times, rate, ttft, tpot, broken in side.curve
         ],
     }
+
+
+def _refused(side: Side) -> str:
+    """How many deployments break a limit, by limit, in words."""
+    return left_out_text(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
 
 
 def _bounds(side: Side) -> dict[str, Any]:
@@ -219,8 +226,10 @@ def _each_class(best: Tried, side: Side) -> str:
 
 
 def _beside(side: Side) -> str:
-    """What to say below the answer: that the rate holds just while so few requests come, and what nobody has measured."""
-    said = {"note": few(side), "not fitted": side.extrapolated}
+    """What to say below the answer: that the rate holds just while so few requests come, what the search left out, and what
+    nobody has measured.
+    """
+    said = {"note": few(side), "search": _refused(side) if side.refused else "", "not fitted": side.extrapolated}
     return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in said.items() if text)
 
 

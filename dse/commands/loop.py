@@ -20,7 +20,7 @@ from dse.report.page import write
 from dse.running.actors import hired
 from dse.running.afford import affordable
 from dse.running.ask_tell import base_of, search, searched
-from dse.running.frame import search_frame, values_of, with_front
+from dse.running.frame import search_frame, search_refusals, values_of, with_front
 from dse.running.offered import refuse_absent
 from dse.running.possible import counted, limits_of, nothing_ruled_out
 from dse.running.priced import Priced
@@ -35,7 +35,7 @@ from dse.search.samplers import every, suited
 from dse.search.stop import Stops
 from dse.space.design import key
 from dse.space.errors import DesignError
-from dse.space.shown import masked, masked_in, number_of
+from dse.space.shown import left_out_text, masked, masked_in, number_of
 from dse.store.store import SEARCH, Result, Store
 from dse.terminal.drafts import draft
 from dse.terminal.progress import Progress, Told, say, untold
@@ -157,6 +157,8 @@ def _screen(asked: Study, told: Told) -> Screened:
     known = "known to be " if pruned else ""
     front = f"front of {len(found.front):,}, {kind}"
     say(f"  screen: {number_of(found.rows, 'design')}{note}, {found.feasible:,} {known}feasible; {front}")
+    if found.refused:
+        say(f"  screen: {left_out_text(found.refused, found.rows, 'design')}")
     if pruned:
         say(f"  screen: {number_of(found.rows - pruned, 'design')} evaluated; {left_out(found)}")
     return found
@@ -223,7 +225,10 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
     if out:
         most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
         say(f"  search: {sum(out.values()):,} of them break a limit that is known before, and are not of the budget: {most}")
-    return search_frame(asked, searched(asked, store) if others else found)
+    frame = search_frame(asked, searched(asked, store) if others else found)
+    if refused := search_refusals(asked, frame):
+        say(f"  search: {left_out_text(refused, len(frame), 'different design')}")
+    return frame
 
 
 def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock, told: Told) -> Verified | None:

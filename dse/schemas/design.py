@@ -177,7 +177,14 @@ SIDE = closed(
         "metrics": METRICS,
         "tokens_per_joule": maybe(number("token/J; null where energy is not known")),
         "seconds_by_bound": SECONDS,
-        "looked_at": closed({"designs": whole("that the search evaluated"), "feasible": whole("those of them that fit")}),
+        "looked_at": closed(
+            {
+                "designs": whole("that the search looked at"),
+                "feasible": whole("those of them that fit"),
+                "refused_by": named(whole("designs"), "by the limit that they break"),
+                "left_out": text("the same in words"),
+            }
+        ),
     }
 )
 
@@ -277,6 +284,7 @@ SERVED = closed(
                 "fit": whole("deployments"),
                 "played": whole("deployments"),
                 "refused_by": named(whole("deployments"), "by the limit that they break"),
+                "left_out": text("the same in words"),
             }
         ),
         "front": each(ON_THE_FRONT, "of runs, those that no other exceeds in both"),

@@ -76,8 +76,8 @@ def test_serving_by_itself_runs_an_8b_model_on_one_device_and_says_so(typed: Cal
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_stack_brings_its_own_collectives(stack: str) -> None:
-    """Left open, several devices run on every stack, with its allreduces where it has some, and the answer is that of the word."""
-    words = ("chip=a100", "model=llama3_8b", f"stack={stack}", "mapping.both.tp=2", "workload.batch=[1]", "workload.sequence=[256]")
+    """Left open, several devices run on every stack, with its allreduces where it has some, as where the word is typed."""
+    words = ("chip=a100", f"stack={stack}", "mapping.both.tp=2", "workload.batch=[1]", "workload.sequence=[256]")
     of = asked(*words)
     own = of.base.mapping.stack.rings is not None
     assert at(of.base, "mapping.decode.allreduce") == ("library" if own else "bidirectional_ring")
