@@ -26,6 +26,7 @@ from dse.evaluators.passes.part import PART
 from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
+from dse.measured.stack_basis import StackBasis, stack_basis
 from dse.space.beside import unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
@@ -107,6 +108,11 @@ class Evaluation:
     def extrapolated(self) -> str:
         """Which constants of its software were fitted on other chips alone; "" where none were."""
         return elsewhere(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
+    def stack_basis(self) -> StackBasis | None:
+        """Which kernels of its software stack were measured; None of a chip without one."""
+        return stack_basis(self.sources, self.names, self.design, self.workload)
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -235,12 +241,14 @@ class Evaluation:
         lines = [f"{name:11}{text}" for name, text in self.about()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        return "\n".join([self.title, *lines, *verdict, *metrics, *measured])
+        basis = [self.stack_basis.text] if self.stack_basis else []
+        return "\n".join([self.title, *basis, *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
-        rows = [*((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
+        basis = [("measured", self.stack_basis.text, "")] if self.stack_basis else []
+        rows = [*basis, *((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
         return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

@@ -36,6 +36,9 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
     if found:
         more = len(found[0].cases) - 1
         console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {number_of(more, 'more case')}" if more else ""))
+        for side in sides:
+            if side.found and side.found.stack_basis:
+                console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
         console.print(_table(sides, objective))
         if note := notes(sides):
             console.print(f"[yellow]{escape(note)}[/]")
@@ -67,6 +70,7 @@ def record(side: Side) -> dict[str, Any]:
         "set": list(side.changes),
         "mapping": side.found.names["mapping"] if side.found else None,
         "software": side.software or None,
+        "stack_basis": side.found.stack_basis.record() if side.found and side.found.stack_basis else None,
         "knobs": side.values,
         "formats": formats.of(side.found.design) if side.found else {},
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},

@@ -86,6 +86,7 @@ def _side(side: Side) -> dict[str, Any]:
         "why_not": side.why or None,
         "note": (few(side) or None) if side.best else None,
         "extrapolated": side.extrapolated or None,
+        "stack_basis": side.stack_basis.record() if side.stack_basis else None,
         "model": side.load.model.name,
         "requests": {
             "count": len(side.load.requests),
@@ -185,10 +186,12 @@ def _answer(side: Side) -> str:
     asked = side.load.requests
     lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
     last = ", while these requests last," if few(side) else ""
+    basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
+        f"{basis}"
         f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{(broken := _next(best, side))} {'are' if ' and ' in broken else 'is'} broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"

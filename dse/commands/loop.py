@@ -15,6 +15,7 @@ from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
 from dse.evaluators import PHYSICS, alone
+from dse.report.cannot import stack_texts
 from dse.report.data import Part
 from dse.report.page import write
 from dse.running.actors import hired
@@ -71,6 +72,8 @@ def run_study(asked: Study, told: Told = untold) -> int:
     say(f"  {number_of(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {asked.fidelity}; seed {asked.seed}")
     for text in devices_texts(asked):
         say(f"  devices: {escape(text)}")
+    for text in stack_texts(asked):
+        say(f"  {escape(text)}")
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
     with contextlib.closing(open_store(asked)) as store:

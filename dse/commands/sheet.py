@@ -69,6 +69,8 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     console = Terminal(150)
     cases, parts = len(found.cases), found.breakdown
     console.print(f"[bold]{escape(found.title)}[/]")
+    if found.stack_basis:
+        console.print(escape(found.stack_basis.text))
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
@@ -130,6 +132,7 @@ def record(found: Evaluation) -> dict[str, Any]:
     cases = found.workload.cases
     data = {
         "title": found.title,
+        "stack_basis": found.stack_basis.record() if found.stack_basis else None,
         **found.names,
         "fidelity": found.fidelity,
         "part": found.part or None,

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.evaluators import METRICS
+from dse.report.cannot import stack_texts
 from dse.running.ranks import Rank
 from dse.running.study import Study, stored_at
 from dse.running.verify import Verified
@@ -271,6 +272,8 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"workload     {number_of(len(cases), 'case')}, {escape(labelled(asked.question.workload))}")
     for text in devices_texts(asked):
         console.print(f"devices      {escape(text)}")
+    for text in stack_texts(asked):
+        console.print(f"software     {escape(text)}")
     for knob in asked.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from dse.config.records import USUAL
-from dse.config.spelling import check_file
+from dse.config.spelling import check_file, chosen
 from dse.config.strangers import check_package, ours, text_of
 from dse.space.errors import DesignError
 
@@ -179,6 +179,8 @@ class Theirs(FileConfigSource):
         config = OmegaConf.load(io.StringIO(text))
         if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
             config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
+        if isinstance(config, DictConfig) and "defaults" in config:
+            config.defaults = chosen(OmegaConf.to_container(config.defaults))
         check_file(OmegaConf.to_container(config), config_path, path)
         return ConfigResult(config=_cited(config), path=self.full_path(), provider=self.provider, header=header)
 

@@ -129,9 +129,29 @@ SOURCE = closed(
     }
 )
 
+STACK_BASIS = closed(
+    {
+        "text": text("all of it, for people"),
+        "measured": each(
+            closed(
+                {
+                    "part": text("of the stack"),
+                    "rows": whole("measurements that its constants were fitted on; 0 where nothing says how many"),
+                    "chips": each(text(), "that were measured, by name"),
+                    "source": maybe(text("a key of the sources")),
+                }
+            ),
+            "parts that the design reads and whose constants were fitted on measurements",
+        ),
+        "assumed": each(text(), "kinds of kernels at flat rates that nobody measured, or these rates"),
+    },
+    "what stands behind the software stack; null of a chip without one",
+)
+
 EVALUATE: Schema = closed(
     {
         "title": text("what was asked, and on how many devices where that was left open"),
+        "stack_basis": maybe(STACK_BASIS),
         "chip": text("name of the choice; empty where there is none"),
         "mapping": text("name of the choice"),
         "stack": text("name of the choice; empty where there is none"),
@@ -172,6 +192,7 @@ SIDE = closed(
         "set": each(text(), "parts and values of the chip that are not as it ships, as overrides say them"),
         "mapping": maybe(text("name of the choice")),
         "software": maybe(text("name of the stack of libraries; null where a chip runs without one")),
+        "stack_basis": maybe(STACK_BASIS),
         "knobs": named(scalar(), "what the search chose, in SI, by address"),
         "formats": named(text(), "number formats, by what they are of"),
         "metrics": METRICS,
@@ -257,6 +278,7 @@ SERVED = closed(
         "why_not": maybe(text("why nothing can be served; null where something can")),
         "note": maybe(text("what to know of the answer")),
         "extrapolated": maybe(text("which constants of the best one's stack were fitted on other chips alone, in words")),
+        "stack_basis": maybe(STACK_BASIS),
         "model": text(),
         "requests": closed(
             {
