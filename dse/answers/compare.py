@@ -59,9 +59,9 @@ class Side:
     Attributes:
         found: its best design, evaluated; None where there is none.
         values: by knob of the search, what it chose.
-        looked: designs that the search looked at, and how many of them are feasible.
+        looked: designs that the search evaluated, and how many of them are feasible.
         why: why there is no design; "" where there is one.
-        refused: how many of these designs each limit rules out.
+        refused: how many designs each limit rules out, before they are evaluated or when they are.
     """
 
     chip: str
@@ -73,8 +73,8 @@ class Side:
 
     @property
     def left_out(self) -> str:
-        """How many designs of the search are left out, by limit, in words."""
-        return left_out_text(self.refused, self.looked[0], "mapping")
+        """How many mappings of the search are left out, by limit, in words; those that were not evaluated for it too."""
+        return left_out_text(self.refused, self.looked[1] + sum(self.refused.values()), "mapping")
 
     @property
     def chips(self) -> int | None:
@@ -226,8 +226,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     looks = _Looks(name, asked, space, objective)
     looks.scores([{}])
     _look(asked, space, looks)
-    refused, best = looks.refused, looks.best
-    looked = looks.feasible + sum(refused.values()), looks.feasible
+    looked, refused, best = (len(looks.known), looks.feasible), looks.refused, looks.best
     if best is None:
         return Side(
             name,

@@ -77,7 +77,8 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     bases, open_tp = _bases(config, sources)
     asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
     found = {
-        name: with_devices(base, asked_for, open_tp[name], given_leaves(base, config, folder)) for name, base in bases.items()
+        name: with_devices(base, asked_for, open_tp[name], given_leaves(base, config, folder), config["space"])
+        for name, base in bases.items()
     }
     bases = {name: base for name, (base, _) in found.items()}
     moving, following = split(of_chips(config["space"], bases) if fewer else config["space"])

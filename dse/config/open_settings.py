@@ -66,7 +66,9 @@ def allreduce_of(stack: Any, case: type) -> str:
     return "library" if there else "bidirectional_ring"
 
 
-def with_devices(base: Design, workload: Workload, open_tp: tuple[str, ...], given: Collection[str]) -> tuple[Design, str]:
+def with_devices(
+    base: Design, workload: Workload, open_tp: tuple[str, ...], given: Collection[str], space: Dict[str, Any]
+) -> tuple[Design, str]:
     """A design on the fewest devices that hold its models, and in words how many; the empty string where none were left open.
 
     Devices are a power of two, and at least two where something is set that one device does not read. Where no number of them
@@ -77,6 +79,7 @@ def with_devices(base: Design, workload: Workload, open_tp: tuple[str, ...], giv
         workload: what it is asked.
         open_tp: addresses of tensor parallelism that are open.
         given: leaves that overrides, the file of a study or knobs set.
+        space: knobs by address, as plain values; where one moves tensor parallelism, it is one of its values.
     """
     if not open_tp or not all(isinstance(case, Case | Load) for case in workload.cases):
         return base, ""
@@ -85,15 +88,28 @@ def with_devices(base: Design, workload: Workload, open_tp: tuple[str, ...], giv
         return replaced(base, dict.fromkeys(open_tp, tp))
 
     reader = next((leaf for leaf in given if _reads(on(2), workload, leaf) and not _reads(on(1), workload, leaf)), "")
-    least = 2 if reader else 1
-    fewest = next((tp for tp in _powers() if tp >= least and _holds(on(tp), workload)), 0)
-    none = f"TP {least}, since no TP up to {MAX_TP:,} holds the model"
+    options = _options(open_tp, space)
+    least = next((tp for tp in options if tp >= (2 if reader else 1)), options[-1])
+    fewest = next((tp for tp in options if tp >= least and _holds(on(tp), workload)), 0)
+    none = f"TP {least}, since no TP up to {options[-1]:,} holds the model"
     found = f"TP {fewest}, the fewest devices that hold the model" + (f" and read {reader}" if reader else "")
     return on(fewest or least), found if fewest else none
 
 
-def _powers() -> list[int]:
-    return [1 << power for power in range(MAX_TP.bit_length())]
+def _options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
+    """Devices to choose from, ascending: values that knobs of all open phases have, else powers of two.
+
+    >>> _options(("mapping.decode.tp",), {"mapping.both.tp": {"values": [4, 2]}})
+    [2, 4]
+    """
+    powers = [1 << power for power in range(MAX_TP.bit_length())]
+    found = set(powers)
+    for address in open_tp:
+        phase, both = (space.get(name) for name in (address, f"mapping.both.{address.rpartition('.')[2]}"))
+        values = (phase or both or {}).get("values", ())
+        some = {int(value) for value in values if isinstance(value, int | float) and value >= 1}
+        found = some if some and found == set(powers) else found & some if some else found
+    return sorted(found) or powers
 
 
 def _reads(design: Design, workload: Workload, leaf: str) -> bool:

@@ -269,7 +269,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     share, file = share_kept(spec), spec.get("trace")
     clipped = bool((served.total < whole.total).any())
     trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
-    guessed, seed, each = spec.get("speculation", "none"), given.seed, arriving(served, spec, given.seed, trace)
+    guessed, seed, each = spec.get("speculation", "auto"), given.seed, arriving(served, spec, given.seed, trace)
     return [
         Load(
             f"{of.name} {label}",

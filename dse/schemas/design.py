@@ -200,9 +200,9 @@ SIDE = closed(
         "seconds_by_bound": SECONDS,
         "looked_at": closed(
             {
-                "designs": whole("that the search looked at"),
+                "designs": whole("that the search evaluated"),
                 "feasible": whole("those of them that fit"),
-                "refused_by": named(whole("designs"), "by the limit that they break"),
+                "refused_by": named(whole("designs"), "evaluated or not, by the limit that they break"),
                 "left_out": text("the same in words"),
             }
         ),

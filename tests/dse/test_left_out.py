@@ -40,8 +40,9 @@ def test_a_comparison_says_what_it_left_out(typed: Callable[..., tuple[int, str,
     counts = [side["looked_at"] for side in sides]
     assert any(of["refused_by"] for of in counts)
     for of in counts:
-        assert of["designs"] == of["feasible"] + sum(of["refused_by"].values())
-        assert of["left_out"].startswith(f"{of['designs'] - of['feasible']} of {of['designs']} mappings left out")
+        left, whole = sum(of["refused_by"].values()), of["feasible"] + sum(of["refused_by"].values())
+        assert of["feasible"] <= of["designs"] <= whole
+        assert of["left_out"].startswith(f"{left} of {whole} mappings left out")
     assert "left out: chip.hbm.capacity" in " ".join(out.replace("│", " ").split())
 
 

@@ -94,3 +94,12 @@ def test_a_collective_by_itself_is_that_of_a_stack_that_has_it(pattern: str) -> 
     assert at(of.base, "mapping.decode.allreduce") == "library"
     assert at(of.base, "mapping.decode.tp") == 8
     assert float(evaluate(stacked([of.base]), of.workload).accepted().columns["latency"][0]) > 0
+
+
+@pytest.mark.parametrize("chip", ["h100", "h800_ep", "wafer64"])
+@pytest.mark.parametrize("model", ["deepseek_v3", "glm_45_air", "llama3_8b"])
+def test_static_and_served_presets_guess_alike(chip: str, model: str) -> None:
+    found = [asked(f"chip={chip}", f"model={model}", f"workload={name}").workload.cases[0] for name in ("static", "serving")]
+    batch, load = (getattr(case, "speculation", None) for case in found)
+    assert batch == load
+    assert (batch is not None) == (model != "llama3_8b")
