@@ -27,6 +27,7 @@ from dse.evaluators.passes.part import PART
 from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
+from dse.measured.stack_basis import StackBasis, stack_basis
 from dse.space.beside import unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
@@ -74,6 +75,7 @@ class Evaluation:
         others: those of them that the file of the chip does not choose.
         question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
+        devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
     """
 
     design: Design
@@ -86,8 +88,14 @@ class Evaluation:
     names: dict[str, str]
     question: str
     untied: tuple[str, ...] = ()
+    devices: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What was asked, of how many cases, and on how many devices where that was left open."""
+        return _titled(self.cases) + (f"; on {self.devices}" if self.devices else "")
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
@@ -101,6 +109,11 @@ class Evaluation:
     def extrapolated(self) -> str:
         """Which constants of its software were fitted on other chips alone; "" where none were."""
         return elsewhere(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
+    def stack_basis(self) -> StackBasis | None:
+        """Which kernels of its software stack were measured; None of a chip without one."""
+        return stack_basis(self.sources, self.names, self.design, self.workload)
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -229,15 +242,17 @@ class Evaluation:
         lines = [f"{name:11}{text}" for name, text in self.about()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        return "\n".join([_titled(self.cases), *lines, *verdict, *metrics, *measured])
+        basis = [self.stack_basis.text] if self.stack_basis else []
+        return "\n".join([self.title, *basis, *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
-        rows = [*((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
+        basis = [("measured", self.stack_basis.text, "")] if self.stack_basis else []
+        rows = [*basis, *((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
-        return f"<table><caption>{escape(_titled(self.cases))}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def answered(config: Mapping[str, Any]) -> Evaluation:
@@ -252,7 +267,7 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
 
         if config["fidelity"] != STEADY:
             begun()
-    return replace(evaluation(asked.base, asked, config), untied=_untied(asked))
+    return replace(evaluation(asked.base, asked, config), untied=_untied(asked), devices=next(iter(asked.devices.values()), ""))
 
 
 def _untied(asked: Question) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.steady import Paces, Steady, fastest, paces
 from dse.measured.elsewhere import elsewhere
+from dse.measured.stack_basis import StackBasis, stack_basis
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
@@ -181,6 +182,10 @@ class Kinds:
         """Which constants of a deployment's software were fitted on other chips alone; "" where none were."""
         names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
         return elsewhere(self.usual.sources, names, design, self._workload)
+
+    def stack_basis(self, design: Design) -> StackBasis | None:
+        """Which kernels of a deployment's software stack were measured; None of a chip without one."""
+        return stack_basis(self.usual.sources, self.names, design, self._workload)
 
     def limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Which limit one instance of each pool breaks; "" for none."""

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.answer import OF_PART, Evaluation, answered, shown
-from dse.answers.of_loads import Beside
+from dse.answers.of_loads import Beside, trace_record
 from dse.answers.of_loads import record as said_beside
 from dse.answers.trace import write as write_trace
 from dse.config.workloads import models
@@ -30,7 +30,6 @@ from dse.space.parameters import (
     growths,
     parameters,
 )
-from dse.space.shown import number_of
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.terminal.json_text import json_text
@@ -68,9 +67,9 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     """Prints the answer to a composed configuration as tables."""
     console = Terminal(150)
     cases, parts = len(found.cases), found.breakdown
-    console.print(
-        f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {number_of(cases - 1, 'more case')}" if cases > 1 else "")
-    )
+    console.print(f"[bold]{escape(found.title)}[/]")
+    if found.stack_basis:
+        console.print(escape(found.stack_basis.text))
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
@@ -131,6 +130,8 @@ def record(found: Evaluation) -> dict[str, Any]:
     ]
     cases = found.workload.cases
     data = {
+        "title": found.title,
+        "stack_basis": found.stack_basis.record() if found.stack_basis else None,
         **found.names,
         "fidelity": found.fidelity,
         "part": found.part or None,
@@ -138,7 +139,11 @@ def record(found: Evaluation) -> dict[str, Any]:
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
-            | ({"rows_skipped": of.requests.skipped, **said_beside(beside)} if isinstance(of, Load) else {})
+            | (
+                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside)}
+                if isinstance(of, Load)
+                else {}
+            )
             for one, of, beside in zip(found.cases, cases, found.beside or (Beside(),) * len(cases), strict=True)
         ],
         "models": [

@@ -13,13 +13,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.evaluators import METRICS
+from dse.report.cannot import stack_texts
 from dse.running.ranks import Rank
 from dse.running.study import Study, stored_at
 from dse.running.verify import Verified
 from dse.schemas import stamped
+from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.space.shown import masked, number_of, printable
 from dse.space.units import show
+from dse.space.workload import Workload
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import Terminal
 from dse.why.advice import rejections, smallest_relaxation
@@ -239,6 +242,23 @@ def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
     return found
 
 
+def labelled(workload: Workload) -> str:
+    """Labels of the cases of a workload: of one, or of the first and the last."""
+    first, last = workload.cases[0].label, workload.cases[-1].label
+    return first if len(workload.cases) == 1 else f"from {first} to {last}"
+
+
+def devices_texts(asked: Study) -> list[str]:
+    """Tensor parallelism that a study leaves open and no knob moves, in words, chip by chip."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        name = str(chosen.get(CHIP, ""))
+        moved = any(knob.address.endswith(".tp") for knob in space.knobs)
+        if text := "" if moved else asked.question.devices.get(name, ""):
+            found.append(f"{name}: {text}" if name else text)
+    return found
+
+
 def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     """Prints a study: question, objectives, knobs, constants that were assumed or fitted or have no source, runs."""
     console = Terminal(140)
@@ -249,8 +269,11 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")
     cases = asked.question.workload.cases
-    labels = escape(cases[0].label) if len(cases) == 1 else f"from {escape(cases[0].label)} to {escape(cases[-1].label)}"
-    console.print(f"workload     {number_of(len(cases), 'case')}, {labels}")
+    console.print(f"workload     {number_of(len(cases), 'case')}, {escape(labelled(asked.question.workload))}")
+    for text in devices_texts(asked):
+        console.print(f"devices      {escape(text)}")
+    for text in stack_texts(asked):
+        console.print(f"software     {escape(text)}")
     for knob in asked.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

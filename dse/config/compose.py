@@ -188,7 +188,7 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
             if (named := group.get(field)) is not None:
                 if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
                     raise DesignError(f"{name}.{field}: {named!r} is not the name of a {field.partition('_')[0]}")
-                return named
+                return spelling.choice(field, named)
         return default
 
     mapping, stack = supposed

@@ -26,6 +26,18 @@ PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.dec
 """What regions of a mesh never read: tokens that are generated are vectors there, which `gemv` multiplies."""
 
 
+def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
+    """Leaves of a design that overrides, the file of a study or knobs set."""
+    words = config.get("overrides", ())
+    of_file = (_inside(written(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
+    addresses = [
+        *(address for address, _ in (*_typed(words), *_typed(words, CHIP))),
+        *(address for some in of_file for address, _ in some),
+        *config["space"],
+    ]
+    return list(dict.fromkeys(leaf for address in addresses for leaf in named(base, address)))
+
+
 def read_somewhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
     """The knobs of which some chip reads a leaf."""
     return tuple(knob for knob in knobs if not _beside(bases, knob.address, knobs))

@@ -2,23 +2,27 @@
 with more designs than the model tells apart, and spaces in which nothing is feasible.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 
 import numpy as np
 import pandas as pd
 
+from dse.config.records import Source
 from dse.evaluators.account.metrics import METRICS
 from dse.measured.elsewhere import elsewhere
+from dse.measured.stack_basis import stack_basis
 from dse.report.bands import of_study
 from dse.running.frame import ordered, values_of
 from dse.running.screen import Screened, left_out
 from dse.running.study import Study
 from dse.search.pareto import minimised
 from dse.space.chips import CHIP
+from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.units import show
+from dse.space.workload import Workload
 from dse.why.advice import rejections, smallest_relaxation
 from dse.why.elastic import SAME
 from dse.why.moves import Point, Step, points, quick, steps, text
@@ -75,16 +79,27 @@ def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None,
 
 def fitted_elsewhere(asked: Study) -> list[Remark]:
     """Chips whose software has constants that were fitted on others alone."""
-    found = []
+    each = ((of[1]["chip"], elsewhere(*of)) for of in _software(asked))
+    return [Remark("stack", chip, text) for chip, text in each if text]
+
+
+def stack_texts(asked: Study) -> list[str]:
+    """Which kernels of each chip's software stack were measured, a line a chip that has a stack."""
+    found = ((of[1]["chip"], stack_basis(*of)) for of in _software(asked))
+    return [f"{chip}: {basis.text}" if asked.chips else basis.text for chip, basis in found if basis]
+
+
+def _software(asked: Study) -> Iterator[tuple[list[Source], dict[str, str], Design, Workload, set[str]]]:
+    """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
+    move.
+    """
     for chosen, space in asked.question.space.each:
         name = str(chosen.get(CHIP, ""))
         choices = (asked.config["chips"][name] if chosen else asked.config)["choices"]
         own = [of for of in asked.question.sources if not chosen or of.address.startswith(f"{name}: ")]
         moved = {address for targets in space.targets.values() for address in targets}
         names = {"chip": str(choices.get("chip", "")), "stack": str(choices.get("stack", ""))}
-        if text := elsewhere(own, names, space.base, asked.question.workload, moved):
-            found.append(Remark("stack", names["chip"], text))
-    return found
+        yield own, names, space.base, asked.question.workload, moved
 
 
 def absent_knobs(asked: Study, frame: pd.DataFrame) -> list[Remark]:

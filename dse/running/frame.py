@@ -9,6 +9,7 @@ import pandas as pd
 from dse.config import formats
 from dse.config.expressions import evaluate, known
 from dse.evaluators.account.metrics import METRICS
+from dse.running.block import refusals
 from dse.running.screen import Screened, coded, completed
 from dse.running.study import Study
 from dse.search.pareto import front
@@ -36,6 +37,15 @@ def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataF
         rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
     columns = ["number", *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def search_refusals(asked: Study, frame: pd.DataFrame) -> dict[str, int]:
+    """How many designs of a search each limit and each constraint rules out, and how many evaluations failed."""
+    failed = int(frame["error"].notna().sum())
+    frame = frame[frame["error"].isna()]
+    codes, names = pd.factorize(frame["limit"])
+    columns = {bound.metric: frame[bound.metric].to_numpy(dtype=float) for bound in asked.bounds}
+    return refusals(asked, codes, list(names), columns) | ({"failed evaluations": failed} if failed else {})
 
 
 def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) -> pd.DataFrame:

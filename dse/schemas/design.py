@@ -39,6 +39,16 @@ OF_TURN = closed(
     }
 )
 
+TRACE = closed(
+    {
+        "file": text("its name"),
+        "part": text("which of its requests, and what was done to them, in words"),
+        "times": one_of(["replayed", "scaled", "drawn"], "whether arrivals are those of the file"),
+        "process": maybe(text("that times are drawn from; null where they are the file's")),
+    },
+    "what a served load has of its trace; null where requests are from no file",
+)
+
 UNLOADED = closed(
     {"ttft_s": maybe(number("s; to the first token")), "tpot_s": maybe(number("s; a token; null where no request has two"))},
     "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
@@ -50,12 +60,13 @@ CASE = closed(
         "feasible": flag("whether every limit holds"),
         "metrics": METRICS,
         "rows_skipped": whole("of a served load: rows of its trace that workload.skip passed over; absent of other cases"),
+        "trace": maybe(TRACE),
         "kv_memory": each(HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"),
         "unloaded": maybe(UNLOADED),
         "classes": each(OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"),
         "turns": each(OF_TURN, "of a served load of sessions: what turns got, by their places; absent of other cases"),
     },
-    optional=["rows_skipped", "kv_memory", "unloaded", "classes", "turns"],
+    optional=["rows_skipped", "trace", "kv_memory", "unloaded", "classes", "turns"],
 )
 
 MODEL = closed(
@@ -119,8 +130,29 @@ SOURCE = closed(
     }
 )
 
+STACK_BASIS = closed(
+    {
+        "text": text("all of it, for people"),
+        "measured": each(
+            closed(
+                {
+                    "part": text("of the stack"),
+                    "rows": whole("measurements that its constants were fitted on; 0 where nothing says how many"),
+                    "chips": each(text(), "that were measured, by name"),
+                    "source": maybe(text("a key of the sources")),
+                }
+            ),
+            "parts that the design reads and whose constants were fitted on measurements",
+        ),
+        "assumed": each(text(), "kinds of kernels at flat rates that nobody measured, or these rates"),
+    },
+    "what stands behind the software stack; null of a chip without one",
+)
+
 EVALUATE: Schema = closed(
     {
+        "title": text("what was asked, and on how many devices where that was left open"),
+        "stack_basis": maybe(STACK_BASIS),
         "chip": text("name of the choice; empty where there is none"),
         "mapping": text("name of the choice"),
         "stack": text("name of the choice; empty where there is none"),
@@ -161,12 +193,20 @@ SIDE = closed(
         "set": each(text(), "parts and values of the chip that are not as it ships, as overrides say them"),
         "mapping": maybe(text("name of the choice")),
         "software": maybe(text("name of the stack of libraries; null where a chip runs without one")),
+        "stack_basis": maybe(STACK_BASIS),
         "knobs": named(scalar(), "what the search chose, in SI, by address"),
         "formats": named(text(), "number formats, by what they are of"),
         "metrics": METRICS,
         "tokens_per_joule": maybe(number("token/J; null where energy is not known")),
         "seconds_by_bound": SECONDS,
-        "looked_at": closed({"designs": whole("that the search evaluated"), "feasible": whole("those of them that fit")}),
+        "looked_at": closed(
+            {
+                "designs": whole("that the search evaluated"),
+                "feasible": whole("those of them that fit"),
+                "refused_by": named(whole("designs"), "evaluated or not, by the limit that they break"),
+                "left_out": text("the same in words"),
+            }
+        ),
     }
 )
 
@@ -178,6 +218,7 @@ COMPARE: Schema = closed(
                 "where software is unlike: of which chips, and the override that makes it alike; what was fitted on other chips"
             )
         ),
+        "cases": each(text(), "what is asked, case by case, in words"),
         "chips": each(SIDE),
     },
     "chips side by side, each with the best mapping that a short search finds",
@@ -238,11 +279,13 @@ SERVED = closed(
         "why_not": maybe(text("why nothing can be served; null where something can")),
         "note": maybe(text("what to know of the answer")),
         "extrapolated": maybe(text("which constants of the best one's stack were fitted on other chips alone, in words")),
+        "stack_basis": maybe(STACK_BASIS),
         "model": text(),
         "requests": closed(
             {
                 "count": whole("that are played"),
                 "rows_skipped": whole("rows of the trace that workload.skip passed over"),
+                "trace": maybe(TRACE),
                 "mean_prompt_tokens": number("token"),
                 "mean_output_tokens": number("token"),
             }
@@ -264,6 +307,7 @@ SERVED = closed(
                 "fit": whole("deployments"),
                 "played": whole("deployments"),
                 "refused_by": named(whole("deployments"), "by the limit that they break"),
+                "left_out": text("the same in words"),
             }
         ),
         "front": each(ON_THE_FRONT, "of runs, those that no other exceeds in both"),
