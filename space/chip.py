@@ -122,7 +122,9 @@ class MatrixEngine:
     rows: Number = whole("rows of multiply-adders")
     cols: Number = whole("columns of multiply-adders")
     depth: Number = whole(
-        "pipeline registers of an element: a row of them has cols x (depth + 1) results in flight", low=0, unread=SYSTOLIC
+        "pipeline registers of an element: a row of them has cols x (depth + 1) results in flight; fewer than 3 slow the clock",
+        low=0,
+        unread=SYSTOLIC,
     )
     reload: str = word("how what stays in a systolic array is loaded", RELOADS, unread={"dataflow": ("ce",)})
     fill: Number = quantity(

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.silicon import links
+from dse.evaluators.silicon import links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import DATAFLOWS, Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, minimum, option, where
@@ -23,6 +23,11 @@ LANE = 4e9
 
 OPERAND = 2.0
 """What an element of an array holds of the next operand that stays, where that is loaded meanwhile. [B]"""
+
+
+STAGE = 8.0
+"""What a pipeline register of a multiply-adder holds: a product and a sum that are not yet added, and exponents (assumed:
+64 bits); `supply.STAGES` of them are in the area of a node's multiply-adder. [B]"""
 
 
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
@@ -73,6 +78,14 @@ def die(chip: Chip, decode_cores: Any = 0) -> Any:
 def dies(chip: Chip, area: Any) -> tuple[Any, Any]:
     """Dies with cores, and dies below them, of a chip with so much area in all. [1], broadcasts over designs."""
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
+
+
+@at_once
+def pitch(chip: Chip) -> Any:
+    """Distance between neighbours of a mesh: the side of a core with its router, as if it were square. [mm]"""
+    found = _of_cores(chip)
+    area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other)
+    return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
 
 
 BETWEEN = "links between dies"
@@ -188,12 +201,13 @@ def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
 
 
 def _element(matrix: Any, tech: Node) -> Any:
-    """A multiply-adder; of an array that loads what stays next behind its work, with a register for that.
+    """A multiply-adder; with a register for what an array loads behind its work, and pipeline registers over the usual ones.
 
     What stays makes no difference: an element holds two operands and a sum, whichever of them streams by.
     """
-    twice = where(option(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce"), 0.0, 1.0 * (matrix.reload == "hidden"))
-    return tech.multiplier + OPERAND * tech.register * twice
+    pipelined = option(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
+    held = where(pipelined, STAGE * (matrix.depth + 1.0 - supply.STAGES), OPERAND * (matrix.reload == "hidden"))
+    return tech.multiplier + held * tech.register
 
 
 def _router(noc: Any, tech: Node, ports: Any, linked: Any = 1.0) -> Any:

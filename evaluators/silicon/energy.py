@@ -17,6 +17,11 @@ SMALL, GROWTH = 32 * 1024.0, 0.144
 """Local memory whose bytes a node prices [B], and how the energy of a byte grows with its size: 8.5 pJ for 64 bits of 32 KiB,
 14 pJ of 1 MiB [jouppi2021]."""
 
+PITCH, WIRES = 1.0, 0.5
+"""Distance of the tiles between which a node's energy of a hop was measured [mm], and the share of it that wires take: tiles of
+nine cores and 128 KiB at 12 nm [fischer2025] are some square millimetre, and a millimetre of wire whose bits change one time in
+four takes 0.08 of the 0.15 pJ a byte (both assumed; repeated wires of a node of 7 nm take 0.04 pJ a bit and mm). [1]"""
+
 PASSES = 3.0
 """Operands that a multiply-add of a core of a mesh reads and writes: two and the sum; those of an array serve several. [1]"""
 
@@ -70,7 +75,7 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         activity.macs * _product(chip, width)
         + activity.elements * (tech.element + 2 * width * byte)
         + stored * byte
-        + activity.hop_bytes * tech.hop * _length(chip)
+        + activity.hop_bytes * hop(chip)
         + activity.cache_bytes * tech.shared
     )
     found = on_chip * supply.squared(chip)
@@ -165,6 +170,13 @@ def _near(chip: Chip) -> Any:
 def outward(chip: Chip) -> Any:
     """Energy of a byte over a link to other chips. [J/B]"""
     return getattr(chip.technology, chip.die.reach + "_byte")
+
+
+@at_once
+def hop(chip: Chip) -> Any:
+    """Energy of a byte from router to router of a mesh, at the node's own supply: a router, and wires by length. [J/B]"""
+    length = area.pitch(chip) / PITCH * _length(chip)
+    return chip.technology.hop * ((1 - WIRES) * _length(chip) + WIRES * length)
 
 
 def _length(chip: Chip) -> Any:

@@ -77,8 +77,13 @@ def remedy(address: str, chip: Chip) -> str:
         whole = area.total(chip)
         return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.wafer=true for a wafer"
     words = {
-        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock",
+        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock{_deeper(chip)}",
         "chip.die.cooling": "lower the clock, or cool better: chip.die.cooling",
         "chip.die.shore": "fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
     }
     return words.get(address, "")
+
+
+def _deeper(chip: Chip) -> str:
+    """What else makes a clock possible: more pipeline registers, where elements have fewer than a usual design."""
+    return ", or set more pipeline registers: chip.tile.matrix.depth" if supply.is_shallow(chip) else ""
