@@ -40,7 +40,7 @@ CONSTANTS: dict[str, str] = {
 }
 """By address below ``chip``; so are all leaves below `PRICED`."""
 
-PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "carrier.", "hbm.banks.", "decode.")
+PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "carrier.", "hbm.banks.", "decode.", "published.")
 """Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
 
 FREE: dict[str, str] = {

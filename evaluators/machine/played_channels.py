@@ -49,5 +49,8 @@ def reached(hbm: MainMemory) -> Any:
 def _channels(chip: Chip, share: Any) -> Channels:
     """Channels of a chip of which long blocks have a share of the bandwidth."""
     hbm, count = chip.hbm, int(channels_used(chip))
-    sides, bandwidth = (int(chip.mesh.rows), int(chip.mesh.cols)), hbm.channel_bandwidth * max(float(memory_channels(chip) / count), 1.0)
+    sides, bandwidth = (
+        (int(chip.mesh.rows), int(chip.mesh.cols)),
+        hbm.channel_bandwidth * max(float(memory_channels(chip) / count), 1.0),
+    )
     return channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))

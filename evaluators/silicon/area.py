@@ -12,6 +12,7 @@ from dse.space.elementwise import total as summed
 from dse.space.fields import leaves
 from dse.space.memory import peak
 from dse.space.numbers import FORMATS, Rates
+from dse.space.published import as_modelled, given_part, is_near, is_said
 from dse.space.remember import same
 from dse.space.technology import Node
 
@@ -47,7 +48,12 @@ def total(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @at_once
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
-    """Parts, and what they sum to."""
+    """Parts, and what they sum to; with the difference from the model where a data sheet says a die's area."""
+    if is_said(chip, "die_area"):
+        modelled = as_modelled(chip)
+        found, whole = _made(modelled, decode_cores)
+        more = _dies(modelled, whole) * (die(chip, decode_cores) - die(modelled, decode_cores))
+        return found | {DIFFERENCE: more}, whole + more
     if chip.areas is not None or chip.router is not None:
         found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
         return found, summed(found.values())
@@ -66,6 +72,8 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
 @at_once
 def die(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores. [mm2], broadcasts over designs."""
+    if is_said(chip, "die_area"):
+        return where(is_as_sold(chip, decode_cores), chip.published.die_area, die(as_modelled(chip), decode_cores))
     found, area = _made(chip, decode_cores)
     if chip.areas is not None:
         return area
@@ -75,8 +83,16 @@ def die(chip: Chip, decode_cores: Any = 0) -> Any:
     return area / _dies(chip, area)
 
 
+@at_once
+def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Whether the model makes of a chip the die of the part whose area a data sheet says, broadcasts over designs."""
+    return is_near(die(as_modelled(chip), decode_cores), die(given_part(chip, "die_area")))
+
+
 def dies(chip: Chip, area: Any) -> tuple[Any, Any]:
     """Dies with cores, and dies below them, of a chip with so much area in all. [1], broadcasts over designs."""
+    if is_said(chip, "die_area"):  # as many as the model makes, however large
+        return dies(as_modelled(chip), total(as_modelled(chip)))
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
 
 
@@ -87,6 +103,9 @@ def pitch(chip: Chip) -> Any:
     area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other)
     return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
 
+
+DIFFERENCE = "data sheet less model"
+"""Item by which a figure of a data sheet differs from what the model makes of its parts."""
 
 BETWEEN = "links between dies"
 

@@ -9,6 +9,7 @@ from dse.evaluators.silicon import area, links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import maximum, of_each, total, where
+from dse.space.published import as_modelled, given_part, is_near, is_said
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -138,11 +139,21 @@ def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
 @at_once
 def design_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """That power by what takes it. [W], broadcasts over designs; some tiles may only decode."""
+    if is_said(chip, "tdp"):
+        modelled = as_modelled(chip)
+        found, whole = design_parts(modelled, decode_cores), design_power(modelled, decode_cores)
+        return found | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - whole, 0.0)}
     found = _busy(chip)
     if isinstance(decode_cores, np.ndarray) or decode_cores:
         share = decode_cores / (chip.mesh.rows * chip.mesh.cols)
         found = {name: value * (1 - share) + _busy(decoding(chip))[name] * share for name, value in found.items()}
     return found | {"whatever is done": static(chip, decode_cores)}
+
+
+@at_once
+def is_as_rated(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Whether the model makes of a chip the power of the part that a data sheet rates, broadcasts over designs."""
+    return is_near(design_power(as_modelled(chip), decode_cores), design_power(given_part(chip, "tdp")))
 
 
 def _busy(chip: Chip) -> dict[str, Any]:

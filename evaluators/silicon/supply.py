@@ -7,6 +7,7 @@ import numpy as np
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import DATAFLOWS, Chip, MatrixEngine
 from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, of_each, option, where
+from dse.space.published import as_modelled, given_part, is_near, is_said
 from dse.space.remember import remembered
 from dse.space.technology import Node
 
@@ -34,8 +35,8 @@ delays). [1]"""
 
 
 LEAST_HOP = 1e-6
-"""Cycles of a hop below which nothing is told apart: a router is passed in a usual cycle at least, so that a hop of fewer cycles
-has longer ones. [cycle]"""
+"""Cycles of a hop below which nothing is told apart: a router is passed in a usual cycle at least, so that a hop of fewer has
+longer ones. [cycle]"""
 
 
 def volts(chip: Chip) -> Any:
@@ -86,7 +87,10 @@ def nominal(chip: Chip) -> Any:
     """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]
 
     Elements with too few pipeline registers for that, or routers with too few cycles, slow all cores, which share a clock.
+    A part that is sold reaches the clock of its data sheet at its usual supply.
     """
+    if is_said(chip, "clock"):
+        return where(is_as_clocked(chip), chip.published.clock, nominal(as_modelled(chip)))
     if chip.die is None:  # of a network by itself
         return chip.technology.speed
     built = where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
@@ -94,6 +98,13 @@ def nominal(chip: Chip) -> Any:
         return built
     routed = 1 / minimum(maximum(chip.noc.hop, LEAST_HOP), 1.0)
     return built / (routed if chip.tile is None else maximum(stage_time(chip.tile.matrix), routed))
+
+
+@at_once
+def is_as_clocked(chip: Chip) -> Any:
+    """Whether a chip is built as the part whose clock a data sheet says, and no faster, broadcasts over designs."""
+    alike = is_near(nominal(as_modelled(chip)), nominal(given_part(chip, "clock")))
+    return alike & ((chip.clock <= chip.published.clock) | is_near(chip.clock, chip.published.clock))
 
 
 def stage_time(matrix: MatrixEngine) -> Any:

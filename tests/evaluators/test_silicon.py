@@ -154,8 +154,8 @@ SMALLER = ("tile.matrix.rows", "tile.matrix.cols")
 def dominates(base, address, value):
     """Whether a change makes a design that is better all round: less silicon that works better, where software uses all of it.
 
-    Sums between boxes take the latency of both networks, so that boxes of one die are sooner where messages are small (15 % of a
-    batch of two of a small model over two boxes of gh200).
+    Sums between boxes take the latency of both networks, so that boxes of one die are sooner where messages are small (15 % of
+    a batch of two of a small model over two boxes of gh200).
     """
     if address in SMALLER:
         return base.chip.tile.matrix.dataflow != "ce" and value < at(base.chip, address)
@@ -196,9 +196,7 @@ def made(design, workload):
 def test_fewer_pipeline_registers_cost_clock_or_power_and_more_cost_area(depth, more, clock):
     """Of elements with pipelines; a systolic array has none."""
     base = asked("tile32").base
-    few, many = (
-        replaced(base, {"chip.tile.matrix.depth": of, "chip.clock": clock}).chip for of in (depth, depth + more)
-    )
+    few, many = (replaced(base, {"chip.tile.matrix.depth": of, "chip.clock": clock}).chip for of in (depth, depth + more))
     assert supply.fastest(few) <= supply.fastest(many)
     assert depth >= 3 or supply.fastest(few) < supply.fastest(many)
     assert supply.volts(few) >= supply.volts(many)
