@@ -5,7 +5,8 @@ A chip says them of all its cores (``chip.peak``) or of one (``chip.core.peak``)
 
 Formats that are not said follow from those that are: bf16 is fp16; 16 bits are the widest format that is said, times its bits
 over 16; fp32 is half of 16 bits; int8 and fp8 are twice 16 bits where nothing narrower than 16 bits is said. Where something
-narrower is said, formats that are not are expanded on the vector engine.
+narrower is said, formats that are not are expanded on the vector engine. Where a 16-bit peak of all cores stands over peaks of
+another file, formats of that file keep their rate over 16 bits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +46,8 @@ DIGITS = 12
 """Of a core's part of what all cores reach: more than any data sheet has, and few enough that halves and tenths are exact."""
 
 
-RANK_OF_RATES = 2
+RANK_OF_MATRIX, RANK_OF_RATES, RANK_OF_SHEET = 1, 2, 3
+"""Of entries of files, after peaks of a core: which count over which."""
 
 
 class Entry(NamedTuple):
@@ -107,17 +109,30 @@ def _entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) 
     def each() -> Iterator[tuple[int, str, str, Any]]:
         yield from ((0, f"{CORE}.{name}", name, said) for name, said in _group(core.get("peak"), CORE))
         if core.get("matrix") is not None:
-            yield 1, MATRIX, "", core["matrix"]
+            yield RANK_OF_MATRIX, MATRIX, "", core["matrix"]
         if "rates" in core and core["rates"] is None:
             yield RANK_OF_RATES, RATES, "", None
         yield from ((RANK_OF_RATES, f"{RATES}.{name}", name, said) for name, said in (core.get("rates") or {}).items())
-        yield from ((3, f"{WHOLE}.{name}", name, said) for name, said in _group(chip.get("peak"), WHOLE))
+        sheet = _group(chip.get("peak"), WHOLE)
+        yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, said) for name, said in (*_implied(sheet, typed), *sheet))
 
     found = [
         Entry(any(within(word, address) or within(address, word) for word in typed), rank, address, name, said)
         for rank, address, name, said in each()
     ]
-    return sorted((of for of in found if of.said is not None or of.address == RATES), key=lambda of: (of.typed, of.rank))
+    there = (of for of in found if of.said is not None or of.address == RATES)
+    return sorted(there, key=lambda of: (of.typed, of.rank, of.name not in WIDE))
+
+
+def _implied(sheet: list[tuple[str, Any]], typed: set[str]) -> list[tuple[str, Any]]:
+    """The 16-bit peak of a file's data sheet that says none, after its widest format; nothing of one that is typed."""
+    formats = {name: said for name, said in sheet if name != VECTOR and said is not None}
+    if not formats or formats.keys() & {*WIDE} or any(within(word, WHOLE) for word in typed):
+        return []
+    widest = max(formats, key=lambda name: FORMATS[name].bits)
+    said = formats[widest]
+    value = parsed(_plain(said), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
+    return [("fp16", {**(said if isinstance(said, Mapping) else {"source": "override"}), "value": f"{value!r} op/s"})]
 
 
 def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
@@ -152,7 +167,7 @@ def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any
         else:
             before = peaks.get(name)
             peaks[name], said[name] = _peak(of, peaks, chip), of
-            if of.address == MATRIX and before:  # rates over 16 bits stay
+            if name == "fp16" and of.rank in (RANK_OF_MATRIX, RANK_OF_SHEET) and before:  # rates over 16 bits stay
                 times = peaks[name] / before
                 peaks |= {other: value * times for other, value in peaks.items() if other not in (name, VECTOR)}
     wide = _wide(peaks)
