@@ -221,7 +221,8 @@ def told(value: Any) -> str:
         return f"({', '.join(map(told, value))})"
     if not is_dataclass(value):
         return repr(value)
-    said = ((spec.name, getattr(value, spec.name)) for spec in fields(value) if getattr(value, spec.name) != spec.default)
+    own = [spec for spec in fields(value) if spec.compare]
+    said = ((spec.name, getattr(value, spec.name)) for spec in own if getattr(value, spec.name) != spec.default)
     return f"{type(value).__name__}({', '.join(f'{name}={told(inner)}' for name, inner in said)})"
 
 

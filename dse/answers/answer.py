@@ -24,6 +24,7 @@ from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
 from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
+from dse.evaluators.silicon.published import facts, remarks
 from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
@@ -34,6 +35,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, leaves, spec_at
 from dse.space.kinds import called
 from dse.space.limits import Infeasible
+from dse.space.peaks import peaks_text
 from dse.space.shown import number_of
 from dse.space.software import PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import show
@@ -149,7 +151,11 @@ class Evaluation:
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
-        found = [("chip", ", ".join((self.names["chip"], *self.changes))), ("mapping", self.names["mapping"])]
+        found = [("chip", ", ".join((self.names["chip"], *self.changes)))]
+        found += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
+        found += [("data sheet", of.text) for of in facts(self.design.chip)]
+        found += [("remark", text) for text in remarks(self.design.chip)]
+        found += [("mapping", self.names["mapping"])]
         found += [
             *(plan for plan in plans if plan not in formats),
             *formats,
@@ -170,7 +176,7 @@ class Evaluation:
         """What the chip is not as it ships in: parts by name, and values that were set, as overrides say them."""
         values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
         parts = (f"{group}={name}" for group, name in self.others.items())
-        return (*parts, *(f"{of.address}={of.value}" for of in values))
+        return (*parts, *(of.note if of.note.startswith("chip.") else f"{of.address}={of.value}" for of in values))
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""

@@ -17,6 +17,7 @@ from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.layouts.formats import index_of
 from dse.evaluators.silicon import area, price
+from dse.evaluators.silicon.published import facts, remarks
 from dse.schemas import stamped
 from dse.space.chip import Chip
 from dse.space.fields import leaves
@@ -30,6 +31,8 @@ from dse.space.parameters import (
     growths,
     parameters,
 )
+from dse.space.peaks import peaks
+from dse.space.shown import number_of
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.terminal.json_text import json_text
@@ -136,6 +139,9 @@ def record(found: Evaluation) -> dict[str, Any]:
         "fidelity": found.fidelity,
         "part": found.part or None,
         "parts_of_chip": dict(found.parts),
+        "published": [{**of._asdict(), "text": of.text} for of in facts(found.design.chip)],
+        "remarks": remarks(found.design.chip),
+        "peaks": {name: float(value) for name, value in peaks(found.design.chip).items()},
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}

@@ -149,6 +149,18 @@ STACK_BASIS = closed(
     "what stands behind the software stack; null of a chip without one",
 )
 
+FACT = closed(
+    {
+        "name": text("die_area, tdp, clock or price"),
+        "value": number("as the data sheet has it, in `unit`"),
+        "unit": text("of `value`, `modelled` and `of_part`"),
+        "modelled": number("what the model makes of this design"),
+        "of_part": number("what the model makes of the part as it was given"),
+        "holds": flag("whether both are the same, so that the data sheet counts; else the model does"),
+        "text": text("all of it, for people"),
+    }
+)
+
 EVALUATE: Schema = closed(
     {
         "title": text("what was asked, and on how many devices where that was left open"),
@@ -160,6 +172,9 @@ EVALUATE: Schema = closed(
         "fidelity": text("the reader that it was evaluated by"),
         "part": maybe(text("on which part of the mesh it was played; metrics then begin with part.")),
         "parts_of_chip": named(text(), "what was chosen by name of the chip's parts, by group and place"),
+        "published": each(FACT, "what a data sheet says of the chip, beside the model's own figures"),
+        "remarks": each(text(), "limits of the model that facts of the data sheet contradict, in words"),
+        "peaks": named(number("op/s"), "of all cores of a chip, by format that its matrix engines multiply"),
         "design": named(scalar(), "every leaf of the chip and the mapping by address, in SI"),
         "cases": each(CASE),
         "models": each(MODEL),
