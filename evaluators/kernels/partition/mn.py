@@ -33,7 +33,7 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     rings, members = grid(placement, cores)
     n = ceil_div(shape.n, cores)
     product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
-    along, across = (step(placement, cores, axis, shape.k * n * nbytes, fabric, buffered=True) for axis in (1, 0))
+    along, across = (step(placement, cores, axis, shape.k * n * nbytes, fabric, kept=product) for axis in (1, 0))
     shifts = rings * (members - 1) * maximum(product, along) + (rings - 1) * maximum(product, across)
     return shifts + product, cores * product
 

@@ -133,14 +133,15 @@ def step(
     *,
     divided: bool = False,
     mean: Any = None,
-    buffered: bool = False,
+    kept: Any = None,
 ) -> Any:
     """Time in which every core of a group sends some bytes to the next of its ring, as one of many such steps. [s]
 
     What a core sends it was sent in the step before, so that hops add up along the ring: a long way back is in one step of each
-    slice, not in all. Where what comes overwrites the older of two versions it waits until that is sent on, so that a long way
-    takes two steps. A wormhole's words pass a hop apart; a locked route is set up first, there and back. Cores that are not in
-    step lose more than this, which `fidelity=cycles` plays and studies/fidelity_gap lists.
+    slice, not in all. Where what comes overwrites the older of two versions, a message waits until its target has sent that on
+    and worked on it: two steps take the longest way, and what the target does then. A wormhole's words pass a hop apart; a locked
+    route is set up first, there and back. Cores that are not in step lose more than this, which `fidelity=cycles` plays and
+    studies/fidelity_gap lists.
 
     Args:
         placement, cores, divided: of the group.
@@ -148,19 +149,21 @@ def step(
         nbytes: that the core with most sends. [B]
         fabric: the network.
         mean: bytes of a core on average, where slices differ: they take turns on a channel; `nbytes` where None. [B]
-        buffered: whether what is sent is a whole slot of two versions.
+        kept: work on what has come, where that is a whole slot of two versions; None where nothing is overwritten. [s]
     """
     key = (option(placement, PLACEMENTS), cores, axis, divided * 1)
     reach = _reach(*key)
     if isinstance(reach, float) and reach == 0:
         return 0.0
-    ahead: Any = 0.0
+    busy = occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean)
+    takes = fabric.post + busy
     if not fabric.locked:
-        ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop
-        if buffered:
-            ahead = maximum(ahead, fabric.ramp + reach / 2 * fabric.hop)
-    first = fabric.post + ahead
-    return where(reach > 0, first + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean), 0.0)
+        there = 2 * fabric.ramp + reach * fabric.hop + busy
+        on = takes  # and what it sends on, once it is there
+        takes = takes + 2 * fabric.ramp + _hops(*key) * fabric.hop
+        if kept is not None:
+            takes = maximum(takes, (there + maximum(on, kept)) / 2)
+    return where(reach > 0, takes, 0.0)
 
 
 def occupied(

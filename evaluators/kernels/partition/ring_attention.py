@@ -51,7 +51,7 @@ def cost(placement: str, cores: Any, nbytes: Any, work: Any, fabric: Fabric) -> 
         [liu2023ring] section 3: blocks go on beside the attention to them, which hides their way where it takes longer.
     """
     rings, members = grid(placement, cores)
-    waits = (maximum(step(placement, cores, axis, nbytes, fabric, buffered=True) - work / cores, 0.0) for axis in (1, 0))
+    waits = (maximum(step(placement, cores, axis, nbytes, fabric, kept=work / cores) - work / cores, 0.0) for axis in (1, 0))
     along, across = waits
     return rings * (members - 1) * along + (rings - 1) * across
 
