@@ -139,9 +139,9 @@ def step(
 
     What a core sends it was sent in the step before, so that hops add up along the ring: a long way back is in one step of each
     slice, not in all. Where what comes overwrites the older of two versions, a message waits until its target has sent that on
-    and worked on it: two steps take the longest way, and what the target does then. A wormhole's words pass a hop apart; a locked
-    route is set up first, there and back. Cores that are not in step lose more than this, which `fidelity=cycles` plays and
-    studies/fidelity_gap lists.
+    and worked on it: two steps take the longest way, and what the target does then. A wormhole's words pass a hop apart; a
+    locked route is set up first, there and back. Cores that are not in step lose more than this, which `fidelity=cycles` plays
+    and studies/fidelity_gap lists.
 
     Args:
         placement, cores, divided: of the group.
