@@ -55,10 +55,11 @@ def products(call: Call, a: Array, weights: Array) -> Array:
         ValueError: they have other shapes.
     """
     of = call.job
-    shape, copies, mesh = Shape(*map(whole, (of.shape.m, of.shape.k, of.shape.n))), whole(of.copies), _mesh(of)
+    shape, copies = Shape(*map(whole, (of.shape.m, of.shape.k, of.shape.n))), whole(of.copies)
     if (copies, shape.m, shape.k, shape.n) != (*a.shape, weights.shape[2]):
         raise ValueError(f"call {call.name!r}: {copies} products {shape}, has {a.shape} and {weights.shape}")
     part = summa.Part(*map(whole, of.part))
+    mesh = summa.busy_mesh(shape, part, _mesh(of), copies)
     program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=of.weights))
     stored = play(program, {}, summa.place(a, weights, part, mesh))
     return summa.result(stored["c"].reshape(-1, mesh.rows // part.split, mesh.cols, part.m, part.n), shape, part, mesh, copies)
@@ -235,9 +236,9 @@ def _tokens(call: Call, of: Recur, done: Fed, matrices: Array) -> Array:
         tiles = {}
         if job.recipe.whole:
             here = streamed.place({"state": given["state"][None]}, job.recipe, block, mesh)["state/last"]
-            tiles["state"] = np.zeros((mesh.rows * mesh.cols, *here.shape[2:]))
+            tiles["state"] = np.zeros((program.rows * program.cols, *here.shape[2:]))
             tiles["state"][: here.shape[1]] = here[0]
-            tiles["state"] = tiles["state"].reshape(mesh.rows, mesh.cols, *here.shape[2:])
+            tiles["state"] = tiles["state"].reshape(program.rows, program.cols, *here.shape[2:])
         loads = {name: given[name][None] for name in job.recipe.loads}
         out = _stored(play(program, tiles, streamed.place(loads, job.recipe, block, mesh)), "out", len(given["v"]), block, mesh)
         parts.append(out.reshape(count, -1)[:, : of.value_dim])
@@ -295,7 +296,7 @@ def _convolved(call: Call, rows: Array, taps: Array) -> Array:
         starts = range(0, len(padded) - before, block.rows)
         seen = np.concatenate([padded[start : start + block.rows + before] for start in starts])
         program = in_double(streamed.steps(job.recipe, new, block, mesh, "float32", channels=mesh.cols))
-        tiles = {slot.name: np.ones((mesh.rows, mesh.cols, *slot.shape)) for slot in program.slots}
+        tiles = {slot.name: np.ones((program.rows, program.cols, *slot.shape)) for slot in program.slots}
         tiles |= {name: _in_tiles(value, tiles[name]) for name, value in weights.items()}
         wide = streamed.Block(block.rows + before, block.width)
         out = play(program, tiles, streamed.place({"x": seen[None]}, job.recipe, wide, mesh))
@@ -335,7 +336,7 @@ def _played(call: Call, values: dict[str, Array], known: dict[str, Array], slot:
     if columns != block.width or count > whole(job.rows):
         raise ValueError(f"call {call.name!r}: {job.rows} rows of {block.width}, has {count} of {columns}")
     program = in_double(streamed.steps(job.recipe, count, block, mesh, "float32", channels=mesh.cols))
-    tiles = {one.name: np.ones((mesh.rows, mesh.cols, *one.shape)) for one in program.slots}
+    tiles = {one.name: np.ones((program.rows, program.cols, *one.shape)) for one in program.slots}
     for name, value in known.items():
         tiles[name] = _in_tiles(value, tiles[name])
     return _stored(play(program, tiles, streamed.place(values, job.recipe, block, mesh)), slot, count, block, mesh)

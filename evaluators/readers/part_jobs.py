@@ -50,8 +50,9 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
 
 def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]:
     """As deep for a group, so that as many blocks come from memory to each tile of the diagonal; as many outputs as turns."""
-    whole, of, copies = Mesh(int(job.mesh.rows), int(job.mesh.cols)), Part(*map(int, job.part)), int(job.copies)
+    of, copies = Part(*map(int, job.part)), int(job.copies)
     shape = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n))
+    whole = summa_diagonal.busy_mesh(shape, of, Mesh(int(job.mesh.rows), int(job.mesh.cols)), copies)
     rows, cols = sides(whole.rows, whole.cols, side)
     here = Mesh(rows, cols)
     part = of._replace(**{name: divisor(rows, rows * getattr(of, name) // whole.rows) for name in ("rows", "split")})
