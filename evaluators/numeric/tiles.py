@@ -55,14 +55,15 @@ def products(call: Call, a: Array, weights: Array) -> Array:
         ValueError: they have other shapes.
     """
     of = call.job
-    shape, copies = Shape(*map(whole, (of.shape.m, of.shape.k, of.shape.n))), whole(of.copies)
+    shape, copies, mesh = Shape(*map(whole, (of.shape.m, of.shape.k, of.shape.n))), whole(of.copies), _mesh(of)
     if (copies, shape.m, shape.k, shape.n) != (*a.shape, weights.shape[2]):
         raise ValueError(f"call {call.name!r}: {copies} products {shape}, has {a.shape} and {weights.shape}")
     part = summa.Part(*map(whole, of.part))
-    mesh = summa.busy_mesh(shape, part, _mesh(of), copies)
     program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=of.weights))
     stored = play(program, {}, summa.place(a, weights, part, mesh))
-    return summa.result(stored["c"].reshape(-1, mesh.rows // part.split, mesh.cols, part.m, part.n), shape, part, mesh, copies)
+    return summa.result(
+        stored["c"].reshape(-1, program.rows // part.split, mesh.cols, part.m, part.n), shape, part, mesh, copies
+    )
 
 
 def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:

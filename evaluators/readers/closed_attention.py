@@ -9,8 +9,8 @@ import numpy as np
 from dse.evaluators.choices.quickest import Bounds, quickest
 from dse.evaluators.choices.structures import alike
 from dse.evaluators.kernels.attention import cost, merge, strategy
-from dse.evaluators.kernels.attention.dataflow import Dataflow, kept
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling
+from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, kept
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling, busy_mesh
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import column_memory
@@ -204,6 +204,11 @@ def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
 
 def _task(job: Job) -> cost.Task:
     return cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize, pace(job.chip.hbm.banks, job.shape.piece), job.kv)
+
+
+def busy(job: Job) -> Mesh:
+    """Tiles that work."""
+    return busy_mesh(job.shape, in_turns(job.of, job.shape, job.tiling), job.mesh)
 
 
 def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE, kv: Cached = AS_OTHERS) -> Job:

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.kernels.vector.streamed import Block, busy_mesh, cut, steps
+from dse.evaluators.kernels.vector.streamed import Block, steps
 from dse.evaluators.machine.channels import channels_used, near_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
@@ -20,9 +20,8 @@ from dse.space.network import faults
 def _played(job: Job, left: int, play: Play) -> Timing:
     """With the last parts only, `left` of them: with or without loads and stores."""
     rows, block, mesh = int(job.rows), Block(*map(int, job.block)), Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
-    mesh = busy_mesh(cut(rows, block, mesh), mesh)
-    chip = near_memory(job.chip, mesh.rows)
-    program = steps(job.recipe, rows, block, mesh, DTYPES[job.itemsize], channels=int(channels_used(chip)))
+    program = steps(job.recipe, rows, block, mesh, DTYPES[job.itemsize], channels=int(channels_used(job.chip)))
+    chip = near_memory(job.chip, program.rows)
     if left < len(PARTS):
         program = without(program, lambda step: isinstance(step, Load | Store))
     return play(program, tile_fabric(chip), engines=engines(chip), **chip_memory(chip), faults=faults(chip))

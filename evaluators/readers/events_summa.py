@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from dse.evaluators.kernels.gemm.summa_diagonal import Part, busy_mesh, steps
+from dse.evaluators.kernels.gemm.summa_diagonal import Part, steps
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.channels import channels_used, near_memory
 from dse.evaluators.machine.engine import engines
@@ -34,9 +34,9 @@ def _parts(job: Job, left: int, play: Play) -> Timing:
 def _played(job: Job, left: int, play: Play) -> Timing:
     gone, dtype, copies = PARTS[: len(PARTS) - left], DTYPES[job.itemsize], int(job.copies)
     shape, part = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n)), Part(*map(int, job.part))
-    mesh = busy_mesh(shape, part, Mesh(int(job.mesh.rows), int(job.mesh.cols)), copies)
-    chip = near_memory(job.chip, mesh.rows)
-    program = steps(shape, part, mesh, dtype, channels=int(channels_used(chip)), copies=copies, weights=job.weights)
+    mesh, channels = Mesh(int(job.mesh.rows), int(job.mesh.cols)), int(channels_used(job.chip))
+    program = steps(shape, part, mesh, dtype, channels=channels, copies=copies, weights=job.weights)
+    chip = near_memory(job.chip, program.rows)
     program = without(program, lambda step: _part(step) in gone)
     return play(program, tile_fabric(chip), engines=engines(chip), **chip_memory(chip), faults=faults(chip))
 

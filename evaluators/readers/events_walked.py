@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.kernels.vector.walked import busy_mesh, steps
+from dse.evaluators.kernels.vector.walked import steps
 from dse.evaluators.machine.channels import channels_used, near_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
@@ -21,9 +21,9 @@ from dse.space.network import faults
 def _played(job: Job, left: int, play: Play) -> Timing:
     """With the last parts only, `left` of them: without loads and stores, and without vector instructions."""
     slots = tuple(slot._replace(shape=tuple(map(int, slot.shape))) for slot in job.walk.slots)
-    mesh = busy_mesh(int(job.items), Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols)))
-    chip, walk = near_memory(job.chip, mesh.rows), replace(job.walk, slots=slots)
-    program = steps(walk, int(job.items), counts(job), mesh, channels=int(channels_used(chip)))
+    mesh, walk = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols)), replace(job.walk, slots=slots)
+    program = steps(walk, int(job.items), counts(job), mesh, channels=int(channels_used(job.chip)))
+    chip = near_memory(job.chip, program.rows)
     if left < len(PARTS):
         gone = (Load, Store) if left == len(PARTS) - 1 else (Load, Store, Vector)
         program = without(program, lambda step: isinstance(step, gone))

@@ -76,8 +76,8 @@ def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]
 
 def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention.Job, float]:
     """Groups as they are, or as large as the part: queries and keys of a block shrink with them, heads with their number."""
-    shape, tiling = job.shape, job.tiling
-    whole = Mesh(int(job.mesh.rows), int(job.mesh.cols))
+    shape, tiling, mesh = job.shape, job.tiling, closed_attention.busy(job)
+    whole = Mesh(int(mesh.rows), int(mesh.cols))
     here = Mesh(*sides(whole.rows, whole.cols, side))
     # both sides by as much, since what a mask leaves goes by their ratio
     scale = min(1.0, here.rows / float(tiling.rows), here.cols / float(tiling.cols))

@@ -181,6 +181,20 @@ def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
     return Cut(groups, outer, inner, items, ceil_div(items, groups), parts)
 
 
+def busy_mesh(shape: Heads, tiling: Tiling, mesh: Mesh) -> Mesh:
+    """Tiles that work: rows of groups that have an item in the only turn, or all whole ones; the nearest to the memory.
+
+    >>> busy_mesh(Heads(1, 8, 8, 1, 4096, 128, 128), Tiling(2, 8, 1, 128), Mesh(32, 32))
+    Mesh(rows=4, cols=32)
+    """
+    return busy_tiles(cut(shape, tiling, mesh), tiling, mesh)
+
+
+def busy_tiles(of: Cut, tiling: Tiling, mesh: Mesh) -> Mesh:
+    """Likewise of counts that are known."""
+    return Mesh(tiling.rows * ceil_div(minimum(of.items, of.groups), floor_div(mesh.cols, tiling.cols)), mesh.cols)
+
+
 def key_blocks(shape: Heads, tiling: Tiling) -> Any:
     """Blocks of keys that a block of queries meets, at most: those of all keys, or of a window and the steps of its queries.
 

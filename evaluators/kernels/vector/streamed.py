@@ -1,8 +1,8 @@
 """Rotations, norms, activations and routing on a mesh of tiles, from memory and back: every tile has rows of its own.
 
 A tile loads a block of rows, computes, and stores; the next block comes meanwhile. Nothing is exchanged between tiles, since a
-row is on one of them; rows of what needs no whole row may be pieces of rows. Blocks are dealt to as few rows of tiles as do in as
-many turns, those next to the memory; tiles of the other rows are idle.
+row is on one of them; rows of what needs no whole row may be pieces of rows. Blocks are dealt to as few rows of tiles as do in
+as many turns, those next to the memory; tiles of the other rows are idle.
 """
 
 from collections.abc import Iterator, Sequence
