@@ -19,7 +19,7 @@ from dse.evaluators.machine.fabric import VALUE, Fabric, summing
 from dse.evaluators.machine.scattered import pace
 from dse.evaluators.program.rounds import DTYPES, Slot
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, maximum, where
+from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.mapping import AttentionPlan
 from dse.space.remember import same
 
@@ -212,16 +212,13 @@ def busy(job: Job) -> Mesh:
 
 
 def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE, kv: Cached = AS_OTHERS) -> Job:
-    """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
+    """What is priced; sides of groups that the mesh does not have, a limit, count as the mesh's."""
     return Job(of, shape, _dividing(cut, chip), chip, itemsize, kv)
 
 
 def _dividing(cut: Tiling, chip: Chip) -> Tiling:
-    rows, cols = (
-        where((side == 0) | (whole % maximum(side, 1) == 0), side, whole)
-        for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
-    )
-    return replace(cut, rows=rows, cols=cols)
+    cols = where((cut.cols == 0) | (chip.mesh.cols % maximum(cut.cols, 1) == 0), cut.cols, chip.mesh.cols)
+    return replace(cut, rows=minimum(cut.rows, chip.mesh.rows), cols=cols)
 
 
 def tiled(
