@@ -54,6 +54,10 @@ def products(call: Call, a: Array, weights: Array) -> Array:
     Raises:
         ValueError: they have other shapes.
     """
+    if isinstance(call.job, InTurn):
+        ends = np.cumsum([whole(job.shape.m) for job in call.job.jobs])
+        pieces = zip(call.job.jobs, np.split(a, ends[:-1], axis=1), strict=True)
+        return np.concatenate([products(call._replace(job=job), rows, weights) for job, rows in pieces], axis=1)
     of = call.job
     shape, copies, mesh = Shape(*map(whole, (of.shape.m, of.shape.k, of.shape.n))), whole(of.copies), _mesh(of)
     if (copies, shape.m, shape.k, shape.n) != (*a.shape, weights.shape[2]):
@@ -69,7 +73,8 @@ def products(call: Call, a: Array, weights: Array) -> Array:
 def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:
     """Products of the experts that have any rows, each with as many rows as the job says."""
     some = [(matrix, places) for matrix, places in zip(weights, rows, strict=True) if len(places)]
-    m, copies = whole(call.job.shape.m), whole(call.job.copies)
+    jobs = call.job.jobs if isinstance(call.job, InTurn) else (call.job,)
+    m, copies = sum(whole(job.shape.m) for job in jobs), whole(jobs[0].copies)
     if len(some) > copies or max(len(places) for _, places in some) > m:
         raise ValueError(f"call {call.name!r}: {copies} experts of {m} rows, has {[len(places) for _, places in some]}")
     given = np.zeros((copies, m, a.shape[1]))
@@ -88,6 +93,16 @@ def attention(call: Call, of: Attends) -> Array:
     Raises:
         ValueError: heads or keys are not those of the job, or a sink joins the softmax, which no program has.
     """
+    if isinstance(call.job, InTurn):
+        found, first = [], 0
+        for job in call.job.jobs:
+            queries, keys = whole(job.shape.queries), whole(job.shape.keys)
+            end = first + queries
+            seen = of.k.shape[1] - (of.q.shape[1] - end if job.shape.causal else 0)
+            some = {"q": of.q[:, first:end], "k": of.k[:, seen - keys : seen], "v": of.v[:, seen - keys : seen]}
+            found.append(attention(call._replace(job=job), of._replace(**some)))
+            first = end
+        return np.concatenate(found, axis=1)
     job: Job = call.job
     shape = replace(job.shape, **_whole(job.shape))
     q, k, v = (some.swapaxes(1, 2) for some in (of.q, of.k, of.v))

@@ -59,6 +59,15 @@ def price(job: Job) -> Cost:
     return cost.cost(*_asked(job)) if job.taken is None else Cost(job.taken, cost.activity(_task(job)))
 
 
+def least(shape: Heads, chip: Chip, itemsize: float, kv: Cached = AS_OTHERS) -> Any:
+    """Time that attention takes at least, however it is cut: all engines at their rate, or each operand once. [s]"""
+    engine, memory = chip.tile.matrix, column_memory(chip)
+    rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
+    nbytes = shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * itemsize
+    nbytes = nbytes + shape.problems * shape.keys * (shape.key_dim + shape.v) * kv.of(itemsize)
+    return maximum(shape.macs / rate, nbytes * minimum(memory.byte, memory.crowded) / memory.count)
+
+
 def counts(job: Job) -> Cut:
     """How often what is done."""
     return _asked(job)[0].counts

@@ -66,6 +66,15 @@ def seconds(job: Job) -> Any:
     return _seconds(job, tile_fabric(job.chip), column_memory(job.chip)) if job.taken is None else job.taken
 
 
+def least(shape: Shape, chip: Chip, copies: Any, itemsize: float, weights: Weights | None = None) -> Any:
+    """Time that products take at least, however they are cut: all engines at their rate, or each operand once. [s]"""
+    engine, memory = chip.tile.matrix, column_memory(chip)
+    rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
+    stored = weights.nbytes if weights else itemsize
+    nbytes = itemsize * shape.m * (shape.k + shape.n) + stored * shape.k * shape.n
+    return copies * maximum(shape.m * shape.k * shape.n / rate, nbytes * memory.crowded / memory.count)
+
+
 def split(job: Job) -> dict[str, Any]:
     """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn."""
     fabric, memory = tile_fabric(job.chip), column_memory(job.chip)

@@ -39,8 +39,8 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
         (here, times), (there, _) = job_on(job.job, side), job_on(job.there, side)
         return job._replace(job=here, there=there), times
     if isinstance(job, InTurn):
-        parts = [job_on(one, side) for one in job.jobs]
-        return InTurn(tuple(one for one, _ in parts), tuple(times for _, times in parts)), 1.0
+        parts = [(count, job_on(one, side)) for count, one in job.counted]
+        return InTurn(tuple(one for _, (one, _) in parts), tuple(count * times for count, (_, times) in parts)), 1.0
     if isinstance(job, closed_attention.Job):
         return attention_on(job, side)
     if isinstance(job, closed_walked.Job):
