@@ -32,7 +32,6 @@ from dse.space.parameters import (
     parameters,
 )
 from dse.space.peaks import peaks
-from dse.space.shown import number_of
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.terminal.json_text import json_text

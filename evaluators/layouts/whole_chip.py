@@ -12,6 +12,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.graph.mixing import DECODES
 from dse.evaluators.graph.operators import (
     MIXING,
@@ -31,7 +33,7 @@ from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import Cached, selected
+from dse.evaluators.kernels.attention.shape import Cached, Heads, queries_of, selected
 from dse.evaluators.kernels.gemm.summa_diagonal import Weights
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import index, streamed
@@ -41,9 +43,11 @@ from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, at
 from dse.evaluators.layouts.formats import cached_as, expanding, index_keys, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, row_pieces, through_cache
 from dse.evaluators.readers.closed_indexed import indexed
 from dse.evaluators.readers.closed_recurrent import decoded, prefilled
+from dse.evaluators.readers.in_turn import InTurn
+from dse.evaluators.readers.row_pieces import Pieces
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
@@ -231,9 +235,28 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
             return closed_summa.proposed(shape, chip, on.plan.gemm, copies, on.itemsize, weights)
 
         on.known[key] = (
-            proposed(on.chip) if on.kept is None else through_cache.product(proposed, on.chip, on.kept, cached=key[3])
+            _in_pieces(shape, copies, weights, on)
+            if on.kept is None
+            else through_cache.product(proposed, on.chip, on.kept, cached=key[3])
         )
     return _call(part, of, (of.m, k, n), on.known[key], useful(of))._replace(repeated=repeated(of))
+
+
+def _in_pieces(shape: Shape, copies: Any, weights: Weights | None, on: On) -> closed_summa.Job | InTurn:
+    """Products on the chip, whose rows may be cut in two where the plan leaves their sizes open."""
+    plan = on.plan.gemm
+
+    def proposed(first: Any, end: Any) -> closed_summa.Job:
+        some = Shape(end - first, shape.k, shape.n)
+        return closed_summa.proposed(some, on.chip, plan, copies, on.itemsize, weights)
+
+    def least(first: Any, end: Any) -> Any:
+        return closed_summa.least(Shape(end - first, shape.k, shape.n), on.chip, copies, on.itemsize, weights)
+
+    whole = proposed(0, shape.m)
+    if np.size(shape.m) > 1 or any(np.any(said > 0) for said in (plan.rows, plan.m, plan.k, plan.n)):
+        return whole
+    return row_pieces.quickest(whole, int(shape.m), Pieces(proposed, least))
 
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
@@ -244,14 +267,37 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
         shape = selected(shape, max(ceil_div(some.pairs, some.queries), 1), row)
     dataflow = attention(on.plan.attention.dataflow)
 
-    def proposed(chip: Chip) -> closed_attention.Job:
+    def proposed(chip: Chip, shape: Heads = shape) -> closed_attention.Job:
         return closed_attention.suited(dataflow, shape, chip, on.plan.attention, on.itemsize, on.kv)
 
     known = 1 - some.queries / maximum(some.keys, 1)
-    job = proposed(on.chip) if on.kept is None else through_cache.attention(proposed, on.chip, on.kept, known)
+    if on.kept is not None:
+        job: Any = through_cache.attention(proposed, on.chip, on.kept, known)
+    else:
+        job = proposed(on.chip)
+        if part.of.compressed is None and some.prompts and not shape.selected and _open(on.plan.attention):
+            job = _queries_in_pieces(job, proposed, on)
     flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)
     sizes = (some.requests * some.queries, of.qk_dim, some.keys)
     return _call(part, of, sizes, job, flop)
+
+
+def _open(plan: AttentionPlan) -> bool:
+    """Whether groups and slices of attention are left open."""
+    return not any(np.any(said > 0) for said in (plan.rows, plan.cols, plan.queries, plan.keys))
+
+
+def _queries_in_pieces(
+    whole: closed_attention.Job, proposed: Callable[[Chip, Heads], closed_attention.Job], on: On
+) -> closed_attention.Job | InTurn:
+    """Prompts, whose queries may be cut in two."""
+    shape = whole.shape
+
+    def least(first: int, end: int) -> Any:
+        return closed_attention.least(queries_of(shape, first, end), on.chip, on.itemsize, on.kv)
+
+    pieces = Pieces(lambda first, end: proposed(on.chip, queries_of(shape, first, end)), least)
+    return row_pieces.quickest(whole, int(shape.queries), pieces)
 
 
 def _index(part: Part, of: Index, some: Attending, on: On) -> Call:

@@ -127,6 +127,23 @@ def beyond(hbm: MainMemory | Hbm) -> bool:
     return bool(np.any(bandwidth > SAME * peak(hbm.banks)))
 
 
+def near_memory(chip: Chip, rows: int) -> Chip:
+    """A chip's rows of tiles nearest to its memory, by themselves, with those faults that they have.
+
+    Args:
+        chip: leaves are numbers.
+        rows: how many; the chip itself where that is all.
+    """
+    away = int(chip.mesh.rows) - rows
+    if not away:
+        return chip
+    first = 0 if chip.hbm.place == "north" else away * int(chip.mesh.cols)
+    nodes = range(first, first + rows * int(chip.mesh.cols))
+    parts = [] if chip.faults in (None, "none") else [tuple(map(int, part.split("-"))) for part in chip.faults.split("+")]
+    left = ["-".join(str(node - first) for node in part) for part in parts if all(node in nodes for node in part)]
+    return replaced(chip, {"mesh.rows": rows} | ({"faults": "+".join(left) or "none"} if parts else {}))
+
+
 def channels_used(chip: Chip) -> Any:
     """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
     return minimum(memory_channels(chip), chip.mesh.cols)

@@ -64,7 +64,7 @@ def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *
     beyond = maximum(1 - of.activations, 1 - of.kv) if cached else 1 - of.activations
 
     def moved(job: closed_summa.Job) -> tuple[Any, Any, Any]:
-        part, mesh = job.part, job.mesh
+        part, mesh = job.part, summa_diagonal.busy_mesh(job.shape, job.part, job.mesh, job.copies)
         blocks = summa_diagonal.cut(job.shape, part, mesh, job.copies)
         m, k, n = part.m * part.rows, part.k * part.split * blocks.chunks, part.n * mesh.cols
         rows, columns, outputs = apart(blocks, mesh.rows // (part.rows * part.split), job.copies)
