@@ -188,7 +188,7 @@ def network(
     at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), depth + on_way[1], -(-n * ports // 64)
     packets = packets or (channels + own) * depth + n
     ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
-    width = np.broadcast_to(1 if width is None else width, (n, ports))
+    width = np.ones(1, np.int64) if width is None else width
     _hold(n, channels + own, ring, depth + on_way[0], packets, int(width.max()))
     shapes: dict[str, tuple[Any, Any]] = {
         "router_of": (n * ports, np.uint32), "number": (n * ports, np.uint8), "router": (n, ROUTER),
