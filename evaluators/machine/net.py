@@ -174,7 +174,7 @@ def network(
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
-        width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
+        width: cycles that a flit takes each port, shape (routers, ports), or (1, ports) of all routers; 1 where None.
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
         sums: whether packets are added.
