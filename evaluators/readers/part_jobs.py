@@ -11,7 +11,7 @@ from dse.evaluators.kernels.attention.shape import Cut, Tiling, cut, memory_byte
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.vector import streamed
+from dse.evaluators.kernels.vector import streamed, walked
 from dse.evaluators.passes.part import share, sides
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked
 from dse.evaluators.readers.cached import Cached
@@ -116,10 +116,11 @@ def _heads(before: Cut, of: Cut, *, causal: bool) -> int:
 
 def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Job, float]:
     """As many rows a tile, and as many tiles a memory channel."""
-    whole = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
-    here = Mesh(*sides(whole.rows, whole.cols, side))
+    every = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
+    before = streamed.cut(job.rows, job.block, every)
+    whole = streamed.busy_mesh(before, every)
+    here = Mesh(*sides(int(whole.rows), whole.cols, side))
     tiles = here.rows * here.cols / (whole.rows * whole.cols)
-    before = streamed.cut(job.rows, job.block, whole)
     kept = min(before.waves, WAVES)
     rows = min(ceil(job.rows * tiles), int(job.block.rows) * here.rows * here.cols * kept)
     return job._replace(rows=rows, chip=chip_on(job.chip, here, tiles), taken=None), float(before.waves / kept)
@@ -127,7 +128,7 @@ def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Jo
 
 def walked_on(job: closed_walked.Job, side: int) -> tuple[closed_walked.Job, float]:
     """As many items a tile, and as many tiles a memory channel; of longer and longer items the first ones."""
-    whole = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
+    whole = walked.busy_mesh(int(job.items), Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols)))
     here = Mesh(*sides(whole.rows, whole.cols, side))
     tiles = here.rows * here.cols / (whole.rows * whole.cols)
     items = min(ceil(job.items * tiles), here.rows * here.cols * WAVES)

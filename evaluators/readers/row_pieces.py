@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.readers import closed_attention, closed_summa
+from dse.evaluators.readers.cached import Cached, asked
 from dse.evaluators.readers.in_turn import InTurn
-from dse.evaluators.readers.through_cache import SECONDS
+from dse.evaluators.readers.jobs import price
+from dse.evaluators.readers.through_cache import SECONDS, THROUGH
 from dse.space.elementwise import where
+from dse.space.fields import at, replaced
 
 WORTH = 0.995
 """What two pieces take at most of the time of all rows at once."""
@@ -37,7 +40,7 @@ class Pieces(NamedTuple):
         least: time that the same rows take at least. [s]
     """
 
-    propose: Callable[[int, int], Job]
+    propose: Callable[[int, int], Job | Cached]
     least: Callable[[int, int], Any]
 
 
@@ -62,7 +65,7 @@ def first_pieces(rows: int, side: int) -> list[int]:
     return sorted({rows // block * block for block in blocks if rows % block} - {0} if rows > BLOCKS[0] else ())
 
 
-def quickest(whole: Job, rows: int, of: Pieces) -> Job | InTurn:
+def quickest(whole: Job | Cached, rows: int, of: Pieces) -> Job | InTurn | Cached:
     """The job at once, or in the two pieces that take the least time; leaves broadcast over designs.
 
     Args:
@@ -70,9 +73,9 @@ def quickest(whole: Job, rows: int, of: Pieces) -> Job | InTurn:
         rows: how many.
         of: pieces of it.
     """
-    side = whole.chip.mesh.rows
+    side = asked(whole).chip.mesh.rows
     cuts = {one: first_pieces(rows, one) for one in np.unique(side).astype(int).tolist()}
-    best: tuple[Any, Job, Job] | None = None
+    best: tuple[Any, Any, Any] | None = None
     least = _seconds(whole) * WORTH if any(cuts.values()) else 0.0
     for first in sorted({first for some in cuts.values() for first in some}):
         tried = np.isin(side, [one for one, some in cuts.items() if first in some])
@@ -89,22 +92,44 @@ def quickest(whole: Job, rows: int, of: Pieces) -> Job | InTurn:
         else:
             other, *others = best
             best = quicker | other, *(_either(quicker, mine, theirs) for mine, theirs in zip(pieces, others, strict=True))
-    if best is None:
-        return whole
-    cut, one, rest = best
-    return InTurn((one, rest)) if np.all(cut) else InTurn((one, rest), (1.0, where(cut, 1.0, 0.0)))
+    return whole if best is None else _joined(*best)
 
 
-def _seconds(job: Job) -> Any:
-    return SECONDS[type(job)](job) if job.taken is None else job.taken
+def _joined(cut: Any, one: Any, rest: Any) -> InTurn | Cached:
+    """Two pieces where designs are cut, else the first one alone, which is all; of a cache, as one job.
+
+    What is read ahead is so for the first piece.
+    """
+    times = () if np.all(cut) else (1.0, where(cut, 1.0, 0.0))
+    if not isinstance(one, Cached):
+        return InTurn((one, rest), times)
+    moved, more = (price("closed", of.job).activity.memory_bytes for of in (one, rest))
+    more = more * where(cut, 1.0, 0.0)
+    share = (one.share * moved + rest.share * more) / (moved + more)
+    return Cached(InTurn((one.job, rest.job), times), share, one.cache, InTurn((one.there, rest.job), times), one.nbytes)
 
 
-def _either(condition: Any, one: Job, other: Job) -> Job:
-    """Design by design; jobs differ in sizes and in how these are cut."""
+def _seconds(job: Job | Cached) -> Any:
+    of = asked(job)
+    return SECONDS[type(of)](of) if of.taken is None else of.taken
+
+
+def _either(condition: Any, one: Any, other: Any) -> Any:
+    """Design by design; jobs differ in sizes, in how these are cut, and in what a cache makes of memory."""
     if not isinstance(condition, np.ndarray):
         return one if condition else other
+    if isinstance(one, Cached):
+        return Cached(
+            *(
+                _either(condition, mine, theirs) if isinstance(mine, Job) else where(condition, mine, theirs)
+                for mine, theirs in zip(one, other, strict=True)
+            )
+        )
     cut = "part" if isinstance(one, closed_summa.Job) else "tiling"
     changes = {name: _leaves(condition, getattr(one, name), getattr(other, name)) for name in ("shape", cut)}
+    if one.chip is not other.chip:
+        memory = {address: where(condition, at(one.chip, address), at(other.chip, address)) for address in THROUGH}
+        changes["chip"] = replaced(one.chip, memory)
     taken = None if one.taken is None or other.taken is None else where(condition, one.taken, other.taken)
     return one._replace(**changes, taken=taken)
 

@@ -27,6 +27,10 @@ FASTER = (1.0, 2.0, 4.0, 8.0, 64.0)
 """Memories, over the chip's own, for which groups and slices are looked for: what takes the least time is chosen of these."""
 
 
+THROUGH = ("hbm.channel_bandwidth", "hbm.crowded")
+"""Leaves of a chip that say how blocks reach its memory through a cache."""
+
+
 class Kept(NamedTuple):
     """Shares that a cache has of what a phase reads again: weights, the KV cache, and what operators leave for one another."""
 
@@ -137,8 +141,8 @@ def through(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
     share = where(used, share, 1.0)
     pace = where(used, maximum(near, share * crowded), crowded)
     alone = where(used, maximum(near, share * crowded * hbm.crowded), crowded * hbm.crowded)
-    changes = {"hbm.channel_bandwidth": hbm.channel_bandwidth * (crowded * hbm.crowded / alone), "hbm.crowded": alone / pace}
-    return replaced(chip, changes), share, used * (near > share * crowded)
+    changes = (hbm.channel_bandwidth * (crowded * hbm.crowded / alone), alone / pace)
+    return replaced(chip, dict(zip(THROUGH, changes, strict=True))), share, used * (near > share * crowded)
 
 
 def _best(
