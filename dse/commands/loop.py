@@ -15,6 +15,7 @@ from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
 from dse.evaluators import PHYSICS, alone
+from dse.report.cannot import facts_dropped
 from dse.report.data import Part
 from dse.report.page import write
 from dse.running.actors import hired
@@ -70,6 +71,8 @@ def run_study(asked: Study, told: Told = untold) -> int:
     say(f"  {number_of(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {asked.fidelity}; seed {asked.seed}")
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
+    for remark in facts_dropped(asked):
+        say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store, told)
 
