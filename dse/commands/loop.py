@@ -15,7 +15,7 @@ from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
 from dse.evaluators import PHYSICS, alone
-from dse.report.cannot import stack_texts
+from dse.report.cannot import facts_dropped, stack_texts
 from dse.report.data import Part
 from dse.report.page import write
 from dse.running.actors import hired
@@ -77,6 +77,8 @@ def run_study(asked: Study, told: Told = untold) -> int:
         say(f"  {escape(text)}")
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
+    for remark in facts_dropped(asked):
+        say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store, told)
 

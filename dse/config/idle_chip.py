@@ -130,7 +130,7 @@ def _tiled(base: Design, asked_for: Workload, moved: Collection[str]) -> Iterato
             address
             for address, _, spec in leaves(base.chip, CHIP)
             if address.startswith(("chip.hbm.", "chip.tile.matrix.", "chip.tile.products"))
-            and spec.name in ("achieved", "latency", "crowded", "call", "depth", "fill", "reload", "products")
+            and spec.name in ("achieved", "latency", "crowded", "call", "fill", "reload", "products")
         ]
         yield engines, f"{plural(type(case))} by themselves neither multiply nor read memory; leave it out"
         if not set(ADDING) & set(said.values()) and "collective" not in open_:

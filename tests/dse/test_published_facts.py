@@ -1,6 +1,7 @@
 """Facts of a data sheet count over the model while a design is that part, and the model's own figures stand beside them."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from dse.evaluators import evaluate
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.silicon import area, energy, price, supply
 from dse.evaluators.silicon.published import contradicted, facts
+from dse.report.cannot import facts_dropped
+from dse.running.study import study
 from dse.space.design import key, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import at, leaves, replaced
@@ -62,7 +65,7 @@ def cards(tmp_path_factory):
     (folder / "chip").mkdir()
     for name, text in CARDS.items():
         (folder / f"chip/{name}.yaml").write_text(text)
-    return lambda *words: question(compose((f"--config-dir={folder}", *LOAD, *words)), folder)
+    return cache(lambda *words: question(compose((f"--config-dir={folder}", *LOAD, *words)), folder))
 
 
 @pytest.mark.parametrize("card", CARDS)
@@ -158,6 +161,17 @@ def test_a_typed_leaf_is_as_a_knob_and_typed_facts_are_of_the_typed_chip(cards, 
     die, *others = facts(sheet.base.chip)
     assert (die.holds, die.value) == (True, 650.0)
     assert [fact.holds for fact in others] == [fact.holds for fact in facts(typed.chip)[1:]]
+
+
+def test_a_study_says_which_knobs_drop_facts(tmp_path):
+    (tmp_path / "chip").mkdir()
+    (tmp_path / "chip/card.yaml").write_text(CARDS["gaudy"])
+    knobs = ("+space.chip.l2.size='tag(MB,choice(72,96))'", "+space.chip.hbm.gap='tag(ns,choice(0,1))'")
+    asked = study(compose((f"--config-dir={tmp_path}", "chip=card", *LOAD, *knobs, "+objectives.tpot=min")), tmp_path)
+    (remark,) = facts_dropped(asked)
+    assert remark.what == "card"
+    assert "die area" in remark.text
+    assert "where chip.l2.size move" in remark.text
 
 
 def test_a_part_of_facts_is_worked_out_and_chips_without_facts_keep_their_keys(cards):

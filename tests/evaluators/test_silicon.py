@@ -157,6 +157,8 @@ def dominates(base, address, value):
     Sums between boxes take the latency of both networks, so that boxes of one die are sooner where messages are small (15 % of
     a batch of two of a small model over two boxes of gh200).
     """
+    if address == "hbm.place":  # a channel at each core is many more of them, which columns of links do not carry
+        return value == "core"
     if address in SMALLER:
         return base.chip.tile.matrix.dataflow != "ce" and value < at(base.chip, address)
     return address == "network.nodes.size" and value == 1
@@ -232,7 +234,9 @@ def test_hops_take_more_energy_between_larger_cores(chip, more):
 def test_constants_are_leaves_of_some_chip():
     known = {address for chip in CHIPS for address, _, _ in leaves(asked(chip).base.chip)}
     assert {*CONSTANTS, *FREE} <= known
-    assert all(any(address.startswith(part) for address in known) for part in PRICED if part not in ("areas.", "base."))
+    assert all(
+        any(address.startswith(part) for address in known) for part in PRICED if part not in ("areas.", "base.", "published.")
+    )
 
 
 @given(st.floats(0.2e9, 2.5e9), st.floats(1.01, 1.5))
