@@ -145,7 +145,7 @@ class Work(NamedTuple):
         counts: as of `Task`.
         blocks, nbytes: as of `Task`.
         product, result: Q K^T and P V of a block of keys. [s]
-        spread, combined, vector, behind: as of `Spent`.
+        spread, combined, vector, behind, sent: as of `Spent`.
     """
 
     counts: Cut
@@ -157,6 +157,7 @@ class Work(NamedTuple):
     combined: Any
     vector: Any
     behind: Any
+    sent: Any
 
 
 def cost(task: Task, on: Machine) -> Cost:
@@ -181,7 +182,7 @@ def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
     work = worked(task, *on[:2])
     spent = _spent(task, on, work)
-    return _seconds(task, spent, work) - _seconds(task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0}), work)
+    return _seconds(task, spent, work) - _seconds(task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0, "sent": 0.0}), work)
 
 
 def split(task: Task, on: Machine) -> dict[str, Any]:
@@ -193,7 +194,7 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
     free: tuple[dict[str, Any], ...] = (
         {},
         {"combined": 0.0},
-        {"spread": 0.0, "behind": 0.0},
+        {"spread": 0.0, "behind": 0.0, "sent": 0.0},
         dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued"), 0.0)
         | {"turns": Turns(), "apart": _apart(task, on, idle=True)},
         {"vector": 0.0, "apart": 0.0},
@@ -223,9 +224,9 @@ def counted(task: Task) -> Counted:
 def worked(task: Task, fabric: Fabric, engines: Engines, of: Counted | None = None) -> Work:
     """What one item of a group takes, on average; `of` where it is known what it is."""
     counts, blocks, masked, nbytes = of or counted(task)
-    spread, combined, behind = _exchanges(task, fabric, blocks, nbytes)
+    spread, combined, behind, sent = _exchanges(task, fabric, blocks, nbytes)
     vector = _vectors(task, engines, blocks, masked)
-    return Work(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector, behind)
+    return Work(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector, behind, sent)
 
 
 def bounded(tiling: Tiling, of: Counted) -> tuple[Any, Any]:
@@ -252,7 +253,7 @@ def _spent(task: Task, on: Machine, work: Work) -> Spent:
     pair = _pair(task, on, work, channel) if np.any(task.together == 2) else None
     return Spent(
         hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), late, away,
-        work.behind, queued, pair,
+        work.behind, work.sent, queued, pair,
     )  # fmt: skip
 
 
@@ -275,7 +276,7 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
     left = (beside + spent.matrix) / (2 * blocks)
     if task.of.strands == 1:
         channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
-        items = waves_ * spent.seconds + spent.late + spent.ends + spent.behind
+        items = waves_ * maximum(spent.seconds, spent.sent) + spent.late + spent.ends + spent.behind
         whole = served.met(items, channels + spent.away)
         return where(task.partial, in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
     channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
@@ -348,14 +349,14 @@ def _scaled(shape: Heads) -> tuple[Any, ...]:
     return (shape.key_dim, shape.v)[shape.bare :] if shape.latent else (shape.key_dim,)
 
 
-def _exchanges(task: Task, fabric: Fabric, blocks: Any, nbytes: Nbytes) -> tuple[Any, Any, Any]:
-    """Time of an item's multicasts of operands; of its sums, maxima and their way back; and `behind` of `Spent`."""
-    queries, keys, values, statistics, outputs, behind = _exchange_times(task, fabric, nbytes)
-    return queries + blocks * (keys + values), 2 * blocks * statistics + outputs, behind
+def _exchanges(task: Task, fabric: Fabric, blocks: Any, nbytes: Nbytes) -> tuple[Any, Any, Any, Any]:
+    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `Spent`."""
+    queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
+    return queries + blocks * (keys + values), 2 * blocks * statistics + outputs, behind, blocks * sent
 
 
-def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; and `behind` of `Spent`.
+def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; `behind`, and `sent` of a block, of `Spent`.
 
     Tiles go on when they have heard. Keys and values take until those have them from which others come, on the diagonal; what
     comes back of a maximum takes until the next sum begins with those that have heard first. The others are behind, once.
@@ -366,8 +367,8 @@ def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, An
 
     def team(pattern: str, along: str, nbytes: Any) -> Any:
         shape, of = Shape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
-        if pattern == "leading":
-            taken = collective.leading(shape, fabric, **of)
+        if pattern in ("leading", "held"):
+            taken = getattr(collective, pattern)(shape, fabric, **of)
         else:
             taken = collective.seconds(shape, fabric, pattern=pattern, **of)
         return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
@@ -375,14 +376,15 @@ def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, An
     keys, values = (team("leading", "column", nbytes) for nbytes in (k_bytes, v_bytes))
     statistics = team(AGAIN, "row", task.tiling.queries * STATISTIC)
     last = team("multicast", "column", v_bytes) - values
+    sent = sum(team("held", "column", nbytes) for nbytes in (k_bytes, v_bytes))
     queries = team("multicast", "row", q_bytes)
-    return queries, keys, values, statistics, team("reduce", "row", o_bytes), last
+    return queries, keys, values, statistics, team("reduce", "row", o_bytes), last, sent
 
 
 def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
     """What two blocks of queries that share keys and values cost."""
     q_bytes, k_bytes, v_bytes, o_bytes = work.nbytes
-    queries, keys, values, statistics, outputs, _ = _exchange_times(task, on.fabric, work.nbytes)
+    queries, keys, values, statistics, outputs, *_ = _exchange_times(task, on.fabric, work.nbytes)
     softmax, again, mask, scaled, divided = _vector_times(task, on.engines)
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks
@@ -465,10 +467,12 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
         first = where(counts.waves > 1, full, last) - 1
         opened = first * (q_bytes + (0.0 if shape.latent else k_bytes)) * memory.crowded
         turns_ = Turns(busy(full), busy(last), maximum(last * stored, opened), fabric.post + way)
-    # who is served last is behind by what others load, and, from one item to the next, by what they store before
+    # who is served last is behind by what others load, and, from one item to the next, by what they store before; a first block
+    # of values waits for all that, and holds up who was served first, where products are shorter
     others = maximum(columns - together, 0.0)
     first = others * ((0.0 if shape.latent else k_bytes) + rows * q_bytes) * memory.crowded
-    late = first + where(counts.waves > 1, others * stored, 0.0)
+    again = 0.0 if shape.latent or task.of.strands > 1 else maximum(first + others * stored - product, 0.0)
+    late = first + maximum(where(counts.waves > 1, others * stored, 0.0), (counts.waves - 1) * again)
     away, queued = fabric.post + way, maximum(columns - 1, 0.0) * stored
     ends = away + maximum(queued - late, 0.0)
     return opening + stored + waited, opening, busy(columns), ends, turns_, late, away, queued

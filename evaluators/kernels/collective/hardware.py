@@ -39,6 +39,11 @@ def leading(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
     return team.leading(shape, fabric, Groups(**cut), ways)
 
 
+def held(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time that the root of a multicast sends (`team.held`)."""
+    return team.held(shape, fabric, Groups(**cut), ways)
+
+
 def activity(shape: Shape, mesh: Mesh, *, pattern: str, **cut: Any) -> Activity:
     """What is moved alone."""
     return team.activity(shape, mesh, pattern, Groups(**cut), moved)

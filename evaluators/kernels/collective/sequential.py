@@ -25,17 +25,22 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str
     >>> [cost(Shape(20, 1, 1), Mesh(1, 8), on, pattern=name, rows=1, cols=8).seconds for name in ("multicast", "reduce")]
     [86.0, 131.0]
     """
-    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved)
+    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved, circuits)
 
 
 def seconds(shape: Shape, fabric: Fabric, *, pattern: str, **cut: Any) -> Any:
     """Time alone."""
-    return team.seconds(shape, fabric, pattern, Groups(**cut), chains)
+    return team.seconds(shape, fabric, pattern, Groups(**cut), chains, circuits)
 
 
 def leading(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
     """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
     return team.leading(shape, fabric, Groups(**cut), ways)
+
+
+def held(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time that the root of a multicast sends (`team.held`)."""
+    return team.held(shape, fabric, Groups(**cut), ways)
 
 
 def activity(shape: Shape, mesh: Mesh, *, pattern: str, **cut: Any) -> Activity:
@@ -82,6 +87,19 @@ def chains(pattern: str, of: Team) -> list[Chain]:
     if pattern == team.AGAIN:  # members that have heard first are the first to be heard
         return team.kept(_turn(turn, far).then(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [Chain()]
     return [_heard(hops)]
+
+
+def circuits(pattern: str, of: Team) -> list[Chain]:
+    """The same where each message to a member waits for the one before it to have come."""
+    hops = [of.hops(*pair) for pair in _pairs(of)]
+    if pattern == team.AGAIN:
+        return team.kept(_called(hops[: turn + 1]).then(_heard(hops[turn:])) for turn in range(len(hops))) or [Chain()]
+    return [_called(hops)] if pattern == "multicast" and hops else chains(pattern, of)
+
+
+def _called(hops: list[int]) -> Chain:
+    """To members of some ways, one after the other."""
+    return Chain(posts=1, messages=len(hops), hops=sum(hops))
 
 
 def ways(of: Team) -> dict[int, list[Chain]]:

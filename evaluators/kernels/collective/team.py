@@ -187,15 +187,18 @@ def program(
     return Program(mesh.rows, mesh.cols, slots, (tuple(turn for part in parts(pattern) for turn in rounds[part]()),))
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, moved: Moved) -> Cost:
+def cost(
+    shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, moved: Moved,
+    circuits: Chains | None = None,
+) -> Cost:  # fmt: skip
     """Time until the last team is done, and what all of them move; leaves broadcast over designs.
 
     Args:
-        shape, fabric, pattern, groups, chains: as of `seconds`.
+        shape, fabric, pattern, groups, chains, circuits: as of `seconds`.
         mesh: leaves broadcast over designs.
         moved: messages of a team.
     """
-    return Cost(seconds(shape, fabric, pattern, groups, chains), activity(shape, mesh, pattern, groups, moved))
+    return Cost(seconds(shape, fabric, pattern, groups, chains, circuits), activity(shape, mesh, pattern, groups, moved))
 
 
 def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Moved) -> Activity:
@@ -208,7 +211,9 @@ def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Move
     return Activity(sent_bytes=sent * count, hop_bytes=hops * count, spread_bytes=(came - sent) * count)
 
 
-def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains) -> Any:
+def seconds(
+    shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, circuits: Chains | None = None
+) -> Any:
     """Time until the last team is done; leaves broadcast over designs.
 
     Args:
@@ -217,8 +222,17 @@ def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: 
         pattern: a word of `PATTERNS`.
         groups: the teams.
         chains: of a team.
+        circuits: likewise, where messages lock their ways, one after the other of a core; as they are free where it is None.
     """
-    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_longest, chains, pattern, *_cut(groups)))
+    sides = groups.rows, groups.cols
+    taken = _by_sides(sides, _prices(shape, fabric), _Counts(_longest, chains, pattern, *_cut(groups)))
+    if circuits is None or not np.any(fabric.locked):
+        return taken
+    # a request, a grant and the words cross the way
+    posts, message, stage, hop, *others = _prices(shape, fabric)
+    prices = posts, message + 4 * fabric.ramp, stage, 3 * hop, *others
+    locked = _by_sides(sides, prices, _Counts(_longest, circuits, pattern, *_cut(groups)))
+    return where(fabric.locked > 0, locked, taken)
 
 
 def leading(shape: Shape, fabric: Fabric, groups: Groups, ways: Ways) -> Any:
@@ -231,6 +245,11 @@ def leading(shape: Shape, fabric: Fabric, groups: Groups, ways: Ways) -> Any:
         ways: of a team.
     """
     return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_leading, ways, "multicast", *_cut(groups)))
+
+
+def held(shape: Shape, fabric: Fabric, groups: Groups, ways: Ways) -> Any:
+    """Time that the root of a multicast sends; arguments as of `leading`."""
+    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_held, ways, "multicast", *_cut(groups)))
 
 
 def _cut(groups: Groups) -> tuple[str, int | str]:
@@ -331,6 +350,13 @@ def _leading(ways: Ways, pattern: str, group: Groups) -> tuple[Chain, ...]:
     of = teams(group, Mesh(group.rows, group.cols))
     roots = {team.root for team in of}
     return tuple(kept(chain for team in of for place, found in ways(team).items() if place in roots for chain in found))
+
+
+@lru_cache(maxsize=4096)
+def _held(ways: Ways, pattern: str, group: Groups) -> tuple[Chain, ...]:
+    """Messages that roots of a group start, one after the other."""
+    starts = [chain.posts for team in teams(group, Mesh(group.rows, group.cols)) for chain in ways(team)[team.root]]
+    return (Chain(intervals=max(starts)),)
 
 
 @lru_cache(maxsize=4096)
