@@ -45,7 +45,8 @@ def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[D
         mapping: fields of the mapping, its stack among them.
         workload: fields of the workload.
     """
-    plans = {phase: plan for phase in PHASES if isinstance(plan := mapping.get(phase), Dict)}
+    both = {phase: mapping.get(phase) for phase in PHASES}
+    plans = {phase: plan for phase, plan in both.items() if isinstance(plan, Dict)}
     open_tp = tuple(f"mapping.{phase}.tp" for phase, plan in plans.items() if plan.get("tp") == AUTO)
     own = {"tp": KERNEL_TP, "allreduce": allreduce_of(mapping.get("stack"), asked(workload))}
     found = {

@@ -25,8 +25,8 @@ SHORTLIST: Schema = closed(
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
     "shortlist": (7, "dse evaluate --json --from FILE", SHORTLIST),
-    "compare": (3, "dse compare --json", design.COMPARE),
-    "capacity": (8, "dse capacity --json", design.CAPACITY),
+    "compare": (4, "dse compare --json", design.COMPARE),
+    "capacity": (9, "dse capacity --json", design.CAPACITY),
     "explain": (2, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),
     "whynot": (2, "dse whynot --json", study.WHYNOT),

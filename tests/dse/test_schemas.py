@@ -39,7 +39,7 @@ def checked(name: str, text: str) -> Any:
 QUESTIONS = [
     "",
     "chip=a100 model=qwen2_7b mapping.prefill.tp=2",
-    "chip=a100 model=llama3_405b",
+    "chip=a100 model=llama3_405b mapping.both.tp=8",
     "model=[qwen3_1b7,qwen3_8b] workload.batch=[1,8]",
     "chip=wse2 workload.batch=[1]",
     "chip=wse2 workload=gemm",
@@ -53,7 +53,7 @@ QUESTIONS = [
     "workload.classes=[{name:a,share:0.5},{name:b,share:0.5,priority:1}]",
 ]
 
-INFEASIBLE = ("chip=a100 model=llama3_405b", "chip=wse2 workload.batch=[1]")
+INFEASIBLE = ("chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 workload.batch=[1]")
 
 
 @pytest.mark.parametrize("line", QUESTIONS)
@@ -191,7 +191,7 @@ def test_a_design_of_the_users_keeps_to_its_schemas(
         assert checked(command, out)["design"] == " ".join(words)
 
 
-ALONE = ["chip=npu64 model=qwen3_1b7 workload.batch=[1]", "chip=a100 model=llama3_405b", "chip=wse2 workload=gemv"]
+ALONE = ["chip=npu64 model=qwen3_1b7 workload.batch=[1]", "chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 workload=gemv"]
 
 
 @pytest.mark.parametrize("line", ALONE)
