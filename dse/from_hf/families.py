@@ -317,7 +317,8 @@ CLASSES |= {"HunYuanForCausalLM": "HunYuanMoEV1ForCausalLM"}
 CLASSES |= {"HunYuanV1MoEForCausalLM": "HunYuanMoEV1ForCausalLM", "MiniMaxM3SparseForCausalLM": "MiniMaxM3ForCausalLM"}
 CLASSES |= {
     "LLaMAForCausalLM": "LlamaForCausalLM",
-    "AquilaForCausalLM": "LlamaForCausalLM", "VLlama3ForCausalLM": "LlamaForCausalLM",
+    "AquilaForCausalLM": "LlamaForCausalLM",
+    "VLlama3ForCausalLM": "LlamaForCausalLM",
     "Phi3VForCausalLM": "Phi3ForCausalLM",
 }
 CLASSES |= {

@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dse.from_hf.file import MOST, File, json_of, short
+from dse.space.mapping import Precision
 from dse.space.numbers import FORMATS
 
 DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -115,9 +117,21 @@ def published(*files: File) -> Formats:
 
 
 def _addresses(words: Mapping[str, str]) -> str:
-    """The overrides that say some words; "" for none."""
-    said = " ".join(f"mapping.precision.{field}={word}" for field, word in words.items())
-    return f" ({said})" if said else ""
+    """The overrides that say some words, in brackets; "" for none."""
+    return f" ({overrides(words)})" if words else ""
+
+
+OPTIONAL = frozenset(spec.name for spec in fields(Precision) if spec.default is None)
+"""Formats that mappings leave out."""
+
+
+def overrides(words: Mapping[str, str]) -> str:
+    """Formats by field as overrides of a command line; those that mappings leave out are added with a plus.
+
+    >>> overrides({"experts": "nvfp4", "kv": "fp8"})
+    '+mapping.precision.experts=nvfp4 mapping.precision.kv=fp8'
+    """
+    return " ".join(f"{'+' * (name in OPTIONAL)}mapping.precision.{name}={word}" for name, word in words.items())
 
 
 def beside(path: Path) -> File | None:
