@@ -91,7 +91,7 @@ def published(*files: File) -> Formats:
     """The formats in which a model is published, and the words of a mapping that match.
 
     Args:
-        files: the group of the text model, and those around it; a file that only says how weights were quantised comes last.
+        files: what stands beside a file, the group of its text model, and those around that; the last that says it counts.
     """
     given = [word for file in reversed(files) for word in [_dtype(file)] if word]
     weights, of = next(((word, file) for file in reversed(files) if (word := _quantized(file))), ("", files[-1]))
@@ -102,6 +102,7 @@ def published(*files: File) -> Formats:
     words: dict[str, str] = {}
     if experts and experts != weights:
         text, words["experts"] = f"published in {weights or 'bfloat16'}, experts in {experts}", experts
+        words |= {"weights": weights} if weights and not _spares_attention(of) else {}
     elif weights == "mxfp4":
         text, words["experts"] = "published in mxfp4 experts, bfloat16 else", weights
     elif weights:
@@ -137,7 +138,7 @@ def overrides(words: Mapping[str, str]) -> str:
 def beside(path: Path) -> File | None:
     """What `hf_quant_config.json` beside a `config.json` says of its format, as that file would say it; None without one."""
     other = path.parent / "hf_quant_config.json"
-    if not other.is_file():
+    if path.name != "config.json" or not other.is_file():
         return None
     said = json_of(other)
     return File({"quantization_config": {"quant_method": "modelopt", **said}}, f"model.from_hf: {other}")
