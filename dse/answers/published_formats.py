@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dse.evaluators.evaluation import infeasible
+from dse.from_hf.formats import overrides
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -21,17 +22,16 @@ def remedied(why: Infeasible | None, design: Design, workload: Workload, models:
     """
     if why is None or why.unit != "B":
         return why
-    said = {f"mapping.precision.{name}": word for name, word in _formats(models).items()}
+    said = _formats(models)
     if not said:
         return why
     try:
-        fits = infeasible(replaced(design, said), workload) is None
+        fits = infeasible(replaced(design, {f"mapping.precision.{name}": said[name] for name in said}), workload) is None
     except DesignError:  # formats that kernels of this chip do not have
         return why
     if not fits:
         return why
-    words, overrides = ", ".join(dict.fromkeys(said.values())), " ".join(f"{address}={word}" for address, word in said.items())
-    remedy = f"published in {words}, which would do: {overrides}"
+    remedy = f"published in {', '.join(dict.fromkeys(said.values()))}, which would do: {overrides(said)}"
     return replace(why, remedy="; ".join(filter(None, (remedy, why.remedy))))
 
 

@@ -84,7 +84,7 @@ def fields_of(path: Path) -> Entry:
         file.get(known)
     file.refuse_unmodelled()
     algorithms = beside(path)
-    formats = published(*files, *([algorithms] if algorithms is not None and not values.get("quantization_config") else []))
+    formats = published(*([] if algorithms is None else [algorithms]), *files)
     entry = read_fields(file, family, _name(path, files[-1]))
     towers = [file for file in files if file.ignore_like(TOWERS)]
     file.check_rest()

@@ -293,3 +293,14 @@ JAMBA = _shape(32, 4096, 32, 8, 0, 14336, 65536, 262144) | {
     "mamba_d_conv": 4,
     "mamba_expand": 2,
 }
+GPT_NEO = {
+    "num_hidden_layers": 24,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "vocab_size": 50257,
+    "max_position_embeddings": 2048,
+    "sliding_window": 256,
+    "attention_types": [[["global", "local"], 12]],
+} | TIED
+HELIUM = _shape(24, 2560, 20, 20, 128, 7040, 48000, 4096)
+PERSIMMON = _shape(36, 4096, 64, 0, 0, 16384, 262144, 16384)

@@ -12,7 +12,7 @@ from typing import Any
 from dse.from_hf.file import Entry, File, short
 from dse.from_hf.formats import rotated
 from dse.from_hf.turns import ATTENTIONS, every, listed, turned, windowed
-from dse.from_hf.usual import dense_layers, grouped, routed, whole_window
+from dse.from_hf.usual import dense_layers, grouped, predicting, routed, whole_window
 
 
 @dataclass(frozen=True)
@@ -266,3 +266,45 @@ def part_turned(file: File) -> Entry:
 def all_experts(file: File) -> Entry:
     """Experts in all layers."""
     return {"experts": experts_of(file)}
+
+
+def deepseek_moe(file: File) -> Entry:
+    """Experts of DeepSeek's first model with them: greedy, without groups or learned biases."""
+    file.only("moe_layer_freq", (1,))
+    file.only("scoring_func", ("softmax",))
+    return {"experts": routed(file, score_bias=False) | {"dense_layers": file.whole("first_k_dense_replace", low=0)}}
+
+
+def bailing(file: File) -> Entry:
+    """Experts of Ling, beside one of several widths that every token goes to; the second version has learned biases."""
+    width = file.whole("moe_intermediate_size")
+    shared = file.whole("num_shared_experts", low=0, default=0)
+    wide = file.whole("moe_shared_expert_intermediate_size", default=width)
+    experts = {
+        "count": file.whole("num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": width,
+        "shared": shared,
+        "shared_intermediate": wide if shared else 0,
+        "dense_layers": file.whole("first_k_dense_replace", low=0, default=0),
+        "score_bias": file.flag("moe_router_enable_expert_bias"),
+        "groups": file.whole("n_group", default=1),
+        "groups_kept": file.whole("topk_group", default=1),
+    }
+    file.only("multi_gate", (False,))
+    return {"experts": experts} | predicting(file, "num_nextn_predict_layers")
+
+
+def gpt_neo(file: File) -> Entry:
+    """Windows in the layers that a list of pairs says."""
+    given, layers = file.get("attention_types"), file.layers()
+    turns: list[str] = []
+    for one in given if isinstance(given, list) else []:
+        if not (isinstance(one, list) and len(one) == 2 and isinstance(one[0], list) and type(one[1]) is int):
+            raise file.refuse("attention_types", f"{short(one)} is not a list of kinds and how often they repeat")
+        turns += one[0] * max(min(one[1], layers), 0)
+    known = {"global": "full", "local": "local"}
+    if len(turns) != layers or not all(isinstance(turn, str) and turn in known for turn in turns):
+        raise file.refuse("attention_types", f"{short(given)} does not say global or local of each of {layers} layers")
+    listed(file, "attention_layers", known)
+    return windowed(file, [known[turn] for turn in turns])

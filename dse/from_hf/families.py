@@ -299,6 +299,31 @@ ARCHITECTURES: dict[str, Family] = {
     "OrionForCausalLM": Family("orion", Decoder(LAYERNORM)),
     "Dots1ForCausalLM": Family("dots1", Decoder({"qk_norm": True}, ATTENTION_BIAS, more=decoders.dots1)),
     "JambaForCausalLM": Family("jamba", states.jamba, defaults=absent.JAMBA),
+    "DeepseekForCausalLM": Family("deepseek", Decoder(flags=ATTENTION_BIAS, more=decoders.deepseek_moe)),
+    "BailingMoeForCausalLM": Family(
+        "bailing_moe",
+        Decoder(flags={"qkv_bias": ("use_qkv_bias", False), "out_bias": ("use_bias", False)}, more=decoders.bailing),
+    ),
+    "BailingMoeV2ForCausalLM": Family(
+        "bailing_moe_v2",
+        Decoder(
+            flags={"qkv_bias": ("use_qkv_bias", False), "out_bias": ("use_bias", False), "qk_norm": ("use_qk_norm", True)},
+            only={"use_rmsnorm": (True,)}, more=decoders.bailing,
+        ),
+        partial=True,
+    ),
+    "GPTNeoForCausalLM": Family(
+        "gpt_neo", Decoder(LAYERNORM | PLAIN | {"out_bias": True, "ffn_bias": True, "rope": 0.0}, width=4, rows=0,
+                           more=decoders.gpt_neo),
+        defaults=absent.GPT_NEO, acts=GELU, own=("ffn_intermediate",),
+        names={"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "window_size": "sliding_window",
+               "activation_function": "hidden_act"},
+    ),
+    "HeliumForCausalLM": Family("helium", Decoder(flags=BIASES), defaults=absent.HELIUM),
+    "PersimmonForCausalLM": Family(
+        "persimmon", Decoder(OLDER, {"qk_norm": ("qk_layernorm", True)}, rope=0.5),
+        defaults=absent.PERSIMMON, acts=("relu2",), partial=True,
+    ),
     "DeciLMForCausalLM": Family("nemotron-nas", pruned.blocks_of, own=("ffn_intermediate",)),
     "HunYuanDenseV1ForCausalLM": Family("hunyuan_v1_dense", usual.hunyuan_dense),
     "HunYuanMoEV1ForCausalLM": Family("hunyuan_v1_moe", usual.hunyuan_moe, ("hunyuan",)),
@@ -317,7 +342,8 @@ CLASSES |= {"HunYuanForCausalLM": "HunYuanMoEV1ForCausalLM"}
 CLASSES |= {"HunYuanV1MoEForCausalLM": "HunYuanMoEV1ForCausalLM", "MiniMaxM3SparseForCausalLM": "MiniMaxM3ForCausalLM"}
 CLASSES |= {
     "LLaMAForCausalLM": "LlamaForCausalLM",
-    "AquilaForCausalLM": "LlamaForCausalLM", "VLlama3ForCausalLM": "LlamaForCausalLM",
+    "AquilaForCausalLM": "LlamaForCausalLM",
+    "VLlama3ForCausalLM": "LlamaForCausalLM",
     "Phi3VForCausalLM": "Phi3ForCausalLM",
 }
 CLASSES |= {

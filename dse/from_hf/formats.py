@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dse.from_hf.file import MOST, File, json_of, short
+from dse.space.mapping import Precision
 from dse.space.numbers import FORMATS
 
 DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -89,7 +91,7 @@ def published(*files: File) -> Formats:
     """The formats in which a model is published, and the words of a mapping that match.
 
     Args:
-        files: the group of the text model, and those around it; a file that only says how weights were quantised comes last.
+        files: what stands beside a file, the group of its text model, and those around that; the last that says it counts.
     """
     given = [word for file in reversed(files) for word in [_dtype(file)] if word]
     weights, of = next(((word, file) for file in reversed(files) if (word := _quantized(file))), ("", files[-1]))
@@ -100,6 +102,7 @@ def published(*files: File) -> Formats:
     words: dict[str, str] = {}
     if experts and experts != weights:
         text, words["experts"] = f"published in {weights or 'bfloat16'}, experts in {experts}", experts
+        words |= {"weights": weights} if weights and not _spares_attention(of) else {}
     elif weights == "mxfp4":
         text, words["experts"] = "published in mxfp4 experts, bfloat16 else", weights
     elif weights:
@@ -115,15 +118,27 @@ def published(*files: File) -> Formats:
 
 
 def _addresses(words: Mapping[str, str]) -> str:
-    """The overrides that say some words; "" for none."""
-    said = " ".join(f"mapping.precision.{field}={word}" for field, word in words.items())
-    return f" ({said})" if said else ""
+    """The overrides that say some words, in brackets; "" for none."""
+    return f" ({overrides(words)})" if words else ""
+
+
+OPTIONAL = frozenset(spec.name for spec in fields(Precision) if spec.default is None)
+"""Formats that mappings leave out."""
+
+
+def overrides(words: Mapping[str, str]) -> str:
+    """Formats by field as overrides of a command line; those that mappings leave out are added with a plus.
+
+    >>> overrides({"experts": "nvfp4", "kv": "fp8"})
+    '+mapping.precision.experts=nvfp4 mapping.precision.kv=fp8'
+    """
+    return " ".join(f"{'+' * (name in OPTIONAL)}mapping.precision.{name}={word}" for name, word in words.items())
 
 
 def beside(path: Path) -> File | None:
     """What `hf_quant_config.json` beside a `config.json` says of its format, as that file would say it; None without one."""
     other = path.parent / "hf_quant_config.json"
-    if not other.is_file():
+    if path.name != "config.json" or not other.is_file():
         return None
     said = json_of(other)
     return File({"quantization_config": {"quant_method": "modelopt", **said}}, f"model.from_hf: {other}")

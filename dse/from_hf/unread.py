@@ -15,20 +15,19 @@ def _words(text: str) -> frozenset[str]:
 
 INERT = _words(
     """
-    aux checkpointing coef coeff draft dropout drop dtype dtypes epsilon eps fa2 flash fp16 fp32 bf16 fp8 fused fuse
-    impl implementation init initializer jitter js kernels layerdrop liger loss losses mtp nextn onnx pdrop std triton unsloth
-    upcast version versions wandb
-    audio image images mm modality multimodal patch perceiver pixel projector resampler speech summary tower video videos vision visual vit
+    audio aux bf16 checkpointing coef coeff draft drop dropout dtype dtypes eps epsilon fa2 flash fp16 fp32 fp8 fuse
+    fused image images impl implementation init initializer jitter js kernels layerdrop liger loss losses mm modality
+    mtp multimodal nextn onnx patch pdrop perceiver pixel projector resampler speech std summary tower triton unsloth
+    upcast version versions video videos vision visual vit wandb
     """
 )
 """Words of what is never in a count: training, kinds of numbers while they are computed, software, drafting, other towers."""
 
 IDLE = _words(
     """
-    beam beams bos code datasets dataset eos generation id ids interleaved jit label labels language languages
-    multiplier multipliers normalize output outputs pad recompute sampling scale scaled scales scaling
-    seed softmax step steps temperature theta token tokenizer tokens train training url
-    ep pp tp dp
+    beam beams bos code dataset datasets dp eos ep generation id ids interleaved jit label labels language languages
+    multiplier multipliers normalize output outputs pad pp recompute sampling scale scaled scales scaling seed softmax
+    step steps temperature theta token tokenizer tokens tp train training url
     """
 )
 """Words of what is in no count unless a word of `SHAPING` stands beside them."""

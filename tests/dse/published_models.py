@@ -255,6 +255,29 @@ PUBLISHED = [
         "jamba", "JambaForCausalLM", **_usual(8192, 72, 64, 8, 24576, 65536, 262144, False), attn_layer_period=8,
         attn_layer_offset=4, expert_layer_period=2, expert_layer_offset=1, num_experts=16, num_experts_per_tok=2,
         mamba_d_state=16, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=512, mamba_conv_bias=True, mamba_proj_bias=False)),
+    Published("deepseek-moe-16b", 16_375_728_128, 2 * 28 * 16 * 128 * 2, _file(
+        "deepseek", "DeepseekForCausalLM", **_usual(2048, 28, 16, 16, 10944, 102400, 4096, False), attention_bias=False,
+        n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1,
+        moe_layer_freq=1, scoring_func="softmax", norm_topk_prob=False)),
+    Published("Ling-lite", 16_800_000_000, 2 * 28 * 4 * 128 * 2, _file(
+        "bailing_moe", "BailingMoeForCausalLM", **_usual(2048, 28, 16, 4, 5632, 126464, 16384, False), head_dim=128,
+        num_experts=64, num_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=0,
+        use_bias=False, use_qkv_bias=False, multi_gate=False)),
+    Published("Ling-mini-2.0", 16_260_000_000, 2 * 20 * 4 * 128 * 2, _file(
+        "bailing_moe_v2", "BailingMoeV2ForCausalLM", **_usual(2048, 20, 16, 4, 5120, 157184, 32768, False), head_dim=128,
+        num_experts=256, num_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=512, first_k_dense_replace=1,
+        moe_shared_expert_intermediate_size=512, n_group=8, topk_group=4, moe_router_enable_expert_bias=True, use_qk_norm=True,
+        use_bias=False, use_qkv_bias=False, partial_rotary_factor=0.5, num_nextn_predict_layers=0, use_rmsnorm=True)),
+    Published("gpt-neo-2.7B", 2_651_307_520, 2 * 32 * 20 * 128 * 2, _file(
+        "gpt_neo", "GPTNeoForCausalLM", hidden_size=2560, num_layers=32, num_heads=20, vocab_size=50257,
+        max_position_embeddings=2048, window_size=256, activation_function="gelu_new",
+        attention_types=[[["global", "local"], 16]], attention_layers=["global", "local"] * 16)),
+    Published("helium-1-2b", 2_020_000_000, 2 * 28 * 8 * 128 * 2, _file(
+        "helium", "HeliumForCausalLM", **_usual(2048, 28, 16, 8, 8192, 64000, 4096, False), head_dim=128,
+        attention_bias=False, mlp_bias=False)),
+    Published("persimmon-8b", 9_400_000_000, 2 * 36 * 64 * 64 * 2, _file(
+        "persimmon", "PersimmonForCausalLM", **_heads_alike(4096, 36, 64, 16384, 262144, 16384, False, "relu2"),
+        partial_rotary_factor=0.5, qk_layernorm=True)),
     Published("Yi-34B", 34_388_917_248, 2 * 60 * 8 * 128 * 2, _file(
         "llama", "LlamaForCausalLM", **_usual(7168, 60, 56, 8, 20480, 64000, 4096, False))),
     Published("deepseek-llm-67b", 67_425_000_000, 2 * 95 * 8 * 128 * 2, _file(

@@ -161,7 +161,7 @@ SAME: list[tuple[str, dict[str, Any]]] = [
 
 NOTES: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_8b", {"compression_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}}, "in fp8"),
-    ("gpt_oss", {}, "mxfp4 experts, bfloat16 else .mapping.precision.experts=mxfp4"),
+    ("gpt_oss", {}, "mxfp4 experts, bfloat16 else ..mapping.precision.experts=mxfp4"),
     ("deepseek_v4", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8, experts in mxfp4"),
     ("deepseek_v32", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8 .mapping.precision.weights=fp8"),
     ("nemotron_h", {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "weights=nvfp4"),

@@ -246,7 +246,7 @@ def test_what_is_said_around_a_language_model_is_its_published_format(tmp_path: 
     )
     path = tmp_path / "config.json"
     path.write_text(json.dumps(nested("qwen3_5_moe", {"quantization_config": nvfp4}, quantization_config=fp8)))
-    assert "published in nvfp4 (mapping.precision.experts=nvfp4)" in fields_of(path)["note"]
+    assert "published in nvfp4 (+mapping.precision.experts=nvfp4)" in fields_of(path)["note"]
     path.write_text(json.dumps(nested("qwen3_5", {"dtype": "float32"})))
     assert "published in float32" in fields_of(path)["note"]
 

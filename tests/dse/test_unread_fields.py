@@ -94,7 +94,8 @@ FORMATS = [
     ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, {"weights": "fp8", "kv": "fp8"}),
     ({"quant_method": "compressed-tensors", "format": "float-quantized", "kv_cache_scheme": {"num_bits": 8, "type": "float"}},
      {"weights": "fp8", "kv": "fp8"}),
-    ({"quant_method": "fp8", "weight_block_size": [128, 128], "moe_quant_algo": "NVFP4"}, {"experts": "nvfp4"}),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128], "moe_quant_algo": "NVFP4"},
+     {"weights": "fp8_128x128", "experts": "nvfp4"}),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, {"weights": "nvfp4"}),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "NVFP4"}, {"weights": "nvfp4", "kv": "nvfp4"}),
     ({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 128}, {"weights": "int4_g128"}),
@@ -153,3 +154,17 @@ def test_a_hint_names_a_family_only_where_all_of_its_fields_are_there(tmp_path: 
             entry = with_more(one.fields, {"model_type": hinted, "architectures": None}, tmp_path)
             (model,) = models({"read": entry}).values()
             assert parameters(model) == pytest.approx(one.total, rel=1e-2)
+
+
+def test_what_stands_beside_a_file_counts_where_that_says_nothing(tmp_path: Path) -> None:
+    fields = next(one.fields for one in PUBLISHED if one.name == "Yi-34B")
+    beside = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    own = {"quantization_config": {"quant_method": "fp8"}}
+    assert with_more(fields, {}, tmp_path)["published_formats"] == {"weights": "nvfp4", "kv": "fp8"}
+    assert with_more(fields, own, tmp_path)["published_formats"] == {"weights": "fp8", "kv": "fp8"}
+    (tmp_path / "other.json").write_text(json.dumps(fields))
+    assert "published_formats" not in fields_of(tmp_path / "other.json")
+    (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "X9"}}')
+    with pytest.raises(DesignError, match=r"hf_quant_config.json: quantization_config: format .X9. is not understood"):
+        with_more(fields, {}, tmp_path)
