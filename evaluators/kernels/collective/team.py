@@ -211,9 +211,7 @@ def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Move
     return Activity(sent_bytes=sent * count, hop_bytes=hops * count, spread_bytes=(came - sent) * count)
 
 
-def seconds(
-    shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, circuits: Chains | None = None
-) -> Any:
+def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, circuits: Chains | None = None) -> Any:
     """Time until the last team is done; leaves broadcast over designs.
 
     Args:
