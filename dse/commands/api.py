@@ -21,7 +21,7 @@ from dse.config.overrides import studies
 from dse.config.strangers import as_data
 from dse.evaluators import METRICS
 from dse.running.ask_tell import searched
-from dse.running.frame import search_frame, with_front
+from dse.running.frame import ordered, search_frame, with_front
 from dse.running.screen import Screened, stored
 from dse.running.study import Study, stored_at, study
 from dse.running.verify import Verified, verified
@@ -43,32 +43,39 @@ class Loaded:
     study: Study
 
     def frame(self) -> pd.DataFrame:
-        """Every design that was searched or screened: knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
+        """Every design that was searched or screened: its id, knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
         searched, screened = self._stages()
         return with_front(self.study, searched, screened)
 
     def front(self) -> pd.DataFrame:
-        """The designs that no other beats; none where nothing of this version is stored."""
+        """The designs that no other beats, best first objective first; none where nothing of this version is stored."""
         frame = self.frame()
-        return frame[frame["front"]].reset_index(drop=True) if len(frame) else frame
+        if not len(frame):
+            return frame
+        rows = ordered(self.study, frame)
+        return rows[rows["front"]].drop(columns="place").reset_index(drop=True)
 
     def verified(self) -> Verified | None:
         """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
         return self._verified(self.frame())
 
-    def why(self, design: str) -> "Why":
+    def explain(self, design: str) -> "Why":
         """Why one of its designs is as it is, at the study's fidelity.
 
         Args:
-            design: its number in the report, or the beginning of its key.
+            design: its id, as ``frame()`` has it.
 
         Raises:
             DesignError: no such design, or no results here.
         """
-        from dse.why.why import of_row, row_of
+        from dse.why.stored_design import stored_design
+        from dse.why.why import of_stored
 
         part = self.part()
-        return of_row(self.study, part.frame, row_of(self.study, part.frame, design), part.screened)
+        found = stored_design(self.study, part.frame, part.screened, design)
+        return of_stored(self.study, part.frame, found, part.screened)
+
+    why = explain
 
     def whynot(self, *overrides: str | Sequence[str]) -> "WhyNot":
         """Where a design stands that overrides name over what the study starts from, and how it would get better.

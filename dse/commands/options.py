@@ -192,13 +192,13 @@ overrides that name a design:
   of a study                    chip.cores=400 mapping.both.tp=8, over what the study starts from; or --design ID
   without one                   as of dse evaluate; objectives as in +objectives.tpot=min""",
         (
-            Flag(("--design",), "of the study: its number in the report, or the beginning of its key", "ID", "3"),
+            Flag(("--design",), "a design of the study by its id, as tables, files and the report have it", "ID", "1f3a09c27b"),
             Flag(("--json",), "print everything as JSON"),
             TRUSTED,
         ),
         (
             "dse explain chip=npu64 model=qwen3_1b7 workload.batch=[4]",
-            "dse explain quickstart --design 3",
+            "dse explain quickstart --design ID",
             "dse explain --json quickstart chip.cores=300 mapping.both.tp=4",
         ),
         hydra=True,
@@ -311,7 +311,7 @@ schema of Parquet and in a file beside CSV and JSON; optuna is a journal that op
         "the JSON Schema of what --json prints; without a name, which documents there are",
         """\
 Prints the schema (JSON Schema, draft 2020-12) of a document that some command prints with --json. Each document says its name
-and version at the top, as in "schema": "dse/evaluate/6"; a version's keys, their types and their units stay as they are.""",
+and version at the top, as in "schema": "dse/evaluate/7"; a version's keys, their types and their units stay as they are.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),

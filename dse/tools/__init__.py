@@ -101,7 +101,9 @@ TOOLS = {
         closed(
             {
                 "study": _with(STUDY, "quickstart"),
-                "design": _with(text("number in the report, or the beginning of its key; instead of overrides"), "#3", "3"),
+                "design": _with(
+                    text("the id of a design of the study, as the tool front has it; instead of overrides"), "1f3a09c27b"
+                ),
                 "overrides": _with(OVERRIDES, ["chip.cores=300", "mapping.both.tp=4"], ["chip=npu64", "model=qwen3_1b7"]),
             },
             optional=("study", "design", "overrides"),

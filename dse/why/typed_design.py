@@ -7,6 +7,7 @@ import pandas as pd
 
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
+from dse.config.effects import NoEffect, without_effect
 from dse.config.said import refuse_named
 from dse.config.spelling import said
 from dse.config.ties import tied_over
@@ -31,11 +32,13 @@ class Typed:
         space: its knobs, with the design as base.
         chip: which of a study's chips it is of; "" of a study of one.
         words: the overrides.
+        without_effect: those of them that have none.
     """
 
     space: Space
     chip: str
     words: tuple[str, ...]
+    without_effect: tuple[NoEffect, ...] = ()
 
     @property
     def name(self) -> str:
@@ -81,7 +84,8 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
         space = following(own.base, there, config["overrides"])
     except DesignError as error:
         raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
-    return Typed(space, chip, tuple(typed))
+    idle = without_effect("explain", own, {**config, "overrides": list(typed)}, folder_of(config), space.base)
+    return Typed(space, chip, tuple(typed), idle)
 
 
 def following(base: Design, of: Space, words: Sequence[str]) -> Space:
@@ -113,4 +117,5 @@ def not_in(asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bo
         DesignError: it is asked something else than the study asks.
     """
     own = typed_design(asked, typed, "whynot", trust=trust)
-    return why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)
+    found = why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)
+    return replace(found, without_effect=own.without_effect)
