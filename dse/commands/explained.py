@@ -25,7 +25,7 @@ from dse.why.moves import Goal, Point, around, points, steps_from, values_at
 from dse.why.shadow import MOST
 from dse.why.sifted import known_rows
 from dse.why.stored_design import stored_design
-from dse.why.typed_design import following, not_in, typed_design
+from dse.why.typed_design import following, not_in, of_study_not_in, typed_design
 from dse.why.why import SECONDS, Why, front_points, front_prices, front_shares, goal_of, named, of_front, of_stored
 from dse.why.whynot import WhyNot
 
@@ -152,12 +152,15 @@ def show_study(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     front_text(asked, members, spent, found, notes)
 
 
-def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> WhyNot:
+def why_not_of(
+    name: str, *overrides: str | Sequence[str], which: str = "", trust: bool = False, seconds: float = SECONDS
+) -> WhyNot:
     """Where a design that overrides name stands in a study that ran here.
 
     Args:
         name: of the study.
         overrides: what names the design, over what the study starts from, and where results are (``store=URL``).
+        which: id of a design of the study; "" where overrides name the design.
         trust: whether files that are not ours may run code.
         seconds: what the steps of the way to a better design may take.
 
@@ -165,22 +168,29 @@ def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, 
         DesignError: it is asked something else than the study asks, or the study has no results here.
     """
     loaded, typed = _loaded(name, words(overrides), trust=trust)
-    return not_in(loaded.study, loaded.part().frame, typed, trust=trust, seconds=seconds)
+    part = loaded.part()
+    if not which:
+        return not_in(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
+    if typed:
+        raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+    found = stored_design(part.study, part.frame, part.screened, which)
+    return of_study_not_in(part.study, part.frame, found, seconds=seconds)
 
 
-def whynot(names: Sequence[str], typed: Sequence[str], *, as_json: bool, trust: bool) -> None:
+def whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
     """What ``dse whynot`` does.
 
     Args:
         names: of the study.
         typed: overrides.
+        which: id of a design of the study.
 
     Raises:
         DesignError: no study, or several.
     """
     if len(names) != 1:
         raise DesignError(f"whynot: takes the name of one study, as dse list shows it; got {' '.join(names) or 'nothing'}")
-    found = why_not_of(names[0], *typed, trust=trust)
+    found = why_not_of(names[0], *typed, which=which, trust=trust)
     note(found.without_effect)
     if as_json:
         print(json_text(why_not_record(found), indent=1))

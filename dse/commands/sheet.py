@@ -57,7 +57,11 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
         as_json: all that is known, for machines.
         trace: a file for the timeline; "" for none.
     """
-    found = answered(config)
+    leave(answered(config), config, as_json=as_json, trace=trace)
+
+
+def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+    """Prints an answer to a composed configuration; arguments as of `sheet`."""
     if trace:
         write_trace(found.breakdown, found.profile, Path(trace))
     if as_json:

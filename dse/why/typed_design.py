@@ -17,6 +17,7 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.knobs import Space
+from dse.why.stored_design import Stored
 from dse.why.why import SECONDS
 from dse.why.whynot import WhyNot, why_not
 
@@ -119,3 +120,18 @@ def not_in(asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bo
     own = typed_design(asked, typed, "whynot", trust=trust)
     found = why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)
     return replace(found, without_effect=own.without_effect)
+
+
+def of_study_not_in(asked: Study, frame: pd.DataFrame, design: Stored, *, seconds: float = SECONDS) -> WhyNot:
+    """Where a design of a study stands among the others.
+
+    Args:
+        asked: the study.
+        frame: of its designs, as `dse.running.frame.with_front` has it.
+        design: which.
+        seconds: what the steps of the way to a better design may take.
+    """
+    chip = str(design.values.get(CHIP, ""))
+    there = next(space for chosen, space in asked.question.space.each if str(chosen.get(CHIP, "")) == chip)
+    space = following(asked.question.space.at(design.values), there, ())
+    return why_not(asked, frame, space, chip, design.id, seconds=seconds)

@@ -276,6 +276,8 @@ QUESTIONS = [
     ("why", {"study": "quickstart", "overrides": ["chip.cores=300"]}, ["explain", "--json", "quickstart", "chip.cores=300"]),
     ("why", {"overrides": ["chip=wse2", "workload=gemv"]}, ["explain", "--json", "chip=wse2", "workload=gemv"]),
     ("whynot", {"study": "quickstart", "overrides": ["chip.cores=300"]}, ["whynot", "--json", "quickstart", "chip.cores=300"]),
+    ("whynot", {"study": "quickstart", "design": "ID"}, ["whynot", "--json", "quickstart", "--design", "ID"]),
+    ("evaluate", {"study": "quickstart", "design": "ID"}, ["evaluate", "--json", "study=quickstart", "--design", "ID"]),
     ("list", {}, ["list", "--json"]),
 ]
 

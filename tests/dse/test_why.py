@@ -31,6 +31,7 @@ from dse.why.elastic import SAME, change, of_designs
 from dse.why.moves import FEW_AT_ONCE, GROWTH, Goal, Point, Step, around, at_once, points, quick, steps
 from dse.why.shadow import MOST, MOVES, Known, gained, prices
 from dse.why.stored_design import stored_design
+from dse.why.typed_design import of_study_not_in
 from dse.why.why import APART, Why, front_prices, goal_of, of_front, of_stored
 from tests.dse.toy import design_ids, searched, toy
 
@@ -244,6 +245,20 @@ def test_a_design_is_named_by_its_id_and_by_no_rank(ran: Loaded) -> None:
             stored_design(asked, frame, None, wrong)
     with pytest.raises(DesignError, match="no design '0123456789abcdef' in study toy"):
         stored_design(asked, frame, None, "0123456789abcdef")
+
+
+def test_every_command_answers_for_the_design_of_an_id(ran: Loaded) -> None:
+    """Each for the same design: with the metrics that its row has."""
+    for row in ordered(ran.study, ran.frame()).to_dict("records")[:20:9]:
+        which = row["design"]
+        own = ran.evaluate(which)
+        assert key(own.design).startswith(which)
+        assert own.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
+        assert ran.explain(design=which).point.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
+        stands = of_study_not_in(ran.study, ran.frame(), stored_design(ran.study, ran.frame(), None, which))
+        assert stands.id == stands.name == which
+        assert stands.point.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
+        assert bool(stands.rivals) == (not row["front"])
 
 
 def test_a_beginning_that_several_designs_share_is_refused_with_them(ran: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
