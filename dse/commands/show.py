@@ -50,9 +50,9 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     most = ROWS if across else COLUMNS // 2
     picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
     names = ["rank", DESIGN, *knobs, *asked.objectives]
-    ranks = {int(row): rank for rank, row in enumerate(best.index, 1)}
+    ranks = {place: rank for rank, place in enumerate(best.index, 1)}
     cells = [
-        [f"{ranks[int(place)]:,}", str(row[DESIGN])]
+        [f"{ranks[place]:,}", str(row[DESIGN])]
         + [knob_text(asked, address, row[address]) for address in knobs]
         + [show(float(row[name]), METRICS[name].unit) for name in asked.objectives]
         for place, row in picks.iterrows()
