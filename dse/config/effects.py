@@ -204,36 +204,42 @@ def typed(question: Question, config: Mapping[str, Any], folder: Path, run: Call
 
 
 def settings_of(question: Question, config: Mapping[str, Any], folder: Path) -> list[Setting]:
-    """Settings of a chip, a mapping and a workload that overrides set, in the order in which they were typed."""
+    """Settings of a chip, a mapping, a model and a workload that overrides set; of the first two first."""
     words = [word for word in config.get("overrides", ()) if not word.startswith("-")]
     found = [Setting(address, tuple(some)) for address, some in set_by(question.base, words).items()]
     for address in dict.fromkeys(word.lstrip("+~").partition("=")[0] for word in words):
         part = address.partition("@")[2]
         if part:  # a whole part of the chip, by one of its leaves
             found += [Setting(part, (leaf,)) for leaf, _, _ in leaves(question.base) if leaf.startswith(f"{part}.")]
-        elif address.startswith("workload."):
+        elif address == SEED or address.startswith(OF_LOADS):
             found.append(Setting(address, (), partial(_workloads, question, config, folder, address)))
     return found
 
+
+SEED = "seed"
+OF_LOADS = ("workload.", "model.")
+"""Settings of what is asked, of which another value makes another workload."""
 
 NUMBER = re.compile(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)(.*)", re.DOTALL)
 
 
 def _workloads(question: Question, config: Mapping[str, Any], folder: Path, address: str) -> Iterator[Workload | None]:
     """Workloads with a setting at a quarter, at four times and at a thousandth, as a bound must be to bind; None of none."""
-    *path, last = address.split(".")[1:]
+    root, *path = address.split(".")
     tried = 0
     for by in (0.25, 4.0, 1e-3):
-        spec = deepcopy(dict(config["workload"]))
-        node: Any = spec
-        for name in path:
+        own = {**config, root: deepcopy(config[root])}
+        node: Any = own
+        for name in (root, *path)[:-1]:
             node = node.get(name) if isinstance(node, dict) else None
+        last = (root, *path)[-1]
         other = _scaled(node.get(last), by) if isinstance(node, dict) else None
+        other = node[last] + 1 if root == SEED else other
         if other is None or other == node[last]:
             continue
         node[last] = other
         try:
-            yield workload({**config, "workload": spec}, folder, guesses=software_of(question.base.mapping) in GUESSING)
+            yield workload(own, folder, guesses=software_of(question.base.mapping) in GUESSING)
         except DesignError:
             continue
         tried += 1
