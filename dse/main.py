@@ -91,8 +91,12 @@ def _run(typed: Namespace) -> int:
     from dse.config.compose import hydra_job
     from dse.config.overrides import studies
 
-    if not typed.hydra and not any(word.startswith("study=") for word in typed.words):
-        raise DesignError(f"run: say which study, as in dse run study=quickstart; {nearest('quickstart', studies())}")
+    names, words = _split(typed.words)
+    if len(names) > 1 or (names and any(word.startswith("study=") for word in words)):
+        raise DesignError(f"run: takes one study, got {' '.join(typed.words)}; as in dse run quickstart")
+    if not names and not typed.hydra and not any(word.startswith("study=") for word in words):
+        raise DesignError(f"run: name a study, as in dse run quickstart; there are {', '.join(studies())}")
+    typed.words = [*(f"study={name}" for name in names), *words]
 
     def task(config: dict[str, Any]) -> None:
         from dse.commands.loop import run
@@ -288,6 +292,7 @@ def _show(typed: Namespace) -> int:
     from dse.commands.show import summary
 
     loaded = load(name, *overrides, trust=typed.trust)
+    loaded.check_rows()
     return summary(loaded.study, loaded.runs())
 
 

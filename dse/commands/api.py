@@ -132,6 +132,12 @@ class Loaded:
         with closing(Store(self.study.store, create=False)) as store:
             return store.runs(self.study.name)
 
+    def check_rows(self) -> None:
+        """Tell the user of damaged rows among the stored results."""
+        if exists(self.study.store):
+            with closing(Store(self.study.store, create=False)) as store:
+                store.check_rows()
+
     def _verified(self, frame: pd.DataFrame) -> Verified | None:
         if not exists(self.study.store):
             return None

@@ -36,6 +36,7 @@ from dse.search.stop import Stops
 from dse.space.design import key
 from dse.space.errors import DesignError
 from dse.space.shown import masked, masked_in, number_of
+from dse.store.database import without_password
 from dse.store.store import SEARCH, Result, Store
 from dse.terminal.drafts import draft
 from dse.terminal.progress import Progress, Told, say, untold
@@ -331,5 +332,4 @@ def _note_place(asked: Study) -> None:
     if asked.config["store"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft(path) as place:
-            place.touch(mode=0o600)  # a URL may hold a password
-            place.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))
+            place.write_text(without_password(asked.store) if "://" in asked.store else str(Path(asked.store).resolve()))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dse.config.strangers import TRUST
 from dse.space.errors import DesignError, nearest
 
 
@@ -76,7 +77,7 @@ HYDRA = (
 
 COMMANDS = {
     "run": Command(
-        "study=NAME [overrides]",
+        "NAME [overrides]",
         "start a study or go on with it; ends with the front and the path of the report",
         """\
 Starts a study or goes on with it: screens its space by the closed form, searches from the best, verifies where that is
@@ -92,8 +93,8 @@ overrides that say how, not what:
   run_dir=DIR store=URL         where the report and the results go""",
         (TRUSTED,),
         (
-            "dse run study=quickstart",
-            "dse run study=quickstart search=tpe search.budget=300",
+            "dse run quickstart",
+            "dse run quickstart search=tpe search.budget=300",
             "dse run study=waferllm_gemv verify=none name=gemv_only",
         ),
         hydra=True,
@@ -355,6 +356,15 @@ def flags(name: str) -> list[str]:
     return ["--help", *(flag.names[-1] for flag in known if flag.does)]
 
 
+SWEEPS = ("-m", "--multirun", "--sweep")
+"""Flags by which other programs try several values."""
+
+INSTEAD_OF_A_SWEEP = (
+    "dse compare chip=[A,B] compares chips; a study tries several chips with chips=[A,B], "
+    "and several values of a setting with +space.ADDRESS=choice(1,2)"
+)
+
+
 def parsed(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command: a field a flag of its own, ``words`` for all else, ``hydra`` for Hydra's flags.
 
@@ -374,7 +384,9 @@ def parsed(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     unknown = [word for word in left if word.startswith("-")]
     if unknown:
         typed = unknown[0].partition("=")[0]
-        raise DesignError(f"{name}: no flag {typed!r}; {nearest(typed, flags(name))}")
+        if typed in SWEEPS:
+            raise DesignError(f"{name}: no flag {typed!r}; {INSTEAD_OF_A_SWEEP}")
+        raise DesignError(f"{name}: no flag {typed!r}; {nearest(typed, [flag for flag in flags(name) if flag != TRUST])}")
     found.words += left
     return found
 

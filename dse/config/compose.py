@@ -279,6 +279,7 @@ def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
     if not typed.trust:
         strangers.check_plain(plain)
         strangers.check_cluster(plain, typed.typed)
+        strangers.check_places(plain, typed.typed)
     _refuse_unknown(config, choices, typed)
     words = list(typed.typed)
     named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}

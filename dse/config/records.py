@@ -182,6 +182,8 @@ def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
     elif address.startswith(("chip", "mapping.stack")):
         sources.append(Source(address, str(value), "override"))
     unit = spec.metadata["unit"]
+    if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
+        raise DesignError(f"{address}: {value!r} is a share; write a whole number")
     if unit and not isinstance(value, bool):
         value = parsed(value, unit, address)
     return checked(value, spec, address)

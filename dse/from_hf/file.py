@@ -271,7 +271,8 @@ def json_of(path: Path) -> Entry:
         reason = str(error) if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise DesignError(f"{where}: not JSON: {reason}; give the config.json of a downloaded model") from None
     if not isinstance(values, dict):
-        raise DesignError(f"{where}: {short(values)} is not a group of fields; give the config.json of a downloaded model")
+        kind = "a list" if isinstance(values, list) else "one value"  # what stands in it is nobody's to show
+        raise DesignError(f"{where}: {kind}, not a group of fields; give the config.json of a downloaded model")
     return values
 
 

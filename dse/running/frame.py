@@ -68,8 +68,8 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
     for column in (KEY, "limit", "error", SEARCH_ORDER, *knobs):
         if column not in frame:
             frame[column] = None
-    if knobs:
-        frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"}).drop_duplicates(subset=knobs)
+    frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"})
+    frame = frame.drop_duplicates(subset=knobs) if knobs else frame.head(1)  # a space without a knob is one design
     frame = frame.reset_index(drop=True)
     ids = ids_of(_keys(asked, frame))
     frame = frame.drop(columns=KEY)

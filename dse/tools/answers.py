@@ -4,6 +4,7 @@ What an assistant says is data, as that of any stranger: no flags, no code (`dse
 folder, as a message may quote a line of it, and no other place of results than ./runs.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -78,9 +79,18 @@ def _words(name: str, overrides: list[str]) -> list[str]:
                 f"{name}: {word!r}: a cluster is for people to choose; leave it out, and Ray starts on this machine"
             )
         value = word.partition("=")[2]
-        if any(OUTSIDE.search(read) for read in (value, value.replace("\\", ""))):
+        if any(OUTSIDE.search(read) or _leads_outside(read) for read in (value, value.replace("\\", ""))):
             raise DesignError(f"{name}: {word!r}: names a place outside of the folder of the server; bring the file there")
     return words
+
+
+def _leads_outside(value: str) -> bool:
+    """Whether a path in a value is, or is below, a link to a place outside of the folder of the server or of a study in it."""
+    here = Path.cwd().resolve()
+    folders = [Path(), *(path.parent for path in Path("studies").glob("*/study.yaml"))]
+    names = filter(None, re.split(r"[\[\]{},:'\"\s]+", value))
+    paths = [folder / name for name in {value, *names} for folder in folders]
+    return any(os.path.lexists(path) and not path.resolve().is_relative_to(here) for path in paths)
 
 
 def _list() -> dict[str, Any]:
