@@ -2,16 +2,20 @@
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import dse
+from dse.commands.loop import run_study
 from dse.config.build import Question
+from dse.config.compose import compose
 from dse.config.effects import Setting, effective
 from dse.evaluators import evaluate
 from dse.evaluators.evaluation import limits
+from dse.running.study import study
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import at, checked, leaves, replaced, spec_at
@@ -178,3 +182,13 @@ def test_buffers_of_routers_take_area_where_no_flits_are_played(address: str) ->
     few, many = (dse.evaluate(*words, f"{address}={number}").metrics for number in (2, 8))
     assert few["die_mm2"] < many["die_mm2"]
     assert few["latency"] == many["latency"]
+
+
+def test_a_run_notes_knobs_without_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a study that nothing refuses: its products of attention wait in software for no other tiles."""
+    line = ["name=idle", "chip=tile32", "workload=attention", "workload.keys=[128]", "search=none", f"run_dir={tmp_path}"]
+    line += ["+space.chip.tile.sync='tag(cycle, choice(1,2))'", "+space.chip.clock='tag(GHz, choice(1,2))'"]
+    run_study(study(compose([*line, "+objectives.latency=min", "verify=none"]), tmp_path))
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "note chip.tile.sync changes nothing: " in said
+    assert "chip.clock changes" not in said
