@@ -13,11 +13,10 @@ from dse.answers.of_loads import Beside, beside, said
 from dse.answers.published_formats import remedied
 from dse.config.build import Question, question
 from dse.config.compose import folder_of
+from dse.config.effects import NoEffect, Typed, not_taken, typed
 from dse.config.expressions import evaluate
-from dse.config.idle_chip import OF_CACHES
 from dse.config.parts import other_parts, parts_of
 from dse.config.records import Source
-from dse.config.unplayed import refuse_unplayed
 from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.profile import Profile
@@ -37,7 +36,7 @@ from dse.space.kinds import called
 from dse.space.limits import Infeasible
 from dse.space.peaks import peaks_text
 from dse.space.shown import number_of
-from dse.space.software import PIPELINES, SERVED_PIPELINES, software_of
+from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import show
 from dse.space.workload import Case, Load, Workload
 
@@ -78,6 +77,8 @@ class Evaluation:
         question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
         devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
+        typed: what was typed of it.
+        not_taken: settings of groups that no answer takes.
     """
 
     design: Design
@@ -93,6 +94,13 @@ class Evaluation:
     devices: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    typed: Typed | None = field(default=None, compare=False)
+    not_taken: tuple[NoEffect, ...] = ()
+
+    @cached_property
+    def without_effect(self) -> tuple[NoEffect, ...]:
+        """Settings that were typed and have no effect on this answer."""
+        return (*self.not_taken, *(self.typed.without_effect() if self.typed else ()))
 
     @property
     def title(self) -> str:
@@ -273,7 +281,9 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
 
         if config["fidelity"] != STEADY:
             begun()
-    return replace(evaluation(asked.base, asked, config), untied=_untied(asked), devices=next(iter(asked.devices.values()), ""))
+    found, own = typed(asked, config, folder_of(config), lambda: evaluation(asked.base, asked, config))
+    devices = next(iter(asked.devices.values()), "")
+    return replace(found, untied=_untied(asked), devices=devices, typed=own, not_taken=not_taken("evaluate", config))
 
 
 def _untied(asked: Question) -> tuple[str, ...]:
@@ -298,7 +308,6 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
     """
     fidelity = config["fidelity"]
-    refuse_unplayed(asked, config)
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
     found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
 

@@ -99,7 +99,7 @@ def _run(asked: Study, store: Store, told: Told) -> int:
         counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
         say("  report: being written")
-        path = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
+        path, idle = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
     except KeyboardInterrupt as error:
         store.end(number, "interrupted", elapsed())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
@@ -112,6 +112,8 @@ def _run(asked: Study, store: Store, told: Told) -> int:
     front_table(asked, frame)
     if checked is not None:
         verified_table(asked, checked)
+    for knob in idle:
+        say(f"[yellow]note[/]  {escape(knob)}")
     say(f"report  {escape(str(path))}")
     say(f"results {escape(store.place)}")
     return 0

@@ -12,6 +12,7 @@ from dse.answers.answer import OF_PART, Evaluation, answered, shown
 from dse.answers.of_loads import Beside, trace_record
 from dse.answers.of_loads import record as said_beside
 from dse.answers.trace import write as write_trace
+from dse.config.effects import note, records
 from dse.config.workloads import models
 from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
@@ -56,13 +57,18 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
         as_json: all that is known, for machines.
         trace: a file for the timeline; "" for none.
     """
-    found = answered(config)
+    leave(answered(config), config, as_json=as_json, trace=trace)
+
+
+def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+    """Prints an answer to a composed configuration; arguments as of `sheet`."""
     if trace:
         write_trace(found.breakdown, found.profile, Path(trace))
     if as_json:
         print(json_text(record(found), indent=1))
-        return
-    tell(found, config)
+    else:
+        tell(found, config)
+    note(found.without_effect)
 
 
 def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
@@ -157,6 +163,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
         "not_tied": list(found.untied),
+        "without_effect": records(found.without_effect),
         "extrapolated": found.extrapolated or None,
         "metrics": _with_units(found.metrics),
         "bands": [

@@ -15,7 +15,7 @@ from dse.evaluators.silicon.published import facts
 from dse.measured.elsewhere import elsewhere
 from dse.measured.stack_basis import stack_basis
 from dse.report.bands import of_study
-from dse.running.frame import ordered, values_of
+from dse.running.frame import DESIGN, ordered, values_of
 from dse.running.screen import Screened, left_out
 from dse.running.study import Study
 from dse.search.pareto import minimised
@@ -317,7 +317,8 @@ def crowded_front(asked: Study, frame: pd.DataFrame) -> list[Remark]:
     for name, (_, how) in found.items():
         reasons.setdefault(how, []).append(name)
     why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
-    names = ", ".join(f"#{place + 1}" for place in kept[:20]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
+    ids = ordered(asked, frame)[DESIGN]
+    names = ", ".join(ids.iloc[kept[:20]]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
     told = f"{len(kept):,} of the {len(of):,} designs of the front are told apart: {names}."
     told += f" Each other one is within {within} of one of them ({why})"
     return [Remark("front", "", told)]

@@ -1,6 +1,21 @@
 """What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
 
-from dse.schemas.words import KIND, METRICS, Schema, closed, each, flag, maybe, named, number, one_of, scalar, text, whole
+from dse.schemas.words import (
+    KIND,
+    METRICS,
+    WITHOUT_EFFECT,
+    Schema,
+    closed,
+    each,
+    flag,
+    maybe,
+    named,
+    number,
+    one_of,
+    scalar,
+    text,
+    whole,
+)
 
 SECONDS = named(number("s"), "seconds by what they are spent on")
 
@@ -180,6 +195,7 @@ EVALUATE: Schema = closed(
         "models": each(MODEL),
         "feasible": flag("whether every limit holds in every case"),
         "infeasible": maybe(text("the limit that binds, with what is needed and what there is")),
+        "without_effect": WITHOUT_EFFECT,
         "not_tied": each(
             text(), "leaves of a study's design that would follow a knob and were given a value of their own, in words"
         ),
@@ -235,6 +251,7 @@ COMPARE: Schema = closed(
         ),
         "cases": each(text(), "what is asked, case by case, in words"),
         "chips": each(SIDE),
+        "without_effect": WITHOUT_EFFECT,
     },
     "chips side by side, each with the best mapping that a short search finds",
 )
@@ -331,6 +348,6 @@ SERVED = closed(
 )
 
 CAPACITY: Schema = closed(
-    {"physics": whole("version of the physics"), "chips": each(SERVED)},
+    {"physics": whole("version of the physics"), "chips": each(SERVED), "without_effect": WITHOUT_EFFECT},
     "the largest rate of requests that keeps bounds on latency, by the best deployment",
 )
