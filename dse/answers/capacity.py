@@ -28,6 +28,7 @@ from dse.config.workloads import MOST_REQUESTS
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of
 from dse.evaluators.serving.max_rate import MOST_PLAYED, SESSIONS, USUAL, enough
+from dse.measured.stack_basis import StackBasis
 from dse.running.beforehand import begun
 from dse.space.beside import unread as beside
 from dse.space.errors import DesignError
@@ -70,6 +71,7 @@ class Side:
         asked: devices that there are for all cells; 0 where the fewest are asked for.
         typed: overrides of the question.
         extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
+        stack_basis: which kernels of its software stack were measured; None of a chip without one.
     """
 
     chip: str
@@ -85,6 +87,7 @@ class Side:
     asked: int = 0
     typed: tuple[str, ...] = ()
     extrapolated: str = ""
+    stack_basis: StackBasis | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -388,7 +391,10 @@ def posed(chip: str, asked: Asked, *, trust: bool, count: int = USUAL) -> tuple[
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
     routing = routings(usual.base, load, asked.overrides)
-    return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts, routings=routing), bounds, knobs
+    kinds = Kinds(
+        usual, load, config["choices"], ffn=asked.ffn, counts=counts, routings=routing, models=config["model"]
+    )  # fmt: skip
+    return kinds, bounds, knobs
 
 
 def _closed(asked: Asked) -> list[str]:
@@ -444,7 +450,8 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space, l
             side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
     if side.best is None:
         return replace(side, why=unkept(chip, unloaded(found, load, bounds)))
-    return replace(side, extrapolated=kinds.extrapolated(side.best.candidate.design))
+    best = side.best.candidate.design
+    return replace(side, extrapolated=kinds.extrapolated(best), stack_basis=kinds.stack_basis(best))
 
 
 def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
