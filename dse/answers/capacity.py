@@ -450,8 +450,8 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space, l
             side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
     if side.best is None:
         return replace(side, why=unkept(chip, unloaded(found, load, bounds)))
-    best = side.best.candidate.design
-    return replace(side, extrapolated=kinds.extrapolated(best), stack_basis=kinds.stack_basis(best))
+    design = side.best.candidate.design
+    return replace(side, extrapolated=kinds.extrapolated(design), stack_basis=kinds.stack_basis(design))
 
 
 def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
