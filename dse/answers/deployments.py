@@ -97,8 +97,10 @@ class Candidate:
     def but_batch(self) -> tuple[Any, ...]:
         """What a run depends on beside the batch; equal for deployments whose runs are the same while no batch is full."""
         names = [of.name for of in fields(Pool) if of.name not in ("price", "batch")]
-        routing = getattr(self.design.mapping.serving, "routing", "")
-        return (routing, *((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools))
+        return (
+            self.values.get(ROUTING, ""),
+            *((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools),
+        )
 
     @property
     def text(self) -> str:
