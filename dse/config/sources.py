@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from dse.config.records import USUAL
-from dse.config.spelling import check_file
+from dse.config.spelling import check_file, chosen
 from dse.config.strangers import CONF, check_package, ours, text_of
 from dse.space.errors import DesignError
 
@@ -181,6 +181,8 @@ class Theirs(FileConfigSource):
             config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
         if config_path.rpartition("/")[2] == "study":
             config = OmegaConf.create(_with_overridden_groups(OmegaConf.to_container(config)))
+        if isinstance(config, DictConfig) and "defaults" in config:
+            config.defaults = chosen(OmegaConf.to_container(config.defaults))
         check_file(OmegaConf.to_container(config), config_path, path)
         return ConfigResult(config=_cited(config), path=self.full_path(), provider=self.provider, header=header)
 

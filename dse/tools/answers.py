@@ -45,10 +45,10 @@ def answer(name: str, arguments: Mapping[str, Any], told: Told) -> dict[str, Any
         return _run(study, words, told)
     does: dict[str, Callable[[], dict[str, Any]]] = {
         "list": _list,
-        "evaluate": lambda: _evaluate(words),
+        "evaluate": lambda: _evaluate(study, design, words),
         "front": lambda: _front(study),
         "why": lambda: _why(study, design, words),
-        "whynot": lambda: _whynot(study, words),
+        "whynot": lambda: _whynot(study, design, words),
     }
     return does[name]()
 
@@ -100,11 +100,15 @@ def _list() -> dict[str, Any]:
     return listed(studies())
 
 
-def _evaluate(words: list[str]) -> dict[str, Any]:
-    from dse.commands.api import evaluate
+def _evaluate(study: str, design: str, words: list[str]) -> dict[str, Any]:
+    from dse.commands.api import evaluate, load
     from dse.commands.sheet import record
 
-    return record(evaluate(words))
+    if not study and not design:
+        return record(evaluate(words))
+    if not study or not design or words:
+        raise DesignError("evaluate: say study and design, the id of a design of the study; or overrides alone")
+    return record(load(study).evaluate(design))
 
 
 def _front(study: str) -> dict[str, Any]:
@@ -124,11 +128,11 @@ def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
     return why_record(of_study(study, design, words) if study else explained(words))
 
 
-def _whynot(study: str, words: list[str]) -> dict[str, Any]:
+def _whynot(study: str, design: str, words: list[str]) -> dict[str, Any]:
     from dse.commands.explained import why_not_of
     from dse.commands.whynot_text import why_not_record
 
-    return why_not_record(why_not_of(study, words))
+    return why_not_record(why_not_of(study, words, which=design))
 
 
 def _run(study: str, words: list[str], told: Told) -> dict[str, Any]:

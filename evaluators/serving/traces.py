@@ -51,7 +51,8 @@ def read(
         kind: a name of `FORMATS`; empty to see from the first line.
         ticks: whether requests may come at the same time; None for what the format says.
         skip: which rows are passed over, a word of `SKIP`; they are counted in `Requests.skipped`.
-        most: requests to read; 0 for all. What comes after them is not looked at.
+        most: requests to read; 0 for all. Of what comes after them only whether there is any is looked at
+            (`Requests.truncated`).
         characters: a token stands for, of a file of conversations, which has texts and no counts of tokens; 0 refuses it.
         sorts: a column that says what sort each request is of.
 
@@ -97,6 +98,7 @@ def _requests(
     for number, row in (objects if lines == "jsonl" else records)(file, first, rows.fault):
         rows.add(number, row)
         if most and len(rows.prompt) >= most:
+            rows.truncated = any(line.strip() for line in file)
             break
     return rows
 
@@ -132,6 +134,7 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
         asked, told = (int(-(-len(str(value)) // characters)) for value in texts[:2])
         rows.add(number, {"first text": asked, "second text": told, sorts.column: one.get(sorts.column)})
         if most and len(rows.prompt) >= most:
+            rows.truncated = number < len(found)
             break
     return rows
 
