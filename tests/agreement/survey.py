@@ -15,14 +15,9 @@ import numpy as np
 
 from dse.evaluators import evaluate
 from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.collective import EXCHANGES, TEAMS
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV
-from dse.evaluators.kernels.kv import KV
-from dse.evaluators.kernels.vector import VECTOR
-from dse.evaluators.kernels.collective import EXCHANGES, TEAMS
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.fabric import mesh_fabric
-from dse.evaluators.readers import cycles, events
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.workload import ALONG, PATTERNS
@@ -82,8 +77,15 @@ def tile_product(rng: Random, large: bool) -> Words:
     side = int(rng.integers(3, 17 if large else 9))
     m, k, n = (int(size) for size in np.exp(rng.uniform(np.log(8), np.log(1500), 3)))
     words = [f"chip={rng.choice(['tile32', 'npu64', 'tile_gh200'])}", f"chip.mesh.rows={side}", f"chip.mesh.cols={side}"]
-    how = str(rng.choice([name for name in GEMM]))
-    return [*words, "workload=gemm", "mapping=product", f"mapping.rows={side}", f"mapping.gemm={how}", f"workload.shapes=[{m}x{k}x{n}]"]
+    how = str(rng.choice(list(GEMM)))
+    return [
+        *words,
+        "workload=gemm",
+        "mapping=product",
+        f"mapping.rows={side}",
+        f"mapping.gemm={how}",
+        f"workload.shapes=[{m}x{k}x{n}]",
+    ]
 
 
 def memory_product(rng: Random, large: bool) -> Words:
@@ -126,7 +128,12 @@ def attention(rng: Random, large: bool) -> Words:
     heads, keys = int(rng.choice([4, 8, 16, 32] if large else [2, 4, 8])), int(2 ** rng.uniform(6, 11 if large else 9.5))
     shared = int(rng.choice([one for one in (1, 2, 4, 8) if one <= heads]))
     queries = int(rng.choice([1, keys, min(64, keys)]))
-    sizes = {"batch": rng.choice([1, 2, 4, 16] if large else [1, 2, 4]), "heads": heads, "kv_heads": heads // shared, "queries": queries}
+    sizes = {
+        "batch": rng.choice([1, 2, 4, 16] if large else [1, 2, 4]),
+        "heads": heads,
+        "kv_heads": heads // shared,
+        "queries": queries,
+    }
     sizes["qk"] = int(rng.choice([64, 128]))
     rows, cols = (int(side) for side in rng.choice([4, 8, 16] if large else [4, 8], 2))
     words = ["chip=tile32", f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}", f"chip.hbm.channels={rng.choice([2, 4])}"]
@@ -139,7 +146,10 @@ def attention(rng: Random, large: bool) -> Words:
         sides = [[side for side in (1, 2, 4, 8, 16) if whole % side == 0] for whole in (rows, cols)]
         words += [f"mapping.{axis}={rng.choice(some)}" for axis, some in zip(("rows", "cols"), sides, strict=True)]
     if rng.random() < 0.3:
-        words += [f"mapping.queries={min(queries, int(rng.choice([16, 64, 128])))}", f"mapping.keys={rng.choice([32, 64, 128])}"]
+        words += [
+            f"mapping.queries={min(queries, int(rng.choice([16, 64, 128])))}",
+            f"mapping.keys={rng.choice([32, 64, 128])}",
+        ]
     return words
 
 
@@ -179,7 +189,13 @@ def between_dies(rng: Random, large: bool) -> Words:
     }
     how = str(rng.choice(list(patterns)))
     members = int(rng.choice([some for some in (2, 4, 8, 16, 0) if some <= rows * cols]))
-    words = [f"chip={chip}", f"chip.dies.rows={rows}", f"chip.dies.cols={cols}", "workload=collective", "workload.along=rectangle"]
+    words = [
+        f"chip={chip}",
+        f"chip.dies.rows={rows}",
+        f"chip.dies.cols={cols}",
+        "workload=collective",
+        "workload.along=rectangle",
+    ]
     words += ["workload.root=0", f"workload.pattern={rng.choice(patterns[how])}", f"mapping.collective={how}"]
     words += [f"workload.bytes=['{int(2 ** rng.uniform(8, 22))} B']", f"mapping.members={members}"]
     words += [f"mapping.ktree_k={rng.choice([1, 2, 3])}"] if how == "ktree" else []
@@ -247,7 +263,9 @@ def main() -> None:
     """Prints a line for each kind, one for all, and the largest gaps."""
     parser = argparse.ArgumentParser(prog="python -m tests.agreement.survey", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("count", nargs="?", type=int, default=40, help="draws of a kind, more of some (%(default)s)")
-    parser.add_argument("--against", choices=["events", "cycles"], default="events", help="closed against events, or events against cycles")
+    parser.add_argument(
+        "--against", choices=["events", "cycles"], default="events", help="closed against events, or events against cycles"
+    )
     parser.add_argument("--kind", nargs="*", choices=list(KINDS), default=list(KINDS), help="kinds of kernels; all")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (%(default)s)")
     parser.add_argument("--all", action="store_true", help="print every draw, too")

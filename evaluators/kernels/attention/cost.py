@@ -182,7 +182,9 @@ def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
     work = worked(task, *on[:2])
     spent = _spent(task, on, work)
-    return _seconds(task, spent, work) - _seconds(task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0, "sent": 0.0}), work)
+    return _seconds(task, spent, work) - _seconds(
+        task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0, "sent": 0.0}), work
+    )
 
 
 def split(task: Task, on: Machine) -> dict[str, Any]:
@@ -283,7 +285,10 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
     item = spent.seconds - spent.opening
     engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
-    return served.met(maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind, channels, served.AHEAD) + spent.apart
+    return (
+        served.met(maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind, channels, served.AHEAD)
+        + spent.apart
+    )
 
 
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:

@@ -211,9 +211,7 @@ def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Move
     return Activity(sent_bytes=sent * count, hop_bytes=hops * count, spread_bytes=(came - sent) * count)
 
 
-def seconds(
-    shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, circuits: Chains | None = None
-) -> Any:
+def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, circuits: Chains | None = None) -> Any:
     """Time until the last team is done; leaves broadcast over designs.
 
     Args:
@@ -236,7 +234,7 @@ def seconds(
 
 
 def leading(shape: Shape, fabric: Fabric, groups: Groups, ways: Ways) -> Any:
-    """Time until a multicast is where what comes next depends on it: at members that are roots of other teams, and its own root.
+    """Time until a multicast is where what comes next depends on it: at roots, its own and those of other teams.
 
     Other members are later, and stay so much later while teams go on.
 
