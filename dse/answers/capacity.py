@@ -40,6 +40,7 @@ from dse.config.records import parsed as number
 from dse.config.turns import CLOSED
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of
+from dse.measured.stack_basis import StackBasis
 from dse.running.beforehand import begun
 from dse.space.beside import unread as beside
 from dse.space.errors import DesignError
@@ -83,6 +84,7 @@ class Side:
         asked: devices that there are for all cells; 0 where the fewest are asked for.
         typed: overrides of the question.
         extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
+        stack_basis: which kernels of its software stack were measured; None of a chip without one.
     """
 
     chip: str
@@ -99,6 +101,7 @@ class Side:
     asked: int = 0
     typed: tuple[str, ...] = ()
     extrapolated: str = ""
+    stack_basis: StackBasis | None = None
 
     @property
     def breaks(self) -> str:
@@ -379,7 +382,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     knobs = _space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
-    return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts), bounds, knobs
+    return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts, models=config["model"]), bounds, knobs
 
 
 def _closed(asked: Asked) -> list[str]:
@@ -435,7 +438,8 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space, l
             side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
     if side.best is None:
         return replace(side, why=unkept(chip, unloaded(found, load, bounds)))
-    return replace(side, extrapolated=kinds.extrapolated(side.best.candidate.design))
+    best = side.best.candidate.design
+    return replace(side, extrapolated=kinds.extrapolated(best), stack_basis=kinds.stack_basis(best))
 
 
 def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dse.answers.most import of_engines, of_most
+from dse.answers.published_formats import remedied
 from dse.config.build import Question
 from dse.evaluators.evaluation import binding, infeasible
 from dse.evaluators.judges.serving import deployer, pools_of
@@ -16,6 +17,7 @@ from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.steady import Paces, Steady, fastest, paces
 from dse.measured.elsewhere import elsewhere
+from dse.measured.stack_basis import StackBasis, stack_basis
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
@@ -147,6 +149,7 @@ class Kinds:
         *,
         ffn: bool = False,
         counts: Mapping[str, int] | None = None,
+        models: Mapping[str, Any] | None = None,
     ) -> None:
         """Of a question without knobs, and what is served.
 
@@ -155,7 +158,9 @@ class Kinds:
             names: what was chosen by name: chip, stack.
             ffn: whether those with FFNs on dies of their own are looked at, too.
             counts: of instances that somebody says, by address; none where they follow from the devices.
+            models: entries of the configuration, of which those of files say in which formats models are published.
         """
+        self.models = models or {}
         self.usual, self.load, self.ffn, self.counts, self.names = usual, load, ffn, counts or {}, names or {}
         self._limits: dict[str, tuple[Design, Infeasible | None]] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
@@ -178,6 +183,10 @@ class Kinds:
         names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
         return elsewhere(self.usual.sources, names, design, self._workload)
 
+    def stack_basis(self, design: Design) -> StackBasis | None:
+        """Which kernels of a deployment's software stack were measured; None of a chip without one."""
+        return stack_basis(self.usual.sources, self.names, design, self._workload)
+
     def limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Which limit one instance of each pool breaks; "" for none."""
         key = _key(values)
@@ -192,7 +201,10 @@ class Kinds:
     def nearest(self) -> Infeasible | None:
         """What binds the one that is nearest to what fits, of those that do not, with what would do; None where all fit."""
         refused = [(worst.excess, alone) for alone, worst in self._limits.values() if worst]
-        return infeasible(min(refused, key=lambda one: one[0])[1], self._workload) if refused else None
+        if not refused:
+            return None
+        design = min(refused, key=lambda one: one[0])[1]
+        return remedied(infeasible(design, self._workload), design, self._workload, self.models)
 
     @property
     def _workload(self) -> Workload:

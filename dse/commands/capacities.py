@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.capacity import Side, unread
+from dse.answers.of_loads import trace_record, trace_text
 from dse.answers.race import LONG, Tried, answered, enough, may_take, worth
+from dse.config.effects import NoEffect, idle_of_all, note, records
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.schemas import stamped
+from dse.space.shown import left_out_text
 from dse.space.units import show
+from dse.space.workload import Workload
 from dse.terminal.drafts import draft
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import Terminal, say
@@ -27,7 +32,9 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
     """Writes the page, and prints what was found."""
     from dse.report.alone import capacity_page
 
-    data = record(sides)
+    idle = _idle(sides)
+    data = record(sides, idle)
+    note(idle)
     if as_json:
         print(json_text(data, indent=1))
     else:
@@ -37,6 +44,16 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
         place.write_text(capacity_page(data), encoding="utf-8")
     if not as_json:
         say(f"wrote   {escape(str(out))}")
+
+
+def _idle(sides: Sequence[Side]) -> tuple[NoEffect, ...]:
+    """Settings that were typed and have no effect on the best deployment of any chip, at its largest rate."""
+    answers = [
+        (one.candidate.design, Workload("", (replace(side.load, requests=one.capacity.served.requests),)))
+        for side in sides
+        if (one := side.best) and one.capacity and one.capacity.served
+    ]
+    return idle_of_all("capacity", answers, sides[0].typed)
 
 
 def _tell(sides: Sequence[Side]) -> None:
@@ -73,9 +90,15 @@ def few(side: Side) -> str:
     )
 
 
-def record(sides: Sequence[Side]) -> dict[str, Any]:
-    """The answer as plain values, in SI."""
-    return stamped("capacity", {"physics": PHYSICS, "chips": [_side(side) for side in sides]})
+def record(sides: Sequence[Side], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
+    """The answer as plain values, in SI.
+
+    Args:
+        sides: chips.
+        idle: settings without effect.
+    """
+    data = {"physics": PHYSICS, "chips": [_side(side) for side in sides], "without_effect": records(idle)}
+    return stamped("capacity", data)
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -84,10 +107,12 @@ def _side(side: Side) -> dict[str, Any]:
         "why_not": side.why or None,
         "note": (few(side) or None) if side.best else None,
         "extrapolated": side.extrapolated or None,
+        "stack_basis": side.stack_basis.record() if side.stack_basis else None,
         "model": side.load.model.name,
         "requests": {
             "count": len(side.load.requests),
             "rows_skipped": side.load.requests.skipped,
+            "trace": trace_record(side.load),
             "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
             "mean_output_tokens": float(side.load.requests.output.mean()),
         },
@@ -100,6 +125,7 @@ def _side(side: Side) -> dict[str, Any]:
             "fit": len(side.candidates),
             "played": len(side.tried),
             "refused_by": side.refused,
+            "left_out": _refused(side),
         },
         "front": [
             {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": one.candidate.text}
@@ -110,6 +136,11 @@ def _side(side: Side) -> dict[str, Any]:
             for times, rate, ttft, tpot, broken in side.curve
         ],
     }
+
+
+def _refused(side: Side) -> str:
+    """How many deployments break a limit, by limit, in words."""
+    return left_out_text(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
 
 
 def _bounds(side: Side) -> dict[str, Any]:
@@ -176,10 +207,12 @@ def _answer(side: Side) -> str:
     asked = side.load.requests
     lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
     last = ", while these requests last," if few(side) else ""
+    basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
-        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
+        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
+        f"{basis}"
         f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{(broken := _next(best, side))} {'are' if ' and ' in broken else 'is'} broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
@@ -217,8 +250,10 @@ def _each_class(best: Tried, side: Side) -> str:
 
 
 def _beside(side: Side) -> str:
-    """What to say below the answer: that the rate holds just while so few requests come, and what nobody has measured."""
-    said = {"note": few(side), "not fitted": side.extrapolated}
+    """What to say below the answer: that the rate holds just while so few requests come, what the search left out, and what
+    nobody has measured.
+    """
+    said = {"note": few(side), "search": _refused(side) if side.refused else "", "not fitted": side.extrapolated}
     return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in said.items() if text)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.arrivals import arriving, share_kept
+from dse.config.arrivals import arriving, share_kept, trace_use, with_arrivals
 from dse.config.classes import classes, divided
 from dse.config.die_kernels import mixtures, operations
 from dse.config.records import NOTES, parsed, record
@@ -51,7 +51,7 @@ from dse.space.workload import (
 LAYERS = 10_000
 """Of a model at most; those of today have some hundred, and each takes time to describe."""
 
-MODEL_NOTES = {"source", "published_parameters", "note"}
+MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
 
 
 def models(config: Dict[str, Any]) -> dict[str, Model]:
@@ -229,7 +229,6 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation classes class_column".split()
     where += ["sessions", "users"]
     refuse_others(spec, where, "workload: served requests have ")
-    share = share_kept(spec)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
     if count and count > MOST_REQUESTS:
         raise DesignError(f"workload.requests: {count:,} are more than memory has room for; {MOST_REQUESTS:,} at most")
@@ -263,11 +262,28 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
                 _refuse_long(served, given, "workload.sessions", "fewer turns, workload.clip={most}, which shortens prompts")
         else:
             served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
+    whole = served
     served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
     served = divided(served, some, spec, given.seed)
-    guessed, seed, each = spec.get("speculation", "none"), given.seed, arriving(served, spec, given.seed)
+    spec = with_arrivals(spec, timed=served.timed and spec.get("trace") is not None)
+    share, file = share_kept(spec), spec.get("trace")
+    clipped = bool((served.total < whole.total).any())
+    trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
+    guessed, seed, each = spec.get("speculation", "auto"), given.seed, arriving(served, spec, given.seed, trace)
     return [
-        Load(f"{of.name} {label}", of, came, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), seed, some)
+        Load(
+            f"{of.name} {label}",
+            of,
+            came,
+            ttft,
+            tpot,
+            share,
+            nominal,
+            _speculation(guessed, of, given.guesses),
+            seed,
+            some,
+            trace,
+        )
         for of in models(given.model).values()
         for label, came, nominal in each
     ]

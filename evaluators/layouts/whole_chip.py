@@ -25,6 +25,7 @@ from dse.evaluators.graph.operators import (
     Part,
     Recur,
     common,
+    refuse_selective,
     repeated,
     useful,
 )
@@ -324,6 +325,7 @@ def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
 
 def _recur(part: Part, of: Recur, on: On) -> Call:
     """States, a token of each sequence at a time or chunk by chunk."""
+    refuse_selective(of)
     heads, sequences = of.heads.units, ceil_div(of.sequences, 1)
     shape = Recurrence(
         of.rule, heads, max(heads // of.shared, 1), of.key_dim, of.value_dim, sequences, ceil_div(of.tokens, 1), of.chunk

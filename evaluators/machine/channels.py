@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.laid import Asked, pace
-from dse.space.chip import Chip, Hbm, MainMemory
+from dse.space.chip import Chip, Hbm, MainMemory, memory_channels
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
 from dse.space.fields import replaced
 from dse.space.memory import Memory, behind, peak, refuse
@@ -146,7 +146,7 @@ def near_memory(chip: Chip, rows: int) -> Chip:
 
 def channels_used(chip: Chip) -> Any:
     """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
-    return minimum(chip.hbm.channels, chip.mesh.cols)
+    return minimum(memory_channels(chip), chip.mesh.cols)
 
 
 @same
@@ -167,7 +167,7 @@ def ahead_byte(chip: Chip) -> Any:
 @same
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
-    byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(memory_channels(chip) / count, 1.0))
     if hbm.banks is not None:
         byte = byte * pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
     return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)

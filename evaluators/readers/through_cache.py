@@ -16,7 +16,7 @@ from dse.evaluators.kernels.gemm.summa_diagonal import Blocks
 from dse.evaluators.machine.channels import channels_used
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
 from dse.evaluators.readers.cached import Cached
-from dse.space.chip import Chip
+from dse.space.chip import Chip, memory_channels
 from dse.space.elementwise import maximum, minimum, where
 from dse.space.fields import replaced
 
@@ -135,7 +135,7 @@ def through(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
         The chip; the share that main memory moves; and whether the cache is what takes the time.
     """
     hbm, count = chip.hbm, channels_used(chip)
-    crowded = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0) * hbm.crowded)
+    crowded = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(memory_channels(chip) / count, 1.0) * hbm.crowded)
     near = 0.0 if chip.l2 is None else count / chip.l2.bandwidth
     used = near < crowded
     share = where(used, share, 1.0)

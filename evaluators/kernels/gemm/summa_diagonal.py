@@ -182,12 +182,15 @@ def seconds(
     pace; a tile asks for a chunk when it sends the one before, so that it loads no faster than one in a way to memory and back:
 
         pace = max(product, expand, words of A and B into a tile, blocks of a channel, way + blocks of a tile)
-        turn = max(chunks x pace, chunks x max(product, expand, words) + spread, chunks x blocks of a channel + stores,
+        turn = max(chunks x pace, chunks x max(product, expand, words) + sent, chunks x blocks of a channel + stores,
                    sum + stores + way + load + spread + product + (chunks - 2) x pace)
         t = way + load + spread + (chunks - 1) x pace + product + (turns of the groups - 1) x turn + sum + stores
 
-    with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already; where groups divide
-    the depth, the sum of their blocks goes before.
+    with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already: of turns of one
+    chunk that is the next turn's, so that two turns take the last of these. Where groups divide the depth, the sum of their
+    blocks goes before. What is sent waits for the store of the turn before, as a tile's messages start one after the other:
+    for the sum and for its words too, where one tile stores for all that divide the depth. Blocks of B that a tile loads for
+    itself alone do not wait, and are expanded meanwhile.
 
     Args:
         shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
@@ -205,7 +208,8 @@ class Work(NamedTuple):
         waves, chunks: turns of the groups, and chunks of them all.
         product, words: of a chunk: the product; words of A and B into a tile, or what is expanded, whichever is longer. [s]
         loaded, stored: of a channel: by a chunk, and by the blocks of a turn. [B]
-        ways, spread, ends: of the first block; of multicasts and what is expanded behind them; of what is stored. [s]
+        ways, ends: of the first block, and of what is stored. [s]
+        spread, sent: from a block's arrival to its product; and from the product before it, where a turn begins. [s]
         own: of a tile of the diagonal by a chunk. [B]
         added: the sum of the blocks of groups that divide the depth. [s]
     """
@@ -218,6 +222,7 @@ class Work(NamedTuple):
     stored: Any
     ways: Any
     spread: Any
+    sent: Any
     ends: Any
     own: Any
     added: Any
@@ -247,7 +252,9 @@ def worked(
     words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
     words = words * fabric.pace
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
-    spread = sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words + expand
+    sent = sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words
+    added = where(part.split > 1, _added_seconds(part, c, fabric), 0.0)
+    after = added + where(part.split > 1, fabric.post + ceil_div(c, fabric.word_bytes) * fabric.pace, 0.0)
     return Work(
         of.waves,
         of.waves * of.chunks,
@@ -256,10 +263,11 @@ def worked(
         rows * a + columns * floor_div(mesh.rows, part.rows) * b,
         columns * floor_div(mesh.rows, part.split) * c,
         2 * way + memory.latency + fabric.post,
-        spread,
+        where(part.rows > 1, sent + expand, maximum(sent, expand)),
+        after + sent + where(part.rows > 1, expand, 0.0),
         fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
         a + b,
-        where(part.split > 1, _added_seconds(part, c, fabric), 0.0),
+        added,
     )
 
 
@@ -268,8 +276,9 @@ def timed(work: Work, byte: Any) -> Any:
     loaded, stored, each = work.loaded * byte, work.stored * byte, work.chunks / work.waves
     busy = maximum(work.product, work.words)
     pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)
-    blocked = work.added + stored + work.ways + loaded + work.spread + work.product + (each - 2) * pace
-    turn = maximum(maximum(each * pace, each * busy + work.spread), maximum(each * loaded + stored, blocked))
+    blocked = work.added + stored + work.ways + loaded + work.spread + work.product + maximum(each - 2, 0) * pace
+    blocked = blocked / maximum(3 - each, 1)
+    turn = maximum(maximum(each * pace, each * busy + work.sent), maximum(each * loaded + stored, blocked))
     first = work.ways + loaded + work.spread + (each - 1) * pace + work.product
     return first + (work.waves - 1) * turn + (work.added + (work.ends + stored))
 
