@@ -1,7 +1,8 @@
-"""Operators of a chip of tiles on as many columns as leave each memory channel as many of them, where that is quicker.
+"""Operators of a chip of tiles on a column for each memory channel, where that is quicker than on all columns.
 
-Where channels do not divide the columns, some serve one column more than others, and all wait for these. Columns that work are
-those above channels, with idle ones between them: a hop is as long as theirs on average.
+Where channels do not divide the columns, some serve one column more than others, and all wait for these; and a product of few
+columns has too few for the array of each tile. Columns that work are those above channels, with idle ones between them: a hop
+is as long as theirs on average.
 """
 
 from collections.abc import Callable
@@ -28,9 +29,8 @@ def quickest(propose: Callable[[Chip], Job], chip: Chip) -> Job:
         propose: a job on a chip.
         chip: where.
     """
-    every, rest = propose(chip), chip.mesh.cols % channels_used(chip)
-    if not np.any(rest) or chip.faults not in (None, "none"):
+    every, cols = propose(chip), channels_used(chip)
+    if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):
         return every
-    cols = chip.mesh.cols - rest
     fewer = propose(replaced(chip, {"mesh.cols": cols, "noc.hop": chip.noc.hop * (chip.mesh.cols / cols)}))
     return chosen_of(taken(fewer) < taken(every) * WORTH, fewer, every)

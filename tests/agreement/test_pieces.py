@@ -87,7 +87,8 @@ def test_what_is_chosen_is_played_as_it_is_priced(sizes: dict[str, int]) -> None
     (case,) = of.workload.cases
     ((_, blocks),) = turns(case, base.chip, base.mapping, "mean")["prefill"]  # type: ignore[arg-type]
     every = {id(one.job): one.job for block in blocks for one in block.calls}.values()
-    assert any(isinstance(job, InTurn) for job in every)
+    assert any(isinstance(job, InTurn) for job in every) == (base.chip.mesh.rows == 6)
+    assert any(job.chip.mesh.cols < base.chip.mesh.cols for job in every) == (base.chip.mesh.cols == 6)
     closed, played = ([jobs.price(reader, job) for job in every] for reader in ("closed", "events"))
     assert sum(of.seconds for of in closed) == pytest.approx(sum(of.seconds for of in played), rel=0.05)
     for mine, theirs in zip(closed, played, strict=True):

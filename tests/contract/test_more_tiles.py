@@ -25,9 +25,9 @@ DENSE = ("qwen3_1b7", "llama3_8b", "gemma2_9b")
 
 MODELS = (*DENSE, "qwen3_30b_a3b")
 
-FARTHER = 1.03
-"""Of the time on fewer columns: a row along which blocks go is longer, and a block has one channel where it had several. Experts
-of few columns take up to 8 % longer on four times as many: no groups share out columns."""
+FARTHER = 1.06
+"""Of the time on fewer columns: a row along which blocks go is longer, and a block has one channel where it had several.
+No groups share out columns, so that experts, which have few, take up to 8 % longer on four times as many."""
 
 NEARER = 1.015
 """Likewise of rows, whose ways stay as long as they were: candidates are not all that there are."""
@@ -115,4 +115,4 @@ def test_two_dies_with_free_links_are_no_faster_than_one_of_twice_the_size() -> 
         double = {f"chip.mesh.{side}": 2 * sizes[f"chip.mesh.{side}"], "chip.hbm.channels": 2 * channels, "chip.dies.cols": 1}
         split = {f"mapping.{phase}.tp": 1 for phase in ("prefill", "decode")}
         one = replaced(two, {**double, **split, "chip.hbm.capacity": 2 * two.chip.hbm.capacity})
-        assert (times(one, question.workload) <= times(two, question.workload) * FARTHER).all(), (sizes, side)
+        assert (times(one, question.workload) <= times(two, question.workload) * NEARER).all(), (sizes, side)
