@@ -191,7 +191,11 @@ def test_a_design_of_the_users_keeps_to_its_schemas(
         assert checked(command, out)["design"] == " ".join(words)
 
 
-ALONE = ["chip=npu64 model=qwen3_1b7 workload.batch=[1]", "chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 workload=gemv"]
+ALONE = [
+    "chip=npu64 model=qwen3_1b7 workload.batch=[1]",
+    "chip=a100 model=llama3_405b mapping.both.tp=8",
+    "chip=wse2 workload=gemv",
+]
 
 
 @pytest.mark.parametrize("line", ALONE)
