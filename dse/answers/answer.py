@@ -10,19 +10,20 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dse.answers.of_loads import Beside, beside, said
+from dse.answers.published_formats import remedied
 from dse.config.build import Question, question
 from dse.config.compose import folder_of
+from dse.config.effects import NoEffect, Typed, not_taken, typed
 from dse.config.expressions import evaluate
-from dse.config.idle_chip import OF_CACHES
 from dse.config.parts import other_parts, parts_of
 from dse.config.records import Source
-from dse.config.unplayed import refuse_unplayed
 from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
 from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
+from dse.evaluators.silicon.published import facts, remarks
 from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
@@ -33,8 +34,9 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, leaves, spec_at
 from dse.space.kinds import called
 from dse.space.limits import Infeasible
+from dse.space.peaks import peaks_text
 from dse.space.shown import number_of
-from dse.space.software import PIPELINES, SERVED_PIPELINES, software_of
+from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import show
 from dse.space.workload import Case, Load, Workload
 
@@ -75,6 +77,8 @@ class Evaluation:
         question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
         devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
+        typed: what was typed of it.
+        not_taken: settings of groups that no answer takes.
     """
 
     design: Design
@@ -90,6 +94,13 @@ class Evaluation:
     devices: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    typed: Typed | None = field(default=None, compare=False)
+    not_taken: tuple[NoEffect, ...] = ()
+
+    @cached_property
+    def without_effect(self) -> tuple[NoEffect, ...]:
+        """Settings that were typed and have no effect on this answer."""
+        return (*self.not_taken, *(self.typed.without_effect() if self.typed else ()))
 
     @property
     def title(self) -> str:
@@ -148,7 +159,11 @@ class Evaluation:
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
-        found = [("chip", ", ".join((self.names["chip"], *self.changes))), ("mapping", self.names["mapping"])]
+        found = [("chip", ", ".join((self.names["chip"], *self.changes)))]
+        found += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
+        found += [("data sheet", of.text) for of in facts(self.design.chip)]
+        found += [("remark", text) for text in remarks(self.design.chip)]
+        found += [("mapping", self.names["mapping"])]
         found += [
             *(plan for plan in plans if plan not in formats),
             *formats,
@@ -169,7 +184,7 @@ class Evaluation:
         """What the chip is not as it ships in: parts by name, and values that were set, as overrides say them."""
         values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
         parts = (f"{group}={name}" for group, name in self.others.items())
-        return (*parts, *(f"{of.address}={of.value}" for of in values))
+        return (*parts, *(of.note if of.note.startswith("chip.") else f"{of.address}={of.value}" for of in values))
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""
@@ -266,7 +281,9 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
 
         if config["fidelity"] != STEADY:
             begun()
-    return replace(evaluation(asked.base, asked, config), untied=_untied(asked), devices=next(iter(asked.devices.values()), ""))
+    found, own = typed(asked, config, folder_of(config), lambda: evaluation(asked.base, asked, config))
+    devices = next(iter(asked.devices.values()), "")
+    return replace(found, untied=_untied(asked), devices=devices, typed=own, not_taken=not_taken("evaluate", config))
 
 
 def _untied(asked: Question) -> tuple[str, ...]:
@@ -291,7 +308,6 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
     """
     fidelity = config["fidelity"]
-    refuse_unplayed(asked, config)
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
     found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
 
@@ -304,7 +320,7 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         for row, case in enumerate(workload.cases)
     ]
     metrics = own((name, column[0]) for name, column in found.columns.items())
-    why = infeasible(design, workload)
+    why = remedied(infeasible(design, workload), design, workload, config["model"])
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = parts_of(config["choices"]), other_parts(config["choices"])
     what = called(config["workload"])

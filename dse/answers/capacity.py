@@ -382,7 +382,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     knobs = _space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
-    return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts), bounds, knobs
+    return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts, models=config["model"]), bounds, knobs
 
 
 def _closed(asked: Asked) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dse.answers.answer import Evaluation, evaluation
+from dse.answers.published_formats import remedied
 from dse.config import formats
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
@@ -33,6 +34,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import at
 from dse.space.kinds import asked as kind_of
 from dse.space.knobs import Choice, Space
+from dse.space.limits import Infeasible
 from dse.space.shown import left_out_text
 from dse.space.software import MANY_DIES, POOLED_DIES, software_of
 from dse.space.workload import Load
@@ -233,13 +235,18 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
             None,
             {},
             looked,
-            f"none of {looked[0]:,} mappings fits; the usual one: {infeasible(asked.base, asked.workload)}",
+            f"none of {looked[0]:,} mappings fits; the usual one: {_verdict(asked, config)}",
             refused,
         )
     design = space.at(best)
     values = {knob.address: at(design, space.targets[knob.address][0]) for knob in space.knobs}
     devices = "" if any(address.endswith(".tp") for address in values) else next(iter(asked.devices.values()), "")
     return Side(name, replace(evaluation(design, asked, config), devices=devices), values, looked, refused=refused)
+
+
+def _verdict(asked: Question, config: Mapping[str, Any]) -> Infeasible | None:
+    """What binds the usual mapping, with what would do."""
+    return remedied(infeasible(asked.base, asked.workload), asked.base, asked.workload, config["model"])
 
 
 class _Looks:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dse.answers.most import of_engines, of_most
+from dse.answers.published_formats import remedied
 from dse.config.build import Question
 from dse.evaluators.evaluation import binding, infeasible
 from dse.evaluators.judges.serving import deployer, pools_of
@@ -148,6 +149,7 @@ class Kinds:
         *,
         ffn: bool = False,
         counts: Mapping[str, int] | None = None,
+        models: Mapping[str, Any] | None = None,
     ) -> None:
         """Of a question without knobs, and what is served.
 
@@ -156,7 +158,9 @@ class Kinds:
             names: what was chosen by name: chip, stack.
             ffn: whether those with FFNs on dies of their own are looked at, too.
             counts: of instances that somebody says, by address; none where they follow from the devices.
+            models: entries of the configuration, of which those of files say in which formats models are published.
         """
+        self.models = models or {}
         self.usual, self.load, self.ffn, self.counts, self.names = usual, load, ffn, counts or {}, names or {}
         self._limits: dict[str, tuple[Design, Infeasible | None]] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
@@ -197,7 +201,10 @@ class Kinds:
     def nearest(self) -> Infeasible | None:
         """What binds the one that is nearest to what fits, of those that do not, with what would do; None where all fit."""
         refused = [(worst.excess, alone) for alone, worst in self._limits.values() if worst]
-        return infeasible(min(refused, key=lambda one: one[0])[1], self._workload) if refused else None
+        if not refused:
+            return None
+        design = min(refused, key=lambda one: one[0])[1]
+        return remedied(infeasible(design, self._workload), design, self._workload, self.models)
 
     @property
     def _workload(self) -> Workload:

@@ -9,6 +9,7 @@ from rich.table import Table
 from dse.answers.answer import shown
 from dse.answers.compare import Side, compared, notes
 from dse.config import formats
+from dse.config.effects import NoEffect, idle_of_all, note, records
 from dse.evaluators import METRICS
 from dse.schemas import stamped
 from dse.space.shown import number_of
@@ -28,8 +29,11 @@ BINDS = 3
 def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) -> None:
     """Prints chips side by side; arguments as of `dse.answers.compare.compared`."""
     sides = compared(words, objective, trust=trust)
+    answers = ((side.found.design, side.found.workload) for side in sides if side.found)
+    idle = idle_of_all("compare", answers, [word for word in words if not word.startswith("chip=")])
+    note(idle)
     if as_json:
-        print(json_text(document(sides, objective), indent=1))
+        print(json_text(document(sides, objective, idle), indent=1))
         return
     console = Terminal(160)
     found = [side.found for side in sides if side.found]
@@ -40,14 +44,14 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
             if side.found and side.found.stack_basis:
                 console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
         console.print(_table(sides, objective))
-        if note := notes(sides):
-            console.print(f"[yellow]{escape(note)}[/]")
+        if said := notes(sides):
+            console.print(f"[yellow]{escape(said)}[/]")
     for side in sides:
         if not side.found:
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
 
 
-def document(sides: Sequence[Side], objective: str) -> dict[str, Any]:
+def document(sides: Sequence[Side], objective: str, idle: Sequence[NoEffect]) -> dict[str, Any]:
     """Chips side by side, as plain values; metrics in SI with their units."""
     cases = next((side.found.cases for side in sides if side.found), ())
     data = {
@@ -55,6 +59,7 @@ def document(sides: Sequence[Side], objective: str) -> dict[str, Any]:
         "note": notes(sides) or None,
         "cases": [case.label for case in cases],
         "chips": [record(side) for side in sides],
+        "without_effect": records(idle),
     }
     return stamped("compare", data)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from rich.table import Table
 from dse.answers.capacity import Side, unread
 from dse.answers.of_loads import trace_record, trace_text
 from dse.answers.race import LONG, Tried, answered, enough, may_take, worth
+from dse.config.effects import NoEffect, idle_of_all, note, records
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.schemas import stamped
 from dse.space.shown import left_out_text
 from dse.space.units import show
+from dse.space.workload import Workload
 from dse.terminal.drafts import draft
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import Terminal, say
@@ -29,7 +32,9 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
     """Writes the page, and prints what was found."""
     from dse.report.alone import capacity_page
 
-    data = record(sides)
+    idle = _idle(sides)
+    data = record(sides, idle)
+    note(idle)
     if as_json:
         print(json_text(data, indent=1))
     else:
@@ -39,6 +44,16 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
         place.write_text(capacity_page(data), encoding="utf-8")
     if not as_json:
         say(f"wrote   {escape(str(out))}")
+
+
+def _idle(sides: Sequence[Side]) -> tuple[NoEffect, ...]:
+    """Settings that were typed and have no effect on the best deployment of any chip, at its largest rate."""
+    answers = [
+        (one.candidate.design, Workload("", (replace(side.load, requests=one.capacity.served.requests),)))
+        for side in sides
+        if (one := side.best) and one.capacity and one.capacity.served
+    ]
+    return idle_of_all("capacity", answers, sides[0].typed)
 
 
 def _tell(sides: Sequence[Side]) -> None:
@@ -75,9 +90,15 @@ def few(side: Side) -> str:
     )
 
 
-def record(sides: Sequence[Side]) -> dict[str, Any]:
-    """The answer as plain values, in SI."""
-    return stamped("capacity", {"physics": PHYSICS, "chips": [_side(side) for side in sides]})
+def record(sides: Sequence[Side], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
+    """The answer as plain values, in SI.
+
+    Args:
+        sides: chips.
+        idle: settings without effect.
+    """
+    data = {"physics": PHYSICS, "chips": [_side(side) for side in sides], "without_effect": records(idle)}
+    return stamped("capacity", data)
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
 from dse.evaluators import PHYSICS, alone
-from dse.report.cannot import stack_texts
+from dse.report.cannot import facts_dropped, stack_texts
 from dse.report.data import Part
 from dse.report.page import write
 from dse.running.actors import hired
@@ -37,6 +37,7 @@ from dse.search.stop import Stops
 from dse.space.design import key
 from dse.space.errors import DesignError
 from dse.space.shown import left_out_text, masked, masked_in, number_of
+from dse.store.database import without_password
 from dse.store.store import SEARCH, Result, Store
 from dse.terminal.drafts import draft
 from dse.terminal.progress import Progress, Told, say, untold
@@ -76,6 +77,8 @@ def run_study(asked: Study, told: Told = untold) -> int:
         say(f"  {escape(text)}")
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
+    for remark in facts_dropped(asked):
+        say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store, told)
 
@@ -96,7 +99,7 @@ def _run(asked: Study, store: Store, told: Told) -> int:
         counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
         say("  report: being written")
-        path = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
+        path, idle = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
     except KeyboardInterrupt as error:
         store.end(number, "interrupted", elapsed())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
@@ -109,6 +112,8 @@ def _run(asked: Study, store: Store, told: Told) -> int:
     front_table(asked, frame)
     if checked is not None:
         verified_table(asked, checked)
+    for knob in idle:
+        say(f"[yellow]note[/]  {escape(knob)}")
     say(f"report  {escape(str(path))}")
     say(f"results {escape(store.place)}")
     return 0
@@ -342,5 +347,4 @@ def _note_place(asked: Study) -> None:
     if asked.config["store"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft(path) as place:
-            place.touch(mode=0o600)  # a URL may hold a password
-            place.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))
+            place.write_text(without_password(asked.store) if "://" in asked.store else str(Path(asked.store).resolve()))

@@ -19,9 +19,9 @@ from dse.config.workloads import workload
 from dse.space import chips, memory, network
 from dse.space.chip import Chip
 from dse.space.chips import AnySpace
-from dse.space.design import Design
+from dse.space.design import Design, digest, hashed
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, checked, spec_at
+from dse.space.fields import addresses, checked, leaves, spec_at
 from dse.space.kinds import GUESSING, KINDS, WHERE, asked, plural
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.layers import layers
@@ -29,6 +29,7 @@ from dse.space.machines import BOXES, MACHINES, POOL, machine_of
 from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
+from dse.space.published import FACTS, as_modelled, is_said
 from dse.space.software import (
     MANY_DIES,
     POOLED_DIES,
@@ -151,7 +152,7 @@ def _bases(config: Dict[str, Any], sources: list[Source]) -> tuple[dict[str, Des
     """
     if not config.get("chips"):
         try:
-            base, open_tp = _design(config["chip"], config["mapping"], config["workload"], sources)
+            base, open_tp = _design(config, config["workload"], sources)
             return {"": base}, {"": open_tp}
         except DesignError as error:
             if by := brought(str(error), config.get("choices", {})):
@@ -161,7 +162,7 @@ def _bases(config: Dict[str, Any], sources: list[Source]) -> tuple[dict[str, Des
     for name, group in config["chips"].items():
         own: list[Source] = []
         try:
-            bases[name], open_in[name] = _design(group["chip"], group["mapping"], config["workload"], own)
+            bases[name], open_in[name] = _design(group, config["workload"], own)
         except DesignError as error:
             raise DesignError(f"chips: {name}: {error}") from None
         sources += [replace(source, address=f"{name}: {source.address}") for source in own]
@@ -180,14 +181,12 @@ def _refuse_mixed(bases: Dict[str, Design]) -> None:
         )
 
 
-def _design(
-    chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]
-) -> tuple[Design, tuple[str, ...]]:
+def _design(config: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> tuple[Design, tuple[str, ...]]:
     """A chip of the parts that its fields say, with the mapping that goes with it and with what is asked.
 
     Beside it the tensor parallelism that is left open, by address.
     """
-    of = record(Chip, {key: value for key, value in chip.items() if key not in NOTES}, "chip", sources)
+    mapping, of = config["mapping"], _with_part(_chip(config["chip"], sources), config.get("as_given"))
     machine, case = machine_of(of), asked(workload)
     if (machine, case) not in KINDS:
         raise DesignError(f"workload: nothing runs {plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
@@ -204,6 +203,24 @@ def _design(
     _refuse_products(on)
     _refuse_states(on)
     return Design(of, on), open_tp
+
+
+def _chip(chip: Dict[str, Any], sources: list[Source]) -> Chip:
+    return record(Chip, {key: value for key, value in chip.items() if key not in NOTES}, "chip", sources)
+
+
+def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
+    """A chip whose facts know the part that they are of: the chip itself, or that of the file which says them."""
+    facts = chip.published
+    if facts is None:
+        return chip
+    if facts.part is not None:
+        raise DesignError("chip.published.part: worked out from the chip that the facts are of; leave it out")
+    parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
+    if as_given is not None:
+        parts |= dict.fromkeys(as_given["facts"], as_modelled(_chip(as_given["chip"], [])))
+    part = hashed(f"{fact}: {digest((address, value) for address, value, _ in leaves(of))}" for fact, of in parts.items())
+    return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 
 
 def _refuse(chip: Chip, case: type) -> None:

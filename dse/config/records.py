@@ -60,7 +60,7 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
     if not isinstance(config, Dict):
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
     hints = hints_of(cls)  # type: ignore[arg-type]
-    names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
+    names = {spec.name: spec for spec in fields(cls) if spec.compare}  # type: ignore[arg-type]
     origin, begun = _origin(config, address), len(sources)
     config = _gathered({key: value for key, value in config.items() if key not in origin}, names)
     for key in config:
@@ -193,6 +193,8 @@ def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
     elif address.startswith(("chip", "mapping.stack")):
         sources.append(Source(address, str(value), "override"))
     unit = spec.metadata["unit"]
+    if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
+        raise DesignError(f"{address}: {value!r} is a share; write a whole number")
     if unit and not isinstance(value, bool):
         value = parsed(value, unit, address)
     return checked(value, spec, address)

@@ -25,12 +25,13 @@ def mentioned(words: Sequence[str]) -> bool:
     return any(within(address, old) for old in olds for word in words for _, _, address, _ in _each(word, olds))
 
 
-def spelled(words: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+def spelled(words: Sequence[str], config: Mapping[str, Any], others: Iterable[str] = ()) -> tuple[str, ...]:
     """Overrides by the addresses that composed files have: those of now, or the old one where a file has that alone.
 
     Args:
         words: overrides.
         config: composed without the values that they set.
+        others: addresses that may be set where files say the same by another (`dse.config.peaks`).
 
     Raises:
         DesignError: two of them set one address by two names.
@@ -39,7 +40,9 @@ def spelled(words: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     found: list[str] = []
     said: dict[str, str] = {}
     for word in words:
-        for signs, space, address, value in _each(word, {*table, *table.values()}):
+        for signs, space, address, value in _each(word, {*table, *table.values(), *others}):
+            if not space and signs in ("", "+") and any(within(address, other) for other in others):
+                signs = "++"
             of = next(((old, new) for old, new in table.items() if within(address, old) or within(address, new)), None)
             if of is not None:
                 old, new = of

@@ -51,7 +51,7 @@ from dse.space.workload import (
 LAYERS = 10_000
 """Of a model at most; those of today have some hundred, and each takes time to describe."""
 
-MODEL_NOTES = {"source", "published_parameters", "note"}
+MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
 
 
 def models(config: Dict[str, Any]) -> dict[str, Model]:

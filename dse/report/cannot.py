@@ -11,16 +11,19 @@ import pandas as pd
 
 from dse.config.records import Source
 from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.silicon.published import facts
 from dse.measured.elsewhere import elsewhere
 from dse.measured.stack_basis import stack_basis
 from dse.report.bands import of_study
-from dse.running.frame import ordered, values_of
+from dse.running.frame import DESIGN, ordered, values_of
 from dse.running.screen import Screened, left_out
 from dse.running.study import Study
 from dse.search.pareto import minimised
 from dse.space.chips import CHIP
 from dse.space.design import Design
 from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from dse.space.knobs import Choice
 from dse.space.units import show
 from dse.space.workload import Workload
 from dse.why.advice import rejections, smallest_relaxation
@@ -47,7 +50,7 @@ class Remark:
     """Something that a study cannot say, or that is not what it seems.
 
     Attributes:
-        kind: knob, constraint, objective, feasible, front, screen or stack.
+        kind: knob, constraint, objective, feasible, front, screen, stack or chip.
         what: the knob's address, the constraint as written, the objective, the chip; "" of the others.
         text: in words, with what was looked at.
     """
@@ -74,7 +77,31 @@ def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None,
         *nothing_feasible(asked, frame),
         *crowded_front(asked, frame),
         *fitted_elsewhere(asked),
+        *facts_dropped(asked),
     ]
+
+
+def facts_dropped(asked: Study) -> list[Remark]:
+    """Chips of which a data sheet says facts that designs of the study drop, with the knobs that move what they depend on."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        of_part = {fact.name for fact in facts(space.base.chip) if fact.holds}
+        dropped: dict[str, None] = {}
+        moving = []
+        for knob in space.knobs if of_part else ():
+            values = knob.values if isinstance(knob, Choice) else (knob.low, knob.high)
+            chips = (replaced(space.base, dict.fromkeys(space.targets[knob.address], value)).chip for value in values)
+            lost = {fact.name: None for chip in chips for fact in facts(chip) if fact.name in of_part and not fact.holds}
+            moving += [knob.address] if lost else []
+            dropped |= lost
+        if dropped:
+            name = str(chosen.get(CHIP, "")) or str(asked.config["choices"].get("chip", ""))
+            names = ", ".join(fact.replace("_", " ") for fact in dropped)
+            text = (
+                f"{names} of the data sheet count for {name} as it is given; where {', '.join(moving)} move, the model counts"
+            )
+            found.append(Remark("chip", name, text))
+    return found
 
 
 def fitted_elsewhere(asked: Study) -> list[Remark]:
@@ -290,7 +317,8 @@ def crowded_front(asked: Study, frame: pd.DataFrame) -> list[Remark]:
     for name, (_, how) in found.items():
         reasons.setdefault(how, []).append(name)
     why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
-    names = ", ".join(f"#{place + 1}" for place in kept[:20]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
+    ids = ordered(asked, frame)[DESIGN]
+    names = ", ".join(ids.iloc[kept[:20]]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
     told = f"{len(kept):,} of the {len(of):,} designs of the front are told apart: {names}."
     told += f" Each other one is within {within} of one of them ({why})"
     return [Remark("front", "", told)]

@@ -15,7 +15,7 @@ from dse.space.errors import DesignError, nearest
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EVALUATE = 7
-FRONT = 2
+FRONT = 3
 
 SHORTLIST: Schema = closed(
     {"designs": named(document(f"dse/evaluate/{EVALUATE}", design.EVALUATE), "by name, in the order of the file")},
@@ -27,14 +27,14 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "shortlist": (7, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (4, "dse compare --json", design.COMPARE),
     "capacity": (9, "dse capacity --json", design.CAPACITY),
-    "explain": (2, "dse explain --json, of a design", study.EXPLAIN),
+    "explain": (3, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),
-    "whynot": (2, "dse whynot --json", study.WHYNOT),
+    "whynot": (3, "dse whynot --json", study.WHYNOT),
     "validate": (1, "dse validate --json FILE", measured.VALIDATE),
     "validation": (1, "dse validate --json [STUDY]", measured.VALIDATION),
     "calibrate": (1, "dse calibrate --json", measured.CALIBRATE),
     "list": (1, "dse list --json", study.LIST),
-    "run": (2, "dse mcp --allow-run, tool run", study.ran(document(f"dse/front/{FRONT}", study.FRONT))),
+    "run": (3, "dse mcp --allow-run, tool run", study.ran(document(f"dse/front/{FRONT}", study.FRONT))),
 }
 """By name: version, what prints it, what is in it beside its name."""
 

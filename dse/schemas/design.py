@@ -1,6 +1,21 @@
 """What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
 
-from dse.schemas.words import KIND, METRICS, Schema, closed, each, flag, maybe, named, number, one_of, scalar, text, whole
+from dse.schemas.words import (
+    KIND,
+    METRICS,
+    WITHOUT_EFFECT,
+    Schema,
+    closed,
+    each,
+    flag,
+    maybe,
+    named,
+    number,
+    one_of,
+    scalar,
+    text,
+    whole,
+)
 
 SECONDS = named(number("s"), "seconds by what they are spent on")
 
@@ -75,6 +90,7 @@ MODEL = closed(
         "parameters": number("all of them"),
         "active_parameters": number("those that one token meets"),
         "kv_values_per_token": number("values that are cached for each token"),
+        "kv_tokens_until_full": maybe(whole("tokens of a sequence up to which that is so, where all layers have windows")),
         "kv_values_per_sequence": number("values that are cached for each sequence, however long"),
         "state_bytes_per_sequence": number("B; recurrent states of a sequence"),
     }
@@ -148,6 +164,18 @@ STACK_BASIS = closed(
     "what stands behind the software stack; null of a chip without one",
 )
 
+FACT = closed(
+    {
+        "name": text("die_area, tdp, clock or price"),
+        "value": number("as the data sheet has it, in `unit`"),
+        "unit": text("of `value`, `modelled` and `of_part`"),
+        "modelled": number("what the model makes of this design"),
+        "of_part": number("what the model makes of the part as it was given"),
+        "holds": flag("whether both are the same, so that the data sheet counts; else the model does"),
+        "text": text("all of it, for people"),
+    }
+)
+
 EVALUATE: Schema = closed(
     {
         "title": text("what was asked, and on how many devices where that was left open"),
@@ -159,11 +187,15 @@ EVALUATE: Schema = closed(
         "fidelity": text("the reader that it was evaluated by"),
         "part": maybe(text("on which part of the mesh it was played; metrics then begin with part.")),
         "parts_of_chip": named(text(), "what was chosen by name of the chip's parts, by group and place"),
+        "published": each(FACT, "what a data sheet says of the chip, beside the model's own figures"),
+        "remarks": each(text(), "limits of the model that facts of the data sheet contradict, in words"),
+        "peaks": named(number("op/s"), "of all cores of a chip, by format that its matrix engines multiply"),
         "design": named(scalar(), "every leaf of the chip and the mapping by address, in SI"),
         "cases": each(CASE),
         "models": each(MODEL),
         "feasible": flag("whether every limit holds in every case"),
         "infeasible": maybe(text("the limit that binds, with what is needed and what there is")),
+        "without_effect": WITHOUT_EFFECT,
         "not_tied": each(
             text(), "leaves of a study's design that would follow a knob and were given a value of their own, in words"
         ),
@@ -219,6 +251,7 @@ COMPARE: Schema = closed(
         ),
         "cases": each(text(), "what is asked, case by case, in words"),
         "chips": each(SIDE),
+        "without_effect": WITHOUT_EFFECT,
     },
     "chips side by side, each with the best mapping that a short search finds",
 )
@@ -315,6 +348,6 @@ SERVED = closed(
 )
 
 CAPACITY: Schema = closed(
-    {"physics": whole("version of the physics"), "chips": each(SERVED)},
+    {"physics": whole("version of the physics"), "chips": each(SERVED), "without_effect": WITHOUT_EFFECT},
     "the largest rate of requests that keeps bounds on latency, by the best deployment",
 )

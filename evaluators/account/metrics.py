@@ -219,7 +219,20 @@ METRICS: Registry[Metric] = Registry("dse.metric", SHIPPED)
 Metrics that a chip does not have are not a number there.
 """
 
-COLUMNS = ("chip", "number", "stage", "feasible", "front", "limit", "excess", "error", "formats", "place")
+COLUMNS = (
+    "chip",
+    "design",
+    "key",
+    "search_order",
+    "stage",
+    "feasible",
+    "front",
+    "limit",
+    "excess",
+    "error",
+    "formats",
+    "place",
+)
 """What else tables of designs have, beside knobs and metrics: no metric has such a name."""
 
 MADE = {name: one for name, one in METRICS.items() if one.worth is not None}

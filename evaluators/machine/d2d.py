@@ -52,6 +52,12 @@ class Level(NamedTuple):
         return self.rows * self.cols
 
     @property
+    def unbarred(self) -> "Level":
+        """The same where nobody waits until all know that all are done, in boxes or between them."""
+        outer = None if self.outer is None else self.outer._replace(barrier=0.0)
+        return self._replace(barrier=0.0, outer=outer)
+
+    @property
     def rate(self) -> Any:
         """What one link carries in one direction: its bandwidth, or its credits each round trip. [B/s]"""
         trip = 2 * self.latency

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.machine.free_memory import hold_memory
 from dse.space.elementwise import Array
+from dse.space.errors import DesignError
 
 HEAD, TAIL = 1, 2
 CORE, MEMORY = 4, 5
@@ -52,9 +54,9 @@ to inputs and to outputs; inputs that want a turn of the switch to it, and that 
 that could use a turn, and that ask.
 """
 
-ROUTER = _record(row="i2", col="i2")
+ROUTER = _record(row="i4", col="i4")
 
-SLOT = _record(comings="i4", leavings="i4", returning="i4", routings="i4")
+SLOT = _record(comings="i8", leavings="i8", returning="i8", routings="i8")
 """Up to where lists are filled of flits that come to routers at a cycle, and to cores, of credits, and of heads that have their
 route."""
 
@@ -172,7 +174,7 @@ def network(
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
-        width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
+        width: cycles that a flit takes each port, shape (routers, ports), or (1, ports) of all routers; 1 where None.
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
         sums: whether packets are added.
@@ -180,57 +182,81 @@ def network(
     n, ports, shift = rows * cols, CORE + 1 + memory, (vcs - 1).bit_length()
     channels, own = n * ports << shift, n * (ports - CORE) << shift
     eject = forward if eject is None else eject
-    router, channel = _places(rows, cols), np.zeros(channels, CHANNEL)
-    port = _ports(router, (rows, cols), ports, shift, 1 if width is None else width)
-    port["unused"] = port["room"] = (1 << vcs) - 1
-    chain = np.zeros(channels if sums else 0, CHAIN)
-    chain["member"], chain["chief"] = -1, np.arange(len(chain))
     # flits that are on a way to and from cores, and credits
     on_way = (eject + credit, inject + local) if roomy else (0, 0)
     slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
     at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), depth + on_way[1], -(-n * ports // 64)
+    packets = packets or (channels + own) * depth + n
     ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
-    slot = np.zeros(slots, SLOT)
-    for name, most in zip(SLOT.names or (), (at_once, at_most, at_once, channels), strict=True):
-        slot[name] = np.arange(slots) * most
-
-    def zeros(count: int, kind: Any = np.uint32) -> Array:
-        return np.zeros(count, kind)
-
-    return Net(
+    width = np.ones(1, np.int64) if width is None else width
+    _hold(n, channels + own, ring, depth + on_way[0], packets, int(width.max()))
+    shapes: dict[str, tuple[Any, Any]] = {
+        "router_of": (n * ports, np.uint32), "number": (n * ports, np.uint8), "router": (n, ROUTER),
+        "buffer": (channels * ring, np.uint32), "channel": (channels, CHANNEL), "chain": (channels if sums else 0, CHAIN),
+        "out": (channels + own, OUT), "port": (n * ports, PORT), "slot": (slots, SLOT), "coming": (slots * at_once, COMING),
+        "leaving": (slots * at_most, COMING), "credits_back": (slots * at_once, np.uint32),
+        "routing": (slots * channels, np.uint32), "ejected": (at_most, COMING), "asking": (words, np.int64),
+        "turning": (words, np.int64), "adding": ((n if sums else 0, ports * vcs, 3), np.int32), "target": (packets, np.int32),
+        "tree_out": ((trees, n), np.uint8), "tree_in": ((trees, n), np.uint8), "table": ((0, 0), np.uint8),
+        "around": ((0, 0), np.bool_), "tree_around": (trees, np.bool_), "offers": (vcs, np.uint32),
+        "offered": (n * ports, np.uint8), "proposals": (n * ports + 1, np.uint32), "won": (n * ports, TURN),
+        "sums": (8, np.int64),
+    }  # fmt: skip
+    nbytes = sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes.values())
+    hold_memory(nbytes, "chip.mesh", f"routers of {rows:,} x {cols:,} cores", "use a smaller mesh or fidelity=events")
+    arrays = {name: np.zeros(*of) for name, of in shapes.items()}
+    made = Net(
         routers=n, ports=ports, vcs=vcs, depth=ring,
         route=route, forward=forward, eject=eject, credit=credit, inject=inject, local=local,
         speculative=int(speculative), ways=sum(way << 4 * k for k, way in enumerate(ways)),
-        shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1,
-        router_of=np.repeat(np.arange(n, dtype=np.uint32), ports), number=np.tile(np.arange(ports, dtype=np.uint8), n),
-        buffer=zeros(channels * ring), channel=channel, chain=chain,
-        out=_outputs(port, ports, shift, depth, on_way), port=port.ravel(), router=router,
-        slot=slot, coming=zeros(slots * at_once, COMING), leaving=zeros(slots * at_most, COMING),
-        credits_back=zeros(slots * at_once), routing=zeros(slots * channels), ejected=zeros(at_most, COMING),
-        asking=zeros(words, np.int64), turning=zeros(words, np.int64),
-        adding=np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
-        target=zeros(packets or (channels + own) * depth + n, np.int32),
-        tree_out=np.zeros((trees, n), np.uint8), tree_in=np.zeros((trees, n), np.uint8), table=np.zeros((0, 0), np.uint8),
-        around=np.zeros((0, 0), np.bool_), tree_around=np.zeros(trees, np.bool_), apart=0,
-        offers=zeros(vcs), offered=zeros(n * ports, np.uint8),
-        proposals=zeros(n * ports + 1), won=zeros(n * ports, TURN), sums=zeros(8, np.int64),
+        shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1, apart=0,
+        **arrays,
     )  # fmt: skip
+    made.router_of[:], made.number[:] = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
+    made.router["row"], made.router["col"] = np.divmod(np.arange(n), cols)
+    port = made.port.reshape(n, ports)
+    _join_ports(port, (rows, cols), shift, width)
+    port["unused"] = port["room"] = (1 << vcs) - 1
+    made.chain["member"], made.chain["chief"] = -1, np.arange(len(made.chain))
+    for name, most in zip(SLOT.names or (), (at_once, at_most, at_once, channels), strict=True):
+        made.slot[name] = np.arange(slots) * most
+    made.adding[:] = -1
+    _give_credits(made.out, port, shift, depth, on_way)
+    return made
 
 
-def _places(rows: int, cols: int) -> Array:
-    """Routers row after row."""
-    router = np.zeros(rows * cols, ROUTER)
-    router["row"], router["col"] = (axis.ravel() for axis in np.indices((rows, cols)))
-    return router
+def _hold(routers: int, channels: int, inside: int, outside: int, packets: int, width: int) -> None:
+    """Refuse what the numbers of records have no bits for.
+
+    Args:
+        routers, channels, packets: how many there are.
+        inside, outside: flits of an input channel of a router, and of a core.
+        width: cycles that a flit takes a port.
+
+    Raises:
+        DesignError: a number is too large for its field.
+    """
+    needs = (
+        ("chip.mesh", "routers", routers << 3 | 7, np.dtype(np.int32)), ("chip.mesh", "routers", routers, ROUTER["row"]),
+        ("chip.mesh", "channels", channels, PORT["onward"]), ("chip.mesh", "channels", channels, CHAIN["member"]),
+        ("chip.mesh", "channels", channels, COMING["at"]), ("chip.mesh", "packets", packets << 2 | 3, COMING["flit"]),
+        ("chip.noc.ramp", "flits of a channel", inside, CHANNEL["count"]),
+        ("chip.noc.ramp", "flits of a channel", outside, OUT["credits"]),
+        ("chip.noc.word", "cycles of a flit", width, PORT["width"]),
+    )  # fmt: skip
+    for address, what, need, kind in needs:
+        if need > np.iinfo(kind).max:
+            have = f"fidelity=cycles has no numbers for as many {what}"
+            raise DesignError(f"{address}: {have}: {need:,} for at most {np.iinfo(kind).max:,}; use less or fidelity=events")
 
 
-def _ports(router: Array, sides: tuple[int, int], ports: int, shift: int, width: Array | int) -> Array:
-    """What each port leads to, and is fed by, shape (routers, ports); a flit takes each for its width of cycles."""
-    count, (rows, cols) = len(router), sides
-    port = np.zeros((count, ports), PORT)
+def _join_ports(port: Array, sides: tuple[int, int], shift: int, width: Array) -> None:
+    """Write what each port leads to, and is fed by, shape (routers, ports); a flit takes each for its width of cycles."""
+    (count, ports), (rows, cols) = port.shape, sides
     port["width"] = width
+    at_row, at_col = np.divmod(np.arange(count), cols)
     for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
-        row, col = router["row"] + down, router["col"] + across
+        row, col = at_row + down, at_col + across
         here = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))
         there = row[here] * cols + col[here]
         port["onward"][here, way] = there * ports + (way ^ 1) << shift
@@ -239,16 +265,12 @@ def _ports(router: Array, sides: tuple[int, int], ports: int, shift: int, width:
     for way in range(CORE, ports):
         port["onward"][:, way] = channels + (np.arange(count) * ports + way << shift)
         port["back"][:, way] = channels + (np.arange(count) * (ports - CORE) + way - CORE << shift)
-    return port
 
 
-def _outputs(port: Array, ports: int, shift: int, depth: int, on_way: tuple[int, int]) -> Array:
-    """Output channels with room for `depth` flits, and to and from cores for those on their way."""
-    count = len(port)
+def _give_credits(out: Array, port: Array, shift: int, depth: int, on_way: tuple[int, int]) -> None:
+    """Write into output channels room for `depth` flits, and to and from cores for those on their way."""
+    (count, ports), out["credits"] = port.shape, depth
     channels = count * ports << shift
-    out = np.zeros(channels + (count * (ports - CORE) << shift), OUT)
-    out["credits"] = depth
     for way in range(CORE, ports):
         for first, more in zip((port["onward"][:, way] - channels, port["back"][:, way]), on_way, strict=True):
             out["credits"][first[:, None] + np.arange(1 << shift)] += more
-    return out

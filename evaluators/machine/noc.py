@@ -360,6 +360,8 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
         r0, c0 = member(row, col, g, 0)
         if row.shape[1] == 1:
             end[g, 0] = left[g] = max(ready[r0, c0], free[r0, c0])
+            if fabric.apart > 0:  # what a core keeps is in the order of its messages as well
+                engine[r0, c0] = max(engine[r0, c0], end[g, 0])
             continue
         stream = words[g] * pace
         start = max(ready[r0, c0], engine[r0, c0]) + fabric.post

@@ -99,7 +99,7 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
     rows, width = pieces(recipe, rows, width)
     best: tuple[Any, ...] | None = None
     for slices, waves in tried:
-        some, part = rows * slices, ceil_div(width, slices)
+        some, part = _sliced(rows, width, slices)
         kept, more = _needs(recipe, part, itemsize)
         fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
         one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
@@ -120,12 +120,22 @@ def _least(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float, t
     return Job(recipe, one_value(best[2]), Block(*map(one_value, best[3:])), chip, itemsize, best[1])
 
 
+def _sliced(rows: Any, width: Any, slices: int) -> tuple[Any, Any]:
+    """Rows and columns of what tiles take of rows that are cut into at most so many slices, none of which is empty.
+
+    >>> _sliced(1, 5, 4), _sliced(2, 128, 8)
+    ((3, 2), (16, 16))
+    """
+    part = ceil_div(width, slices)
+    return rows * ceil_div(width, part), part
+
+
 def _together(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float) -> Job:
     """Likewise of many designs, by a compiled loop."""
     from dse.evaluators.readers.streamed_blocks import choose  # a few closed questions do without compiled loops
 
     rows, width = pieces(recipe, rows, width)
-    widths, some = [ceil_div(width, slices) for slices in recipe.slices], [rows * slices for slices in recipe.slices]
+    some, widths = zip(*(_sliced(rows, width, slices) for slices in recipe.slices), strict=True)
     room = np.array([_needs(recipe, part, itemsize) for part in widths], float)
     held = np.array([_tabulated(recipe, part, itemsize) for part in widths], float)
     waves, best = np.array((1,) if recipe.whole else WAVES, float), np.empty((3, _many(chip)))

@@ -81,7 +81,7 @@ def collective(pattern: str, level: Level, at: Array, nbytes: Any, by: Sums) -> 
     two_level 5.01 us, 122880 B
     ktree 2.03 us, 122880 B
     """
-    on = level._replace(barrier=0.0)
+    on = level.unbarred
     if branches(at, by):
         parts = [sent(on, at[:, of.source], at[:, of.target], _of_all(of, at), nbytes) for of in tree(pattern, at, by)]
     else:

@@ -63,6 +63,7 @@ def _seconds(own: Any, at: int, byte: float) -> Any:
             own[at, 8],
             own[at, 9],
             own[at, 10],
+            own[at, 11],
         ),
         byte,
     )

@@ -427,6 +427,9 @@ class Unrolling:
         root, over = at[:, 0], free[step.into]
         if members == 1:
             ends = graph.moments(groups, ready[step.slot][root], over[root])
+            if fabric.apart > 0:  # what a core keeps is in the order of its messages as well
+                for wave in _waves(root):
+                    self._in_order(tail, MESSAGES, root[wave], ends[wave])
             self._was_read(step.slot, root, ends)
             self._was_written(step.into, root, ends)
             return

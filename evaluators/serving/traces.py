@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dse.evaluators.serving.trace_lines import header, objects, one_object, records, undecodable
-from dse.evaluators.serving.trace_rows import LONGEST_NAME, NAMED, NO_SORTS, Format, Rows, Sorts
+from dse.evaluators.serving.trace_rows import NO_SORTS, Format, Rows, Sorts
 from dse.space.errors import DesignError, chosen
 from dse.space.requests import Requests
+from dse.space.shown import number_of
 
 FORMATS = {
     "mooncake": Format("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
@@ -87,7 +88,7 @@ def _requests(
     missing = [name for name in wanted if name and name not in (columns or ())]
     if lines != of.lines or missing:
         raise DesignError(
-            f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has; there are {_names(columns)}"
+            f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has, but {_others(columns)}"
         )
     twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
     if twice:
@@ -155,7 +156,7 @@ def _seen(path: Path, lines: str, columns: Any) -> Format:
             others = ", ".join(f"{said!r} to {name!r}" for name, said in sorted(meant.items()) if said != name)
             raise DesignError(f"{path}: row 1: columns differ by spaces or capitals from known ones; rename {others}")
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
-    raise DesignError(f"{path}: row 1: no known columns; there are {_names(columns)}; known are {known}")
+    raise DesignError(f"{path}: row 1: no known columns; the file has {_others(columns)}; known are {known}")
 
 
 def _plain(name: str) -> str:
@@ -163,8 +164,6 @@ def _plain(name: str) -> str:
     return name.strip().casefold()
 
 
-def _names(columns: Any) -> str:
-    """Of the first columns, on one line."""
-    shown = [repr(str(name))[1:-1][:LONGEST_NAME] for name in list(columns or ())]
-    rest = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
-    return (", ".join(shown[:NAMED]) or "nothing") + rest
+def _others(columns: Any) -> str:
+    """How many columns a file has that no format knows; they are not named, as any file may be given for a trace."""
+    return number_of(len(columns or ()), "other column")

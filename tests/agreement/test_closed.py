@@ -12,16 +12,18 @@ from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.move import MOVE
 from dse.evaluators.kernels.vector import VECTOR
 from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.fabric import mesh_fabric as fabric
 from dse.evaluators.program.activity import COUNTS, Activity
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import EXPANSIONS
 from dse.evaluators.readers.events import play
+from dse.studies.fidelity_gap.kernels import preset
 from tests.agreement.test_events import DMA, SLOW
 
 FABRICS = [SLOW, DMA]
 MESHES = [Mesh(3, 3), Mesh(8, 8), Mesh(13, 13), Mesh(4, 6), Mesh(12, 8), Mesh(3, 7), Mesh(32, 32)]
 
-NEAR = {"summa": 0.03, "cannon": 0.03, "meshgemm": 0.04, "meshgemm_t": 0.14, "meshgemm_v": 0.16, "allgather": 0.06, "t10": 0.01}
+NEAR = {"summa": 0.03, "cannon": 0.03, "meshgemm": 0.04, "meshgemm_t": 0.02, "meshgemm_v": 0.05, "allgather": 0.06, "t10": 0.01}
 """SUMMA and T10 wait for whole lines and are exact on squares; alignments, sums and forwarding both ways are contended."""
 
 
@@ -51,6 +53,23 @@ def test_the_closed_form_of_a_gemm_is_near_its_program_played(name: str, mesh: M
         same(closed.activity, activity(program))
 
 
+FAR = {"meshgemm_t": 0.03, "meshgemm_v": 0.12, "ladder": 1e-9}
+"""How far products of random shapes are at most, whose tiles may be long one way and short the other."""
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_products_of_any_shape_take_what_is_played(name: str) -> None:
+    rng, ratios = np.random.default_rng(8), []
+    for _ in range(20):
+        on = fabric(preset(str(rng.choice(["wse2", "wse3", "dojo"])), "workload=gemm"))
+        shape = Shape(*(int(size) for size in np.exp(rng.uniform(np.log(3), np.log(800), 3))))
+        mesh = Mesh(*(int(side) for side in rng.integers(3, 15, 2)))
+        played = play(GEMM[name].steps(shape, mesh, "float16"), on).seconds
+        ratios.append(GEMM[name].cost(shape, mesh, on).seconds / played)
+    assert ratios == pytest.approx(np.ones(len(ratios)), rel=FAR[name])
+    assert np.quantile(np.abs(np.array(ratios) - 1), 0.8) < 0.05
+
+
 @pytest.mark.parametrize("side", [4, 8, 13])
 @pytest.mark.parametrize("name", ["cannon", "meshgemm"])
 def test_where_ways_are_all_a_ring_takes_its_hops_are_those_played(name: str, side: int) -> None:
@@ -70,12 +89,12 @@ def test_where_lines_wait_the_closed_form_is_the_program_played(name: str, side:
 
 @pytest.mark.parametrize("mesh", [Mesh(3, 3), Mesh(8, 8), Mesh(6, 4), Mesh(32, 32)], ids=str)
 def test_loads_from_shared_memory_cost_what_their_program_does(mesh: Mesh) -> None:
-    """Equal while tasks of the owner decide, as they do for tiles of a wafer; with large tiles readers hold one another up."""
-    for tile in (1, 4):
+    """Whether tasks of the owner decide, as they do for small tiles, or ways of large ones do."""
+    for tile in (1, 4, 40):
         shape = cases("ladder", tile, mesh)
         program = GEMM["ladder"].steps(shape, mesh, "float16")
         closed = GEMM["ladder"].cost(shape, mesh, SLOW)
-        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=0.03)
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=1e-9)
         same(closed.activity, activity(program))
 
 
@@ -86,7 +105,7 @@ def test_attention_products_move_by_the_algorithm_of_the_gemm(name: str, how: st
         shape = cases(name, 4, mesh)
         program = GEMM[name].steps(shape, mesh, "float16", gemm=how)
         closed = GEMM[name].cost(shape, mesh, SLOW, gemm=how)
-        near = 0.15 if how == "meshgemm" else 0.025 if how == "ladder" else 1e-9
+        near = 0.12 if how == "meshgemm" else 0.025 if how == "ladder" else 1e-9
         assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=near)
         same(closed.activity, activity(program))
 

@@ -90,12 +90,11 @@ def boxed(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
         if rows * cols % size or rows * cols == size or members < 2:
             continue
         topology = D2D_TOPOLOGIES[rng.integers(5)]
-        outer = Level(
-            rows, cols, "switch", 1, 10 ** rng.uniform(10, 11.5), 10 ** rng.uniform(-6.5, -5.5), start=rng.uniform(0, 2e-6)
-        )
+        way = 10 ** rng.uniform(10, 11.5), 10 ** rng.uniform(-6.5, -5.5)
+        outer = Level(rows, cols, "switch", 1, *way, start=rng.uniform(0, 2e-6), barrier=2e-6)
         ports = max(int(ports_needed(*box_sides(cols, size), topology)), 1)
         links = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
-        on = Level(rows, cols, topology, ports, *links, box=size, outer=outer)
+        on = Level(rows, cols, topology, ports, *links, barrier=2e-6, box=size, outer=outer)
         placement = ("linear", "snake", "interleave")[rng.integers(3)]
         shares = rng.dirichlet(np.full(members, 3.0))
         found.append((on, placed(placement, rows, cols, groups, members), 10 ** rng.uniform(4, 7.5), shares))
@@ -114,6 +113,17 @@ def test_closed_times_between_boxes_are_those_of_messages_played(exchange: str) 
     assert np.median(errors) < 0.03
     assert np.quantile(errors, 0.95) < 0.15
     assert np.max(errors) < 0.25
+
+
+def test_trees_over_boxes_end_once() -> None:
+    """Phases inside boxes and between them follow one another, and one barrier ends them all."""
+    rng, errors = np.random.default_rng(3), []
+    for on, at, nbytes, _ in boxed(40, 7):
+        by, pattern = Sums("ktree", 0, int(rng.integers(1, 4))), str(rng.choice(["reduce", "multicast", *RINGS]))
+        formula, played = collective(pattern, on, at, nbytes, by), events.collective(pattern, on, at, nbytes, by)
+        errors.append(abs(formula.seconds / played.seconds - 1))
+    assert np.median(errors) < 0.01
+    assert np.max(errors) < 0.12
 
 
 @pytest.mark.parametrize("back", [False, True])

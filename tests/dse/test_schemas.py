@@ -14,6 +14,7 @@ from dse.measured.validate import COLUMNS
 from dse.schemas import DOCUMENTS, published, stamp
 from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
+from tests.dse.toy import design_ids
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -173,7 +174,8 @@ def test_explain_of_a_study_keeps_to_its_schema(study: str, ran: Path, monkeypat
     code, out, err = typed("explain", "--json", study)
     assert code == 0, err
     assert bool(checked("front", out)["designs"]) == (study != "impossible")
-    code, out, err = typed("explain", "--json", study, "--design", "1")
+    first = design_ids(dse.load(study.removeprefix("study=")))[0]
+    code, out, err = typed("explain", "--json", study, "--design", first)
     assert code == 0, err
     assert checked("explain", out)["feasible"] == (study != "impossible")
 
@@ -188,7 +190,7 @@ def test_a_design_of_the_users_keeps_to_its_schemas(
             continue
         code, out, err = typed(command, "--json", study, *words)
         assert code == 0, err
-        assert checked(command, out)["design"] == " ".join(words)
+        assert checked(command, out)["name"] == " ".join(words)
 
 
 ALONE = [

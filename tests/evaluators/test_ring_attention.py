@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.graph.step import Step
@@ -98,7 +98,16 @@ MACHINES = st.sampled_from([0.0, 1.0]).flatmap(fabrics)
 GROUPS = st.tuples(st.sampled_from(PLACEMENTS), st.sampled_from([2, 3, 4, 6, 8, 9, 16]), st.integers(1, 50_000))
 
 
+LONG_WAYS = WORMHOLE._replace(hop=1.0, ramp=0.0, post=4.0)
+"""A long way back takes most of a step, and a start as much."""
+
+
 @given(GROUPS, MACHINES, st.floats(0.0, 4.0))
+@example(("linear_seq", 8, 1), LONG_WAYS, 0.0)
+@example(("linear_seq", 8, 4), LONG_WAYS._replace(post=0.0, word=4.0), 1.0)
+@example(("linear_seq", 16, 1), LONG_WAYS._replace(post=2.0), 0.0)
+@example(("linear_seq", 8, 40), LONG_WAYS._replace(hop=13.0, post=0.0, word=1.9), 1.0)
+@example(("linear_interleave", 6, 105), LONG_WAYS._replace(hop=12.3, ramp=20.0, post=0.0, word=4.0, locked=1.0), 0.0)
 @settings(max_examples=25)
 def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: Fabric, worked: float) -> None:
     placement, cores, nbytes = of
@@ -106,8 +115,10 @@ def test_events_say_what_the_closed_form_says(of: tuple[str, int, int], fabric: 
     work = worked * float(READERS["closed"].exchange(asked, machine, 0.0))
     closed, played = (work + READERS[word].exchange(asked, machine, work) for word in ("closed", "events"))
     assert played >= work
-    # cores that a long way puts out of step wait for one another a hop or two more or less
-    assert played == pytest.approx(closed, rel=0.02, abs=8 * (fabric.hop + fabric.ramp))
+    # cores that a long way puts out of step wait for one another a hop or two more or less; whose turn a locked channel is
+    # nobody plans, and who waits for it has posted meanwhile, so that a start each step is not seen
+    slack = max((0.1 if fabric.locked else 0.02) * closed, 8 * (fabric.hop + fabric.ramp))
+    assert closed - slack - fabric.locked * (cores - 1) * fabric.post <= played <= closed + slack
 
 
 @given(GROUPS, MACHINES, st.floats(0.0, 4.0), st.floats(1.0, 3.0))

@@ -24,9 +24,10 @@ from dse.evaluators.kernels.attention.blocks import loaded, passed
 from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, pairs
 from dse.evaluators.kernels.attention.merge import WIDE, Merge
 from dse.evaluators.kernels.attention.paired import PAIRED, Pair
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, NUMBER_BYTES, Cached, Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, NUMBER_BYTES, Cached, Cut, Heads, Tiling, busy_tiles, cut
 from dse.evaluators.kernels.attention.spent import Spent, Turns, in_parts
 from dse.evaluators.kernels.collective import TEAMS
+from dse.evaluators.kernels.collective.team import AGAIN
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.channels import ColumnMemory
@@ -144,7 +145,7 @@ class Work(NamedTuple):
         counts: as of `Task`.
         blocks, nbytes: as of `Task`.
         product, result: Q K^T and P V of a block of keys. [s]
-        spread, combined, vector: as of `Spent`.
+        spread, combined, vector, behind, sent: as of `Spent`.
     """
 
     counts: Cut
@@ -155,6 +156,8 @@ class Work(NamedTuple):
     spread: Any
     combined: Any
     vector: Any
+    behind: Any
+    sent: Any
 
 
 def cost(task: Task, on: Machine) -> Cost:
@@ -179,7 +182,9 @@ def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
     work = worked(task, *on[:2])
     spent = _spent(task, on, work)
-    return _seconds(task, spent, work) - _seconds(task, _free(spent, {"combined": 0.0, "spread": 0.0}), work)
+    return _seconds(task, spent, work) - _seconds(
+        task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0, "sent": 0.0}), work
+    )
 
 
 def split(task: Task, on: Machine) -> dict[str, Any]:
@@ -191,8 +196,8 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
     free: tuple[dict[str, Any], ...] = (
         {},
         {"combined": 0.0},
-        {"spread": 0.0},
-        dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away"), 0.0)
+        {"spread": 0.0, "behind": 0.0, "sent": 0.0},
+        dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued"), 0.0)
         | {"turns": Turns(), "apart": _apart(task, on, idle=True)},
         {"vector": 0.0, "apart": 0.0},
     )
@@ -221,9 +226,9 @@ def counted(task: Task) -> Counted:
 def worked(task: Task, fabric: Fabric, engines: Engines, of: Counted | None = None) -> Work:
     """What one item of a group takes, on average; `of` where it is known what it is."""
     counts, blocks, masked, nbytes = of or counted(task)
-    spread, combined = _exchanges(task, fabric, blocks, nbytes)
+    spread, combined, behind, sent = _exchanges(task, fabric, blocks, nbytes)
     vector = _vectors(task, engines, blocks, masked)
-    return Work(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector)
+    return Work(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector, behind, sent)
 
 
 def bounded(tiling: Tiling, of: Counted) -> tuple[Any, Any]:
@@ -245,12 +250,13 @@ def least(task: Task, engines: Engines, memory: ColumnMemory) -> tuple[Any, Any]
 
 def _spent(task: Task, on: Machine, work: Work) -> Spent:
     """What one item of a group costs, on average."""
-    hbm, opening, channel, ends, turns_, late, away = _memory(task, on, work)
+    hbm, opening, channel, ends, turns_, late, away, queued = _memory(task, on, work)
     matrix = work.blocks * (work.product + work.result)
     pair = _pair(task, on, work, channel) if np.any(task.together == 2) else None
     return Spent(
-        hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), late, away, pair
-    )
+        hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), late, away,
+        work.behind, work.sent, queued, pair,
+    )  # fmt: skip
 
 
 def _apart(task: Task, on: Machine, *, idle: bool = False) -> Any:
@@ -268,16 +274,21 @@ def _seconds(task: Task, spent: Spent, work: Work) -> Any:
         return where(task.together == 2, paired.seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads)
     blocks = maximum(work.blocks, 1.0)
     beside = spent.spread + spent.combined + spent.vector
-    # after the last block has come there is half of its work left
-    channels = waves_ * spent.channel + (beside + spent.matrix) / (2 * blocks)
+    # after the last block has come there is half of its work left, beside which what others store goes
+    left = (beside + spent.matrix) / (2 * blocks)
     if task.of.strands == 1:
-        items = waves_ * spent.seconds + spent.late + spent.ends
+        channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
+        items = waves_ * maximum(spent.seconds, spent.sent) + spent.late + spent.ends + spent.behind
         whole = served.met(items, channels + spent.away)
         return where(task.partial, in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
+    channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
     item = spent.seconds - spent.opening
     engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
-    return served.met(maximum(engines, alone) + spent.opening + spent.ends, channels, served.AHEAD) + spent.apart
+    return (
+        served.met(maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind, channels, served.AHEAD)
+        + spent.apart
+    )
 
 
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
@@ -343,29 +354,42 @@ def _scaled(shape: Heads) -> tuple[Any, ...]:
     return (shape.key_dim, shape.v)[shape.bare :] if shape.latent else (shape.key_dim,)
 
 
-def _exchanges(task: Task, fabric: Fabric, blocks: Any, nbytes: Nbytes) -> tuple[Any, Any]:
-    """Time of an item's multicasts of operands; of its sums, maxima and their way back."""
-    queries, keys, values, statistics, outputs = _exchange_times(task, fabric, nbytes)
-    return queries + blocks * (keys + values), 2 * blocks * statistics + outputs
+def _exchanges(task: Task, fabric: Fabric, blocks: Any, nbytes: Nbytes) -> tuple[Any, Any, Any, Any]:
+    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `Spent`."""
+    queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
+    return queries + blocks * (keys + values), 2 * blocks * statistics + outputs, behind, blocks * sent
 
 
-def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, Any, Any, Any, Any]:
-    """Of queries, keys and values; of maxima, or sums, there and back; of outputs."""
+def _exchange_times(task: Task, fabric: Fabric, nbytes: Nbytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+    """Of queries, keys and values; of maxima, or sums, there and back; of outputs; `behind`, and `sent` of a block, of `Spent`.
+
+    Tiles go on when they have heard. Keys and values take until those have them from which others come, on the diagonal; what
+    comes back of a maximum takes until the next sum begins with those that have heard first. The others are behind, once.
+    """
     q_bytes, k_bytes, v_bytes, o_bytes = nbytes
+    rows, cols = task.tiling.rows, task.tiling.cols
+    collective = TEAMS[task.of.collective]
 
     def team(pattern: str, along: str, nbytes: Any) -> Any:
-        of = {"pattern": pattern, "along": along, "rows": task.tiling.rows, "cols": task.tiling.cols}
-        taken = TEAMS[task.of.collective].seconds(Shape(nbytes / VALUE, 1, 1), fabric, **of)
-        return where(((task.tiling.cols if along == "row" else task.tiling.rows) > 1) & (nbytes > 0), taken, 0.0)
+        shape, of = Shape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
+        if pattern in ("leading", "held"):
+            taken = getattr(collective, pattern)(shape, fabric, **of)
+        else:
+            taken = collective.seconds(shape, fabric, pattern=pattern, **of)
+        return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
 
-    spread = (team("multicast", "row", q_bytes), team("multicast", "column", k_bytes), team("multicast", "column", v_bytes))
-    return *spread, team("allreduce", "row", task.tiling.queries * STATISTIC), team("reduce", "row", o_bytes)
+    keys, values = (team("leading", "column", nbytes) for nbytes in (k_bytes, v_bytes))
+    statistics = team(AGAIN, "row", task.tiling.queries * STATISTIC)
+    last = team("multicast", "column", v_bytes) - values
+    sent = sum(team("held", "column", nbytes) for nbytes in (k_bytes, v_bytes))
+    queries = team("multicast", "row", q_bytes)
+    return queries, keys, values, statistics, team("reduce", "row", o_bytes), last, sent
 
 
 def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
     """What two blocks of queries that share keys and values cost."""
     q_bytes, k_bytes, v_bytes, o_bytes = work.nbytes
-    queries, keys, values, statistics, outputs = _exchange_times(task, on.fabric, work.nbytes)
+    queries, keys, values, statistics, outputs, *_ = _exchange_times(task, on.fabric, work.nbytes)
     softmax, again, mask, scaled, divided = _vector_times(task, on.engines)
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks
@@ -387,7 +411,8 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
         load_keys=0.0 if task.shape.bare else load(k_bytes),
         load_values=load(v_bytes),
         channel=channel,
-        stored=there + load(2 * rows * o_bytes) - load(0.0 * o_bytes),
+        stored=there + 2 * rows * o_bytes * on.memory.byte,
+        queued=(load(2 * rows * o_bytes) - load(0.0 * o_bytes) - 2 * rows * o_bytes * on.memory.byte),
         way=there + load(0.0 * o_bytes),
         expand_keys=keys_made,
         expand_values=values_made,
@@ -396,7 +421,7 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
 
 def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any], Any]:
     """Time until blocks of so many bytes have come to as many groups as go together; until what is stored has gone."""
-    mesh, fabric, memory = task.mesh, on.fabric, on.memory
+    mesh, fabric, memory = busy_tiles(work.counts, task.tiling, task.mesh), on.fabric, on.memory
     columns = served.columns(work.counts, task.tiling, mesh, memory.count)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
 
@@ -408,9 +433,10 @@ def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any],
     return load, fabric.post + way
 
 
-def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns, Any, Any]:
-    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late` and `away` of `Spent`."""
-    shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, work.counts
+def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns, Any, Any, Any]:
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `Spent`."""
+    shape, tiling, fabric, memory, counts = task.shape, task.tiling, on.fabric, on.memory, work.counts
+    mesh = busy_tiles(counts, tiling, task.mesh)
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
     numbers = task.numbers
     k_bytes, v_bytes = k_bytes * task.pace, v_bytes * task.pace + numbers
@@ -446,15 +472,22 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
         first = where(counts.waves > 1, full, last) - 1
         opened = first * (q_bytes + (0.0 if shape.latent else k_bytes)) * memory.crowded
         turns_ = Turns(busy(full), busy(last), maximum(last * stored, opened), fabric.post + way)
-    late = where(tiling.rows * tiling.cols > 1, maximum(columns - together, 0.0), 0.0) * (k_bytes + rows * q_bytes)
-    away = fabric.post + way
-    return opening + stored + waited, opening, busy(columns), away + columns * stored, turns_, late * memory.crowded, away
+    # who is served last is behind by what others load, and, from one item to the next, by what they store before; a first block
+    # of values waits for all that, and holds up who was served first, where products are shorter
+    others = maximum(columns - together, 0.0)
+    first = others * ((0.0 if shape.latent else k_bytes) + rows * q_bytes) * memory.crowded
+    again = 0.0 if shape.latent or task.of.strands > 1 else maximum(first + others * stored - product, 0.0)
+    late = first + maximum(where(counts.waves > 1, others * stored, 0.0), (counts.waves - 1) * again)
+    away, queued = fabric.post + way, maximum(columns - 1, 0.0) * stored
+    ends = away + maximum(queued - late, 0.0)
+    return opening + stored + waited, opening, busy(columns), ends, turns_, late, away, queued
 
 
 def activity(task: Task) -> Activity:
     """What the steps count: groups without an item in the last turn multiply and exchange as well, but load nothing."""
-    shape, tiling, mesh, counts = task.shape, task.tiling, task.mesh, task.counts
-    blocks, masked = passed(shape, task.in_turns, mesh)
+    shape, tiling, counts = task.shape, task.tiling, task.counts
+    mesh = busy_tiles(counts, tiling, task.mesh)
+    blocks, masked = passed(shape, task.in_turns, task.mesh)
     m, n, waves_, each = tiling.queries, tiling.keys, counts.waves, task.together
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
     tiles, later = mesh.rows * mesh.cols, blocks - waves_
@@ -472,8 +505,8 @@ def activity(task: Task) -> Activity:
         ("allreduce", "row", 2 * m * STATISTIC, each * blocks),
         ("reduce", "row", o_bytes, each * waves_),
     ):
-        total = total + _team(task, pattern, along, nbytes) * times
-    came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
+        total = total + _team(task, mesh, pattern, along, nbytes) * times
+    came = loaded(shape, task.in_turns, task.mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
     moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
     times, rest = floor_div(tiling.cols, tiling.rows), remainder(tiling.cols, tiling.rows)
@@ -483,14 +516,16 @@ def activity(task: Task) -> Activity:
     total = total + Activity(
         macs=macs, elements=tiles * (each * instructions + made), memory_bytes=came + moved, hop_bytes=hops
     )
-    return total + merge.activity(task.merge, mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
+    return (
+        total + merge.activity(task.merge, task.mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
+    )
 
 
-def _team(task: Task, pattern: str, along: str, nbytes: Any) -> Activity:
+def _team(task: Task, mesh: Mesh, pattern: str, along: str, nbytes: Any) -> Activity:
     """A collective along the rows or columns of all groups, the diagonal being their roots."""
     found: Activity = TEAMS[task.of.collective].activity(
         Shape(nbytes / VALUE, 1, 1),
-        task.mesh,
+        mesh,
         pattern=pattern,
         along=along,
         rows=task.tiling.rows,

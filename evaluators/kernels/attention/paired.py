@@ -29,7 +29,8 @@ class Pair(NamedTuple):
         spread_queries, spread_keys, spread_values: along rows and columns.
         load_queries, load_keys, load_values: until they have come, queries of both blocks.
         channel: that the busiest channel works for as many items as it serves at a time.
-        stored: until outputs of both have gone.
+        stored: until outputs of both have gone, where no others are stored before.
+        queued: that a channel stores those of other groups.
         way: to memory and back, and of what is stored.
     """
 
@@ -48,6 +49,7 @@ class Pair(NamedTuple):
     load_values: Any
     channel: Any
     stored: Any
+    queued: Any
     way: Any
     expand_keys: Any = 0.0
     expand_values: Any = 0.0
@@ -56,7 +58,7 @@ class Pair(NamedTuple):
 PAIRED: dict[str, tuple[str, ...]] = {
     "combined": ("statistics", "outputs"),
     "spread": ("spread_queries", "spread_keys", "spread_values"),
-    "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "way"),
+    "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "queued", "way"),
     "vector": ("softmax", "scaled", "divided", "expand_keys", "expand_values"),
 }
 """What is free where fields of `cost.Spent` are."""
@@ -105,4 +107,5 @@ def seconds(of: Pair, waves: Any, blocks: Any, *, latent: bool) -> Any:
     work = waves * blocks * block + (waves - 1) * between
     vectors = waves * (blocks * (2 * of.softmax + of.expand_keys + of.expand_values) + 2 * (of.scaled + of.divided))
     # after the last block has come there is half of its work left
-    return met(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + block / 2, AHEAD)
+    left = maximum(block / 2 - of.queued, 0.0)
+    return met(opening + maximum(work, vectors) + ends, of.way + waves * of.channel + left, AHEAD)

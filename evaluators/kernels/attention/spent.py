@@ -34,6 +34,9 @@ class Spent(NamedTuple):
         apart: of the pass that puts parts together.
         late: that the last of the groups which ask a channel at the same time has its first blocks after the first one.
         away: until an output that is stored is there.
+        behind: that the last tile of a group is behind those that others wait for.
+        sent: that roots of multicasts send keys and values.
+        queued: that a channel stores outputs of other groups than the last one.
         pair: of two blocks of queries that share keys and values.
     """
 
@@ -49,6 +52,9 @@ class Spent(NamedTuple):
     apart: Any = 0.0
     late: Any = 0.0
     away: Any = 0.0
+    behind: Any = 0.0
+    sent: Any = 0.0
+    queued: Any = 0.0
     pair: Pair | None = None
 
     @property

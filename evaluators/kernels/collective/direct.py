@@ -26,6 +26,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
         t = post + 2 ramp + hop + stage + max((n - 1) post + w          every pair linked, copies by a DMA engine
                                               max(n w, c w)             mesh or torus: ramps, the busiest link
 
+    and where messages lock their ways, as long as those over the busiest channel, either way, take one after the other;
     and what comes is summed one after the other.
 
     Args:
@@ -57,6 +58,9 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
     else:
         later = (others - 1) * maximum(stream, begin)
         first, last = way + stream, way + maximum(later + stream, _busiest(mesh, topology) * words * fabric.word)
+        if np.any(fabric.locked):
+            locked = fabric.post + fabric.stage + _circuits(mesh, topology, stream, fabric)
+            last = where(fabric.locked > 0, locked, last)
     add = where(fabric.combine == 0, 0.0, fabric.call + each * fabric.combine)
     times = {"allgather": last, "all_to_all": last, "reduce_scatter": maximum(first + others * add, last + add)}
     each_way = Activity(sent_bytes=nbytes * cores * others, hop_bytes=nbytes * _all_hops(mesh, topology))
@@ -110,6 +114,18 @@ def _busiest(mesh: Mesh, topology: str) -> Any:
         return lines * (half * (half + 1) // 2 if topology == "torus" else half * (places - half))
 
     return maximum(line(mesh.cols, mesh.rows), line(mesh.rows, mesh.cols)) * 1.0
+
+
+def _circuits(mesh: Mesh, topology: str, stream: Any, fabric: Fabric) -> Any:
+    """Time of all messages that lock the channel which most of them cross, in its middle: each crosses half its line. [s]"""
+
+    def line(places: Any, lines: Any) -> Any:
+        count = lines * (places // 2) * (places - places // 2) * 2.0
+        far = places / 2 + (lines**2 - 1.0) / (3 * lines)
+        return count * (3 * (2 * fabric.ramp + far * fabric.hop) + stream)
+
+    found = maximum(line(mesh.cols, mesh.rows), line(mesh.rows, mesh.cols))
+    return found / 2 if topology == "torus" else found
 
 
 def _all_hops(mesh: Mesh, topology: str) -> Any:

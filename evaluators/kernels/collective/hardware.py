@@ -34,6 +34,16 @@ def seconds(shape: Shape, fabric: Fabric, *, pattern: str, **cut: Any) -> Any:
     return team.seconds(shape, fabric, pattern, Groups(**cut), chains)
 
 
+def leading(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    return team.leading(shape, fabric, Groups(**cut), ways)
+
+
+def held(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time that the root of a multicast sends (`team.held`)."""
+    return team.held(shape, fabric, Groups(**cut), ways)
+
+
 def activity(shape: Shape, mesh: Mesh, *, pattern: str, **cut: Any) -> Activity:
     """What is moved alone."""
     return team.activity(shape, mesh, pattern, Groups(**cut), moved)
@@ -73,7 +83,14 @@ def chains(pattern: str, of: Team) -> list[Chain]:
     """One message, as long as the way of the farthest member."""
     if of.members == 1:
         return [Chain()]
-    return [Chain(posts=1, messages=1, hops=of.reach)]
+    one = Chain(posts=1, messages=1, hops=of.reach)
+    return [one.then(one) if pattern == team.AGAIN else one]
+
+
+def ways(of: Team) -> dict[int, list[Chain]]:
+    """A message, as long as the way of the member; its root has started it."""
+    there = {place: [Chain(posts=1, messages=1, hops=of.hops(of.root, place))] for place in range(of.members)}
+    return there | {of.root: [Chain(posts=min(of.members - 1, 1))]}
 
 
 def moved(pattern: str, of: Team) -> tuple[int, int, int]:

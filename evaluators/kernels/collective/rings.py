@@ -17,7 +17,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles, Vector
-from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: str = "mesh") -> Cost:
@@ -62,7 +62,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
                     where(fabric.combine == 0, 0.0, fabric.call + values * fabric.combine) if part == "reduce_scatter" else 0.0
                 )
                 words = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
-                seconds = seconds + times * (fabric.post + 2 * fabric.ramp + fabric.stage + words + add)
+                seconds = seconds + times * _turn(places, words, add, fabric)
                 total = total + Activity(sent_bytes=nbytes, hop_bytes=0.0) * (times * cores)
                 total = total + Activity(hop_bytes=nbytes) * (times * lines * _round_hops(places, topology))
         if part == "all_to_all":
@@ -70,7 +70,19 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
             seconds = seconds + both * (fabric.call + each * cores * fabric.operation)
             total = total + Activity(elements=each * cores * cores * both)
     hops = _laps(mesh.rows, topology, pattern) + _laps(mesh.cols, topology, pattern)
-    return Cost(seconds + hops * fabric.hop, total)
+    return Cost(seconds + where(fabric.locked > 0, 0.0, hops) * fabric.hop, total)
+
+
+def _turn(places: Any, words: Any, add: Any, fabric: Fabric) -> Any:
+    """Time of a message of each core of a line, and of what its target does with it; hops beside that, unless they are locked.
+
+    A locked message of two hops takes turns with the one that comes the other way; between two cores there is none.
+    """
+    free = fabric.post + 2 * fabric.ramp + fabric.stage + words + add
+    far = minimum(places - 1.0, 2.0)
+    message = 3 * (2 * fabric.ramp + far * fabric.hop) + words
+    locked = maximum(far * message, fabric.post + message + fabric.stage + add)
+    return where(fabric.locked > 0, locked, free)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, topology: str = "mesh") -> Program:

@@ -25,12 +25,22 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str
     >>> [cost(Shape(20, 1, 1), Mesh(1, 8), on, pattern=name, rows=1, cols=8).seconds for name in ("multicast", "reduce")]
     [86.0, 131.0]
     """
-    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved)
+    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved, circuits)
 
 
 def seconds(shape: Shape, fabric: Fabric, *, pattern: str, **cut: Any) -> Any:
     """Time alone."""
-    return team.seconds(shape, fabric, pattern, Groups(**cut), chains)
+    return team.seconds(shape, fabric, pattern, Groups(**cut), chains, circuits)
+
+
+def leading(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    return team.leading(shape, fabric, Groups(**cut), ways)
+
+
+def held(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time that the root of a multicast sends (`team.held`)."""
+    return team.held(shape, fabric, Groups(**cut), ways)
 
 
 def activity(shape: Shape, mesh: Mesh, *, pattern: str, **cut: Any) -> Activity:
@@ -71,11 +81,42 @@ def reduction(groups: Groups, mesh: Mesh, tile: Tile, combine: str) -> Rounds:
 
 def chains(pattern: str, of: Team) -> list[Chain]:
     """To each member, after those before it; or from each after the other."""
-    ways = [of.hops(*pair) for pair in _pairs(of)]
+    hops = [of.hops(*pair) for pair in _pairs(of)]
     if pattern == "multicast":
-        return team.kept(Chain(posts=1, messages=1, hops=hops, intervals=turn) for turn, hops in enumerate(ways)) or [Chain()]
-    count = len(ways)
-    return [Chain(posts=min(count, 1), messages=count, stages=count, hops=sum(ways), sums=count)]
+        return team.kept(_turn(turn, far) for turn, far in enumerate(hops)) or [Chain()]
+    if pattern == team.AGAIN:  # members that have heard first are the first to be heard
+        return team.kept(_turn(turn, far).then(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [Chain()]
+    return [_heard(hops)]
+
+
+def circuits(pattern: str, of: Team) -> list[Chain]:
+    """The same where each message to a member waits for the one before it to have come."""
+    hops = [of.hops(*pair) for pair in _pairs(of)]
+    if pattern == team.AGAIN:
+        return team.kept(_called(hops[: turn + 1]).then(_heard(hops[turn:])) for turn in range(len(hops))) or [Chain()]
+    return [_called(hops)] if pattern == "multicast" and hops else chains(pattern, of)
+
+
+def _called(hops: list[int]) -> Chain:
+    """To members of some ways, one after the other."""
+    return Chain(posts=1, messages=len(hops), hops=sum(hops))
+
+
+def ways(of: Team) -> dict[int, list[Chain]]:
+    """To each member in its turn; the root has started them all."""
+    pairs = _pairs(of)
+    there = {place: [_turn(turn, of.hops(of.root, place))] for turn, (_, place) in enumerate(pairs)}
+    return there | {of.root: [Chain(posts=len(pairs))]}
+
+
+def _turn(turn: int, hops: int) -> Chain:
+    return Chain(posts=1, messages=1, hops=hops, intervals=turn)
+
+
+def _heard(hops: list[int]) -> Chain:
+    """From members of some ways, each after the other."""
+    count = len(hops)
+    return Chain(posts=min(count, 1), messages=count, stages=count, hops=sum(hops), sums=count)
 
 
 def moved(pattern: str, of: Team) -> tuple[int, int, int]:

@@ -103,10 +103,16 @@ Stages = list[list[tuple[int, int]]]
 Chains = Callable[[str, Team], list[Chain]]
 """The chains of a pattern (multicast or reduce) in a team."""
 
+Ways = Callable[[Team], dict[int, list[Chain]]]
+"""The chains of a multicast to each member of a team, and, at its root's place, until the root may go on."""
+
 Moved = Callable[[str, Team], tuple[int, int, int]]
 """Messages of a pattern that leave a core of a team, links that they cross, and messages that come to one."""
 
 Rounds = tuple[Round, ...]
+
+AGAIN = "again"
+"""A multicast, and a reduction by members each of which begins when it has heard: what comes round where teams go on."""
 
 
 def checked(groups: Groups, mesh: Mesh) -> None:
@@ -181,15 +187,18 @@ def program(
     return Program(mesh.rows, mesh.cols, slots, (tuple(turn for part in parts(pattern) for turn in rounds[part]()),))
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, moved: Moved) -> Cost:
+def cost(
+    shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, moved: Moved,
+    circuits: Chains | None = None,
+) -> Cost:  # fmt: skip
     """Time until the last team is done, and what all of them move; leaves broadcast over designs.
 
     Args:
-        shape, fabric, pattern, groups, chains: as of `seconds`.
+        shape, fabric, pattern, groups, chains, circuits: as of `seconds`.
         mesh: leaves broadcast over designs.
         moved: messages of a team.
     """
-    return Cost(seconds(shape, fabric, pattern, groups, chains), activity(shape, mesh, pattern, groups, moved))
+    return Cost(seconds(shape, fabric, pattern, groups, chains, circuits), activity(shape, mesh, pattern, groups, moved))
 
 
 def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Moved) -> Activity:
@@ -202,7 +211,7 @@ def activity(shape: Shape, mesh: Mesh, pattern: str, groups: Groups, moved: Move
     return Activity(sent_bytes=sent * count, hop_bytes=hops * count, spread_bytes=(came - sent) * count)
 
 
-def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains) -> Any:
+def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, circuits: Chains | None = None) -> Any:
     """Time until the last team is done; leaves broadcast over designs.
 
     Args:
@@ -211,10 +220,45 @@ def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: 
         pattern: a word of `PATTERNS`.
         groups: the teams.
         chains: of a team.
+        circuits: likewise, where messages lock their ways, one after the other of a core; as they are free where it is None.
     """
+    sides = groups.rows, groups.cols
+    taken = _by_sides(sides, _prices(shape, fabric), _Counts(_longest, chains, pattern, *_cut(groups)))
+    if circuits is None or not np.any(fabric.locked):
+        return taken
+    # a request, a grant and the words cross the way
+    posts, message, stage, hop, *others = _prices(shape, fabric)
+    prices = posts, message + 4 * fabric.ramp, stage, 3 * hop, *others
+    locked = _by_sides(sides, prices, _Counts(_longest, circuits, pattern, *_cut(groups)))
+    return where(fabric.locked > 0, locked, taken)
+
+
+def leading(shape: Shape, fabric: Fabric, groups: Groups, ways: Ways) -> Any:
+    """Time until a multicast is where what comes next depends on it: at members that are roots of other teams, and its own root.
+
+    Other members are later, and stay so much later while teams go on.
+
+    Args:
+        shape, fabric, groups: as of `seconds`; roots are on the diagonal.
+        ways: of a team.
+    """
+    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_leading, ways, "multicast", *_cut(groups)))
+
+
+def held(shape: Shape, fabric: Fabric, groups: Groups, ways: Ways) -> Any:
+    """Time that the root of a multicast sends; arguments as of `leading`."""
+    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_held, ways, "multicast", *_cut(groups)))
+
+
+def _cut(groups: Groups) -> tuple[str, int | str]:
+    return groups.along, groups.root
+
+
+def _prices(shape: Shape, fabric: Fabric) -> tuple[Any, ...]:
+    """What each count of a chain costs. [s]"""
     words = ceil_div(2.0 * shape.m, fabric.word_bytes)
     stream = words * fabric.pace
-    prices = (
+    return (
         fabric.post,
         2 * fabric.ramp + stream,
         fabric.stage,
@@ -222,8 +266,6 @@ def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: 
         where(fabric.combine == 0, 0.0, fabric.call + shape.m * fabric.combine),
         maximum(stream, words * fabric.copy + fabric.post),
     )
-    sides = (groups.rows, groups.cols)
-    return _by_sides(sides, prices, _Counts(_longest, chains, pattern, groups.along, groups.root))
 
 
 def kept(chains: Iterable[Chain]) -> list[Chain]:
@@ -241,6 +283,8 @@ def parts(pattern: str) -> tuple[str, ...]:
     Raises:
         DesignError: no such pattern.
     """
+    if pattern == AGAIN:
+        return (AGAIN,)
     if pattern not in PATTERNS:
         raise DesignError(f"pattern: no option {pattern!r}; {nearest(pattern, PATTERNS)}")
     return ("reduce", "multicast") if pattern == "allreduce" else (pattern,)
@@ -274,7 +318,7 @@ class _Counts(NamedTuple):
     """What is counted of groups: by which function, of what, and how they are cut beside their sides."""
 
     function: Callable[..., Iterable[tuple[float, ...]]]
-    of: Chains | Moved
+    of: Chains | Moved | Ways
     pattern: str
     along: str
     root: int | str
@@ -296,6 +340,21 @@ def _longest(chains: Chains, pattern: str, group: Groups) -> tuple[Chain, ...]:
             ways = [before.then(after) for before in ways for after in chains(part, team)]
         found += ways
     return tuple(kept(found))
+
+
+@lru_cache(maxsize=4096)
+def _leading(ways: Ways, pattern: str, group: Groups) -> tuple[Chain, ...]:
+    """Chains of all teams of a group to those of their members that are roots."""
+    of = teams(group, Mesh(group.rows, group.cols))
+    roots = {team.root for team in of}
+    return tuple(kept(chain for team in of for place, found in ways(team).items() if place in roots for chain in found))
+
+
+@lru_cache(maxsize=4096)
+def _held(ways: Ways, pattern: str, group: Groups) -> tuple[Chain, ...]:
+    """Messages that roots of a group start, one after the other."""
+    starts = [chain.posts for team in teams(group, Mesh(group.rows, group.cols)) for chain in ways(team)[team.root]]
+    return (Chain(intervals=max(starts)),)
 
 
 @lru_cache(maxsize=4096)

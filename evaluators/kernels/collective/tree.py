@@ -29,12 +29,22 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str
     >>> [cost(Shape(20, 1, 1), Mesh(1, 8), on, pattern=name, rows=1, cols=8).seconds for name in ("multicast", "reduce")]
     [85.0, 85.0]
     """
-    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved)
+    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved, circuits)
 
 
 def seconds(shape: Shape, fabric: Fabric, *, pattern: str, **cut: Any) -> Any:
     """Time alone."""
-    return team.seconds(shape, fabric, pattern, Groups(**cut), chains)
+    return team.seconds(shape, fabric, pattern, Groups(**cut), chains, circuits)
+
+
+def leading(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time until a multicast is at members that are roots of other teams (`team.leading`)."""
+    return team.leading(shape, fabric, Groups(**cut), ways)
+
+
+def held(shape: Shape, fabric: Fabric, **cut: Any) -> Any:
+    """Time that the root of a multicast sends (`team.held`)."""
+    return team.held(shape, fabric, Groups(**cut), ways)
 
 
 def activity(shape: Shape, mesh: Mesh, *, pattern: str, **cut: Any) -> Activity:
@@ -87,20 +97,42 @@ def stages(of: Team) -> Stages:
 
 def chains(pattern: str, of: Team) -> list[Chain]:
     """What can be the last to be done: for each member what came before it, of all its tree."""
+    return _chains(pattern, of, locked=False)
+
+
+def circuits(pattern: str, of: Team) -> list[Chain]:
+    """The same where a core's next message waits for the one before it to have come."""
+    return _chains(pattern, of, locked=True)
+
+
+def _chains(pattern: str, of: Team, *, locked: bool) -> list[Chain]:
+    if pattern == "multicast":
+        return team.kept(chain for found in _late(of, locked=locked).values() for chain in found) or [Chain()]
+    late = _late(of, locked=locked) if pattern == team.AGAIN else {}
+    for source, target in (pair for pairs in _backwards(of) for pair in pairs):
+        here, there = late.get(source, [Chain()]), late.get(target, [Chain()])
+        message = Chain(messages=1, stages=1, hops=of.hops(source, target), sums=1)
+        posted = message._replace(posts=1)
+        late[target] = team.kept([*(one.then(message) for one in there), *(one.then(posted) for one in here)])
+    return late.get(of.root) or [Chain()]
+
+
+def ways(of: Team) -> dict[int, list[Chain]]:
+    """To each member; the root has started as many messages as it has halves."""
+    sent = sum(source == of.root for pairs in stages(of) for source, _ in pairs)
+    return _late(of) | {of.root: [Chain(posts=sent)]}
+
+
+def _late(of: Team, *, locked: bool = False) -> dict[int, list[Chain]]:
+    """What comes before a multicast is at each member."""
     late: dict[int, list[Chain]] = {}
-    for pairs in stages(of) if pattern == "multicast" else _backwards(of):
-        for source, target in pairs:
-            here, there = late.get(source, [Chain()]), late.get(target, [Chain()])
-            message = Chain(messages=1, stages=1, hops=of.hops(source, target))
-            posted = message._replace(posts=1)
-            if pattern == "multicast":
-                late[target] = [chain.then(posted) for chain in here]
-                late[source] = team.kept(chain.then(Chain(intervals=1)) for chain in here)
-            else:
-                added = message._replace(sums=1), posted._replace(sums=1)
-                late[target] = team.kept([chain.then(added[0]) for chain in there] + [chain.then(added[1]) for chain in here])
-    ends = late.values() if pattern == "multicast" else [late.get(of.root, [Chain()])]
-    return team.kept(chain for chains in ends for chain in chains) or [Chain()]
+    for source, target in (pair for pairs in stages(of) for pair in pairs):
+        here = late.get(source, [Chain()])
+        posted = Chain(posts=1, messages=1, stages=1, hops=of.hops(source, target))
+        late[target] = [chain.then(posted) for chain in here]
+        after = posted._replace(stages=0, posts=0) if locked else Chain(intervals=1)
+        late[source] = team.kept(chain.then(after) for chain in here)
+    return late
 
 
 def moved(pattern: str, of: Team) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels.gemm.ladder import loaded
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.fabric import Fabric
@@ -44,9 +45,7 @@ def way(gemm: str, rows: Any, words: Any, values: Any, fabric: Fabric) -> Way:
         one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + words * fabric.pace
         return Way(0.0, (rows - 1) * one, False)
     if gemm == "ladder":
-        far = rows / 2.0  # the core that is served last is half the column away, on average over the owners
-        load = values * 2 * (2 * fabric.ramp + far * fabric.hop)
-        return Way(0.0, (rows - 1) * fabric.served() + moves * load, False)
+        return Way(0.0, loaded(rows, values, fabric) / rows, False)
     reach = 2.0 if gemm == "meshgemm" else rows - 1.0
     engine = moves * (fabric.post + words * fabric.copy)
     shift = moves * (fabric.post + words * fabric.pace + 2 * fabric.ramp + reach * fabric.hop)

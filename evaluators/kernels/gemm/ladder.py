@@ -4,6 +4,8 @@
 of its row or column one after the other, and each of these waits for every value to come and go the whole way.
 """
 
+from typing import Any
+
 import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
@@ -13,9 +15,9 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multiply, Program, Round, Send
-from dse.space.elementwise import ceil_div, maximum
+from dse.space.elementwise import ceil_div, maximum, minimum, where
 
-__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "result", "slots", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "cost", "loaded", "paths", "place", "products", "result", "slots", "steps"]
 
 WAIT = "mesh"
 """A shared memory's step ends for all cores before the next one begins."""
@@ -37,9 +39,12 @@ def at_once(mesh: Mesh) -> int:
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     """Time of the program.
 
-    In each chunk the owner of A serves the other columns, then owners of B the other rows; the farthest load ends last:
+    In each chunk the owner of A serves the other columns, then owners of B the other rows; each load takes
 
-        t = chunks ((cols + rows - 2) served + product) + sum over chunks of A 2 (2 ramp + d hop) + B 2 (2 ramp + d hop)
+        2 values (2 ramp + d hop)
+
+    from when it is served, and the one that ends last ends the chunk's: that of the last core that is served, or, with large
+    tiles, of the first one, where it is far away (`loaded`). A product follows.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -48,14 +53,35 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     m_, k_, n_ = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, chunks), ceil_div(shape.n, mesh.cols)
     macs = m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
-    served = (mesh.cols + mesh.rows - 2.0) * fabric.served()
-    a, b = m_ * k_ * (mesh.cols > 1), k_ * n_ * (mesh.rows > 1)
-    far = _last(mesh.cols, mesh.per_col) * a + _last(mesh.rows, mesh.per_row) * b
-    loads = chunks * (a + b) * 4 * fabric.ramp + 2 * far * fabric.hop
+    loads = mesh.per_col * loaded(mesh.cols, m_ * k_, fabric) + mesh.per_row * loaded(mesh.rows, k_ * n_, fabric)
     a_bytes, b_bytes = 2.0 * m_ * k_ * mesh.rows, 2.0 * k_ * n_ * mesh.cols
     sent = chunks * (a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1))
     links = a_bytes * _all(mesh.cols, mesh.per_col) + b_bytes * _all(mesh.rows, mesh.per_row)
-    return Cost(chunks * (served + product) + loads, Activity(macs * chunks * mesh.rows * mesh.cols, sent, links))
+    return Cost(chunks * product + loads, Activity(macs * chunks * mesh.rows * mesh.cols, sent, links))
+
+
+def loaded(side: Any, values: Any, fabric: Fabric) -> Any:
+    """Time of all owners of a line, one after the other, each of which serves the other cores in the order of their places. [s]
+
+    The last core's load ends `served` times the others and its own way after the owner began; the first core's, which is as far
+    away as the owner's place, ends later where ways take longer than serving:
+
+        t = sum over owners o < n - 1 of max((n - 1) served + way (n - 1 - o), served + way o) + that of the last owner
+
+    Args:
+        side: cores of the line, n.
+        values: that each of them loads.
+        fabric: with `served`, and a hop there and back of each value as the way.
+    """
+    last, served, way = side - 1.0, fabric.served(), 2 * values * fabric.hop
+    # from which owner on the first core ends last, of those that are not at the end themselves
+    least = where(way > 0, (last + (last - 1) * served / maximum(way, 1e-30)) / 2, last)
+    first = minimum(np.floor(maximum(least, 0.0)) + 1, last)
+    count = last - first
+    more = count * (way * (first - 1) - (last - 1) * served)
+    before = last * last * served + way * last * (last + 1) / 2
+    end = maximum(served + way * last, last * served + way)
+    return where(last > 0, before + more + end + side * values * 4 * fabric.ramp, 0.0)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
@@ -74,12 +100,6 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
         )
         strand += [Round(loads, WAIT), Round((multiply,), WAIT)]
     return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (tuple(strand),))
-
-
-@tabulated
-def _last(side: int, per: int) -> float:
-    """Hops from each chunk's owner to the last core that it serves, all chunks together."""
-    return float(per * sum(side - 1 - owner if owner < side - 1 else 1 for owner in range(side)))
 
 
 @tabulated

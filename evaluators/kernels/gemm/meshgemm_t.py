@@ -41,12 +41,21 @@ def at_once(mesh: Mesh) -> int:
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") -> Cost:
     """Time of the program.
 
-    Each of N steps is as long as the slowest of: the engine, which multiplies and sends B on; B on its way; B and the sums
-    through the ramp. Sums follow one another along the row; the last one ends it:
+    The next product overwrites sums that have left, which its partial sums are one version of; B is sent on through the ramp
+    that sums leave by. So a step is as long as the slowest of: the engine, which multiplies, and sends B on while sums leave;
+    B on its way; and the ramp, of which B has one use and sums the other in turn:
 
         product = launch + calls call + macs mac
-        sum     = (columns - 1) (2 ramp + hop + stage) + words pace
-        t       = N max(product + post + B copy, post + B pace + 2 ramp + 2 hop, post + (B + words) pace) + sum
+        send    = post + B copy
+        shift   = post + B pace + 2 ramp + 2 hop
+        link    = 2 ramp + hop + stage
+        step    = max(product + max(send, words pace), shift, (shift - post + send + product + words pace) / 2)
+        t       = send + (N - 2) step + max(product + words pace, step - send) + product
+                  + max(2 ((owners - 4) link - idle), (owners - 3) link - idle, 0) + (columns - 1) link + words pace
+
+    Nothing is sent on beside the last product. The core that owns a block moves along the row and back; sums that pass from
+    member to member follow it, later by its links each way, but for the few at which it turns, and for what a step leaves
+    idle beside a product and its sums. The last sum ends it.
 
     Where B does not move beside the product, t = N (product + its shift) + sum.
 
@@ -64,11 +73,17 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") ->
     b_words = words_of(n_ * k_, fabric)
     sums = ceil_div(m_ * n_ * 4, fabric.word_bytes) * fabric.pace
     arm = mesh.cols - 1.0
-    along = where(arm > 0, arm * (2 * fabric.ramp + fabric.hop + fabric.stage) + sums, 0.0)
+    link = 2 * fabric.ramp + fabric.hop + fabric.stage
+    along = where(arm > 0, arm * link + sums, 0.0)
     way = column.way(gemm, rows, b_words, n_ * k_, fabric)
     if way.overlapped:
-        step = maximum(maximum(product + way.engine, way.shift), way.engine + where(arm > 0, sums, 0.0))
-        seconds = rows * step + along
+        moved, engine = where(arm > 0, sums, 0.0), (1 - fabric.apart) * way.engine
+        late = (way.shift - fabric.post + engine + product + moved) / 2
+        step = maximum(product + maximum(engine, moved), maximum(way.shift, late))
+        owners, idle = ceil_div(rows, ceil_div(rows, mesh.cols)), step - product - moved
+        waited = maximum(maximum(2 * ((owners - 4) * link - idle), (owners - 3) * link - idle), 0.0)
+        last = maximum(product + moved, step - engine) + product
+        seconds = engine + (rows - 2) * step + last + waited + along
     else:
         seconds = rows * (product + along) + (rows - column.saved(gemm)) * way.shift
     messages, links = column.sent(gemm, rows)

@@ -13,6 +13,7 @@ from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import column
 from dse.evaluators.kernels.gemm.shift import words_of
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
+from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multicast, Multiply, Program, Round, Slot, Tiles
@@ -37,12 +38,20 @@ def at_once(mesh: Mesh) -> int:
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") -> Cost:
     """Time of the program.
 
-    Each of N steps is as long as the slower of: the engine of a block's owner, which multiplies, sends B on and multicasts A
-    after setting its route, a task; and B on its way:
+    A block's owner multicasts it after setting its route, a task, before it sends B on and multiplies. It may as soon as it is
+    through with the product before the last one, and members with the one before that. So a step is as long as the slowest of:
+    the engine; B on its way; a multicast every other step; one behind the product of an owner, every fourth; and B behind a
+    multicast, every third:
 
-        t = N max(product + launch + 2 post + (A + B) copy, shift) + a multicast
+        own   = launch + post + A copy
+        way   = A pace + 2 ramp + (columns - 1) hop
+        send  = post + B copy
+        step  = max(product + send, shift, (product + launch + post + way) / 2, (2 product + own + send + way) / 4,
+                    (A pace + shift - post + product) / 3)
+        t     = first multicast + (N - 1) step + product, or what the last owner takes longer
 
-    Where B does not move beside the product, t = N (product + its shift + multicast).
+    The owner of several blocks that follow one another on the ring takes product + send + own for each but the first. Where B
+    does not move beside the product, t = N (product + its shift + multicast).
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -55,13 +64,22 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") ->
     a_words, b_words = words_of(m_ * k_, fabric), words_of(k_ * n_, fabric)
     arm = mesh.cols - 1.0
     spread = where(arm > 0, fabric.launch + fabric.post + a_words * fabric.pace + 2 * fabric.ramp + arm * fabric.hop, 0.0)
-    # a core that owns several blocks of the ring in turn holds up its row; one that owns a few catches up before its next
-    share = maximum(1 - 2 / ceil_div(rows, mesh.cols), 0.0)
-    owner = where(arm > 0, share * (fabric.launch + fabric.post + a_words * fabric.copy), 0.0)
     way = column.way(gemm, rows, b_words, k_ * n_, fabric)
     if way.overlapped:
-        step = maximum(product + way.engine + owner, way.shift)
-        seconds = rows * step + spread
+        engine, here = (1 - fabric.apart) * way.engine, where(arm > 0, 1.0, 0.0)
+        begins = here * (fabric.launch + fabric.post)
+        owner = begins + here * (1 - fabric.apart) * a_words * fabric.copy
+        there = here * (a_words * fabric.pace + 2 * fabric.ramp + arm * fabric.hop)
+        asked, late = (product + begins + there) / 2, (2 * product + owner + engine + there) / 4
+        sent = (here * a_words * fabric.pace + way.shift - fabric.post + product) / 3
+        step = maximum(maximum(product + engine, way.shift), maximum(maximum(asked, late), sent))
+        # a core that owns several blocks of the ring in turn holds up its row
+        again, least = _again(mesh.rows, ceil_div(mesh.rows, mesh.cols)), maximum(product + engine, way.shift)
+        longer = product + engine + owner
+        held = maximum(again * longer + (1 - again) * least - step, again * (longer + least - 2 * step))
+        step = step + maximum(held, 0.0)
+        last = maximum(2 * product + owner + engine - 2 * step, 0.0)
+        seconds = spread + (rows - 1) * step + product + last
     else:
         seconds = rows * (product + spread) + (rows - column.saved(gemm)) * way.shift
     messages, links = column.sent(gemm, rows)
@@ -129,3 +147,10 @@ def _spread(mesh: Mesh, held: Array) -> Multicast:
     members = np.stack([np.concatenate(([root], np.delete(np.arange(mesh.cols), root))) for root in roots])
     start = place_of[held]
     return Multicast("a", Cores(np.arange(mesh.rows)[:, None], members), start, start + 1, "a_in", via="core")
+
+
+@tabulated
+def _again(rows: int, per: int) -> float:
+    """Share of the steps round the ring whose block has the owner of the block before it, where each owns so many."""
+    owner = column.order("meshgemm", rows) // per
+    return float((owner == np.roll(owner, 1)).mean()) if per < rows else 0.0

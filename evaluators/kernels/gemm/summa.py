@@ -44,6 +44,8 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
         t = chunks (product + 2 (launch + post) + words A copy + words B pace + 2 ramp) + hop * sum over chunks of the farthest
         core
 
+    or, where starts are short, as long as one of A and, behind it at a core, one of B take over both ways.
+
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
 
@@ -60,11 +62,13 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     start = fabric.launch + fabric.post
     sending = maximum(both * start + a_words * fabric.copy + b_words * fabric.pace, start + (a_words + b_words) * fabric.pace)
     sending = where(both > 0, sending + 2 * fabric.ramp, 0.0)
-    far = _farthest(mesh.rows, mesh.cols)
+    sending = chunks * sending + _farthest(mesh.rows, mesh.cols) * fabric.hop
+    # B comes to a core behind A
+    behind = chunks * (start + (a_words + b_words) * fabric.pace + 2 * fabric.ramp) + _around(mesh.rows, mesh.cols) * fabric.hop
     a_bytes, b_bytes = 2.0 * m_ * k_ * chunks * mesh.rows, 2.0 * k_ * n_ * chunks * mesh.cols
     sent = a_bytes * across + b_bytes * down
     hops = a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1)
-    seconds = chunks * (product + sending) + far * fabric.hop
+    seconds = chunks * product + maximum(sending, where(both > 1, behind, 0.0))
     # what comes to cores crosses a link for each of them
     return Cost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops, spread_bytes=hops - sent))
 
@@ -76,6 +80,15 @@ def _farthest(rows: int, cols: int) -> float:
     chunk = np.arange(mesh.chunks)
     col, row = chunk // mesh.per_col, chunk // mesh.per_row
     return float(np.maximum.reduce([col, cols - 1 - col, row, rows - 1 - row]).sum())
+
+
+@tabulated
+def _around(rows: int, cols: int) -> float:
+    """Hops along the row of the one root and the column of the other, but for the one that words of A are ahead, likewise."""
+    mesh = Mesh(rows, cols)
+    chunk = np.arange(mesh.chunks)
+    col, row = chunk // mesh.per_col, chunk // mesh.per_row
+    return float((np.maximum(col, cols - 1 - col) + np.maximum(row, rows - 1 - row) - 1).sum())
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

@@ -5,7 +5,8 @@ multicast row-wise and a row of blocks of B column-wise. Were all of B loaded by
 the same links; those of the diagonal have a column each.
 
 A group is some rows of the mesh with all its columns, and makes the output block by block of its own size: with fewer rows than
-the mesh, products of few rows, or several products, share it side by side.
+the mesh, products of few rows, or several products, share it side by side. Groups work in as few rows as do in as many turns,
+those next to the memory; tiles of the other rows are idle, and no group makes a block that another one makes.
 
 Groups of one row may divide the depth instead (split-K): some that follow one another in a column make the same block, each
 over its share of K, and the network adds up their blocks at the middle one, which stores the sum. A product of few rows and
@@ -49,8 +50,8 @@ class Part(NamedTuple):
 
     Attributes:
         m, k, n: rows of A, depth, and columns of B that a tile multiplies at a time.
-        rows: of tiles of a group; they divide the mesh's.
-        split: groups of one row each among which the depth is divided; they divide the mesh's rows. 1 where groups have more.
+        rows: of tiles of a group; rows of the mesh that are left over are idle.
+        split: groups of one row each among which the depth is divided, likewise. 1 where groups have more.
     """
 
     m: Any
@@ -116,9 +117,24 @@ def _teams(part: Part, mesh: Mesh) -> Any:
     return floor_div(mesh.rows, part.rows * part.split)
 
 
+def busy_mesh(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Mesh:
+    """Tiles that work: the fewest rows in which groups make all blocks in as many turns.
+
+    >>> busy_mesh(Shape(1024, 4096, 4096), Part(32, 128, 64, 32), Mesh(48, 64))
+    Mesh(rows=32, cols=64)
+    """
+    return _busy(cut(shape, part, mesh, copies), part, mesh, copies)
+
+
+def _busy(of: Blocks, part: Part, mesh: Mesh, copies: Any) -> Mesh:
+    """Likewise of blocks that are known."""
+    return Mesh(ceil_div(copies * of.down * of.across, of.waves) * part.rows * part.split, mesh.cols)
+
+
 def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1, weights: Weights | None = None) -> Any:
     """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
     of, stored = cut(shape, part, mesh, copies), weights or Weights(itemsize)
+    mesh = _busy(of, part, mesh, copies)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
     return of.waves * (
         itemsize * (m * k + floor_div(m, part.split) * n) + stored.nbytes * (k * n * floor_div(mesh.rows, part.rows))
@@ -145,7 +161,8 @@ def activity(
     shape: Shape, part: Part, mesh: Mesh, itemsize: float = VALUE, copies: Any = 1, weights: Weights | None = None
 ) -> Activity:
     """What the program does; arguments as of `seconds`."""
-    return _activity(part, mesh, cut(shape, part, mesh, copies), itemsize, weights)
+    of = cut(shape, part, mesh, copies)
+    return _activity(part, _busy(of, part, mesh, copies), of, itemsize, weights)
 
 
 def seconds(
@@ -165,12 +182,15 @@ def seconds(
     pace; a tile asks for a chunk when it sends the one before, so that it loads no faster than one in a way to memory and back:
 
         pace = max(product, expand, words of A and B into a tile, blocks of a channel, way + blocks of a tile)
-        turn = max(chunks x pace, chunks x max(product, expand, words) + spread, chunks x blocks of a channel + stores,
+        turn = max(chunks x pace, chunks x max(product, expand, words) + sent, chunks x blocks of a channel + stores,
                    sum + stores + way + load + spread + product + (chunks - 2) x pace)
         t = way + load + spread + (chunks - 1) x pace + product + (turns of the groups - 1) x turn + sum + stores
 
-    with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already; where groups divide
-    the depth, the sum of their blocks goes before.
+    with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already: of turns of one
+    chunk that is the next turn's, so that two turns take the last of these. Where groups divide the depth, the sum of their
+    blocks goes before. What is sent waits for the store of the turn before, as a tile's messages start one after the other:
+    for the sum and for its words too, where one tile stores for all that divide the depth. Blocks of B that a tile loads for
+    itself alone do not wait, and are expanded meanwhile.
 
     Args:
         shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
@@ -188,7 +208,8 @@ class Work(NamedTuple):
         waves, chunks: turns of the groups, and chunks of them all.
         product, words: of a chunk: the product; words of A and B into a tile, or what is expanded, whichever is longer. [s]
         loaded, stored: of a channel: by a chunk, and by the blocks of a turn. [B]
-        ways, spread, ends: of the first block; of multicasts and what is expanded behind them; of what is stored. [s]
+        ways, ends: of the first block, and of what is stored. [s]
+        spread, sent: from a block's arrival to its product; and from the product before it, where a turn begins. [s]
         own: of a tile of the diagonal by a chunk. [B]
         added: the sum of the blocks of groups that divide the depth. [s]
     """
@@ -201,6 +222,7 @@ class Work(NamedTuple):
     stored: Any
     ways: Any
     spread: Any
+    sent: Any
     ends: Any
     own: Any
     added: Any
@@ -220,6 +242,7 @@ def worked(
 ) -> Work:
     """What does not depend on the rate of memory; arguments as of `seconds`, and the time of a chunk's product where known."""
     of, kept = cut(shape, part, mesh, copies), weights or Weights(itemsize)
+    mesh = _busy(of, part, mesh, copies)
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)
     # tiles that load A and have the same channel; those that load B; those that store
@@ -229,7 +252,9 @@ def worked(
     words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
     words = words * fabric.pace
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
-    spread = sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words + expand
+    sent = sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words
+    added = where(part.split > 1, _added_seconds(part, c, fabric), 0.0)
+    after = added + where(part.split > 1, fabric.post + ceil_div(c, fabric.word_bytes) * fabric.pace, 0.0)
     return Work(
         of.waves,
         of.waves * of.chunks,
@@ -238,10 +263,11 @@ def worked(
         rows * a + columns * floor_div(mesh.rows, part.rows) * b,
         columns * floor_div(mesh.rows, part.split) * c,
         2 * way + memory.latency + fabric.post,
-        spread,
+        where(part.rows > 1, sent + expand, maximum(sent, expand)),
+        after + sent + where(part.rows > 1, expand, 0.0),
         fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
         a + b,
-        where(part.split > 1, _added_seconds(part, c, fabric), 0.0),
+        added,
     )
 
 
@@ -250,8 +276,9 @@ def timed(work: Work, byte: Any) -> Any:
     loaded, stored, each = work.loaded * byte, work.stored * byte, work.chunks / work.waves
     busy = maximum(work.product, work.words)
     pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)
-    blocked = work.added + stored + work.ways + loaded + work.spread + work.product + (each - 2) * pace
-    turn = maximum(maximum(each * pace, each * busy + work.spread), maximum(each * loaded + stored, blocked))
+    blocked = work.added + stored + work.ways + loaded + work.spread + work.product + maximum(each - 2, 0) * pace
+    blocked = blocked / maximum(3 - each, 1)
+    turn = maximum(maximum(each * pace, each * busy + work.sent), maximum(each * loaded + stored, blocked))
     first = work.ways + loaded + work.spread + (each - 1) * pace + work.product
     return first + (work.waves - 1) * turn + (work.added + (work.ends + stored))
 
@@ -345,15 +372,17 @@ def steps(
     copies: int = 1,
     weights: Weights | None = None,
 ) -> Program:
-    """The program of all tiles; arguments as of `cut`, whole numbers.
+    """The program of the tiles that work; arguments as of `cut`, whole numbers.
 
     Args:
-        shape, part, mesh, copies: as of `cut`.
+        shape, part, mesh, copies: as of `cut`; the program's mesh is that of `busy_mesh`.
         dtype: of operands and output.
         weights: how B is stored; as A where it is None.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
-    of, (rows, cols) = cut(shape, part, mesh, copies), np.indices((mesh.rows, mesh.cols))
+    of = cut(shape, part, mesh, copies)
+    mesh = _busy(of, part, mesh, copies)
+    rows, cols = np.indices((mesh.rows, mesh.cols))
     row, col, first = np.arange(mesh.rows), np.arange(mesh.cols), np.arange(0, mesh.rows, part.rows)[:, None]
     # rows take turns among columns whatever their group, so that all channels have as much to do
     diagonal = {"a": Cores(row, row % mesh.cols), "b": Cores(first + col % part.rows, col)}
@@ -403,7 +432,9 @@ def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
         a, b: shape (copies, m, k) and (copies, k, n).
         part, mesh: as of the program.
     """
-    of, groups = cut(Shape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a)), mesh.rows // part.rows
+    of = cut(Shape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a))
+    mesh = _busy(of, part, mesh, len(a))
+    groups = mesh.rows // part.rows
     padded_a = _padded(a, of.down * part.rows * part.m, part.split * of.chunks * part.k)
     padded_b = _padded(b, part.split * of.chunks * part.k, of.across * mesh.cols * part.n)
     # by copy, block down or across, share of K, chunk of it and tile
@@ -422,8 +453,9 @@ def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
 
 
 def result(stored: Array, shape: Shape, part: Part, mesh: Mesh, copies: int = 1) -> Array:
-    """The products, shape (copies, m, n), from what tiles stored, shape (waves, rows / part.split, cols, part.m, part.n)."""
-    of, groups = cut(shape, part, mesh, copies), _teams(part, mesh)
+    """The products, shape (copies, m, n), from what tiles stored, by turn, tile that stores, row and column of its block."""
+    of = cut(shape, part, mesh, copies)
+    groups = _teams(part, _busy(of, part, mesh, copies))
     blocks = stored.reshape(of.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)
     out = np.zeros((copies, of.down, of.across, part.rows * part.m, mesh.cols * part.n))
     copy, down, across = _items(of, groups, copies)

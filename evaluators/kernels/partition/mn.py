@@ -6,11 +6,11 @@ import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import Shape, blocks
 from dse.evaluators.kernels.partition.input_only import gathered, spread
-from dse.evaluators.kernels.partition.placement import Group, grid, placed, sides, step
+from dse.evaluators.kernels.partition.placement import Group, buffered_steps, grid, placed, sides
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot
-from dse.space.elementwise import Array, ceil_div, maximum
+from dse.space.elementwise import Array, ceil_div
 
 DIVIDED = False
 
@@ -33,8 +33,9 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     rings, members = grid(placement, cores)
     n = ceil_div(shape.n, cores)
     product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
-    along, across = (step(placement, cores, axis, shape.k * n * nbytes, fabric, buffered=True) for axis in (1, 0))
-    shifts = rings * (members - 1) * maximum(product, along) + (rings - 1) * maximum(product, across)
+    of = (shape.k * n * nbytes, fabric, product)
+    along, across = (buffered_steps(placement, cores, axis, count - 1, *of) for axis, count in ((1, members), (0, rings)))
+    shifts = rings * along + across
     return shifts + product, cores * product
 
 

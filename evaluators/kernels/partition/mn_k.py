@@ -49,7 +49,7 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     if isinstance(rings, float) and rings == 1:
         return product + sums, product
     tile = k * n * nbytes
-    weights = step(placement, cores, 0, tile, fabric, divided=True, buffered=True)
+    weights = step(placement, cores, 0, tile, fabric, divided=True)
     behind = (weights if fabric.locked else occupied(placement, cores, 0, tile, fabric, divided=True)) + sums
     first, turn, last = maximum(product, weights), maximum(product, maximum(weights, behind)), maximum(product, sums)
     return where(rings > 1, first + maximum(rings - 2, 0) * turn + last, product) + sums, rings * product

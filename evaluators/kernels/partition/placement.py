@@ -21,7 +21,7 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
 from dse.evaluators.program.routes import way
-from dse.space.elementwise import Array, ceil_div, maximum, option, where
+from dse.space.elementwise import Array, ceil_div, maximum, option, remainder, where
 from dse.space.mapping import PLACEMENTS
 
 
@@ -133,14 +133,12 @@ def step(
     *,
     divided: bool = False,
     mean: Any = None,
-    buffered: bool = False,
 ) -> Any:
     """Time in which every core of a group sends some bytes to the next of its ring, as one of many such steps. [s]
 
     What a core sends it was sent in the step before, so that hops add up along the ring: a long way back is in one step of each
-    slice, not in all. Where what comes overwrites the older of two versions it waits until that is sent on, so that a long way
-    takes two steps. A wormhole's words pass a hop apart; a locked route is set up first, there and back. Cores that are not in
-    step lose more than this, which `fidelity=cycles` plays and studies/fidelity_gap lists.
+    slice, not in all. A wormhole's words pass a hop apart; a locked route is set up first, there and back. Cores that are not
+    in step lose more than this, which `fidelity=cycles` plays and studies/fidelity_gap lists.
 
     Args:
         placement, cores, divided: of the group.
@@ -148,19 +146,37 @@ def step(
         nbytes: that the core with most sends. [B]
         fabric: the network.
         mean: bytes of a core on average, where slices differ: they take turns on a channel; `nbytes` where None. [B]
-        buffered: whether what is sent is a whole slot of two versions.
     """
     key = (option(placement, PLACEMENTS), cores, axis, divided * 1)
     reach = _reach(*key)
     if isinstance(reach, float) and reach == 0:
         return 0.0
-    ahead: Any = 0.0
+    takes = fabric.post + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean)
     if not fabric.locked:
-        ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop
-        if buffered:
-            ahead = maximum(ahead, fabric.ramp + reach / 2 * fabric.hop)
-    first = fabric.post + ahead
-    return where(reach > 0, first + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean), 0.0)
+        takes = takes + 2 * fabric.ramp + _hops(*key) * fabric.hop
+    return where(reach > 0, takes, 0.0)
+
+
+def buffered_steps(placement: str, cores: Any, axis: int, count: Any, nbytes: Any, fabric: Fabric, work: Any) -> Any:
+    """Time of as many steps of a whole slot of two versions, beside work on each; arguments as of `step`. [s]
+
+        t = max(n step, n work, floor(n / 2) (way + max(start and words, work)) + (n mod 2) (start + way))
+
+    What comes overwrites the older version, so that a message waits until its target has sent that on and worked on it: two
+    steps take the longest way with its words, and what the target does then. An odd number begins and ends with the way.
+
+    Args:
+        count: n.
+        work: of a core on what has come. [s]
+    """
+    key = (option(placement, PLACEMENTS), cores, axis, 0)
+    found = count * maximum(step(placement, cores, axis, nbytes, fabric), work)
+    if fabric.locked:
+        return found
+    busy, odd = occupied(placement, cores, axis, nbytes, fabric), remainder(count, 2)
+    way = 2 * fabric.ramp + _reach(*key) * fabric.hop + busy
+    pairs = (count - odd) / 2 * (way + maximum(fabric.post + busy, work))
+    return where(_reach(*key) > 0, maximum(found, pairs + odd * (fabric.post + way)), found)
 
 
 def occupied(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.kernels.partition.input_only import gathered, spread
-from dse.evaluators.kernels.partition.placement import grid, placed, sides, step
+from dse.evaluators.kernels.partition.placement import buffered_steps, grid, placed, sides
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Loop, Multiply, Program, Round, Send, Slot, Tiles, Vector
 from dse.space.elementwise import Array, maximum
@@ -36,10 +36,10 @@ LEAST = -1e30
 def cost(placement: str, cores: Any, nbytes: Any, work: Any, fabric: Fabric) -> Any:
     """Time that attention takes beyond its work, waiting for blocks. [s]
 
-        t = rings (members - 1) max(step(along) - work / cores, 0) + (rings - 1) max(step(across) - work / cores, 0)
+        t = rings steps(along, members - 1) + steps(across, rings - 1) - (cores - 1) / cores work
 
-    A core works as long on each block. The next one comes meanwhile, so that the longer of the two counts; nothing comes
-    beside the last one.
+    A core works as long on each block. The next one comes meanwhile, so that the longer of the two counts
+    (`placement.buffered_steps`); nothing comes beside the last one.
 
     Args:
         placement, cores: of the group; leaves broadcast over designs.
@@ -51,9 +51,9 @@ def cost(placement: str, cores: Any, nbytes: Any, work: Any, fabric: Fabric) -> 
         [liu2023ring] section 3: blocks go on beside the attention to them, which hides their way where it takes longer.
     """
     rings, members = grid(placement, cores)
-    waits = (maximum(step(placement, cores, axis, nbytes, fabric, buffered=True) - work / cores, 0.0) for axis in (1, 0))
-    along, across = waits
-    return rings * (members - 1) * along + (rings - 1) * across
+    of, each = (nbytes, fabric, work / cores), (cores - 1) * (work / cores)
+    along, across = (buffered_steps(placement, cores, axis, n - 1, *of) for axis, n in ((1, members), (0, rings)))
+    return maximum(rings * along + across - each, 0.0)
 
 
 def steps(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype: str = "float32") -> Program:

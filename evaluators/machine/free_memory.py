@@ -1,0 +1,50 @@
+"""Memory that this process may still take, for what is refused before it is made."""
+
+import os
+import resource
+from pathlib import Path
+
+from dse.space.errors import DesignError
+
+KEPT = 0.9
+"""Share of the free memory that one thing may take: the process has others."""
+
+GROUP = Path("/sys/fs/cgroup")
+"""Where Linux says what a container may take."""
+
+
+def free_memory() -> float:
+    """Bytes of memory that this process can take before it is stopped; infinite where the system does not say. [B]"""
+    found = [float("inf")]
+    for line in _text(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            found.append(float(line.split()[1]) * 1024)
+    limit, used = (_text(GROUP / name).strip() for name in ("memory.max", "memory.current"))
+    if limit.isdigit() and used.isdigit():
+        found.append(float(limit) - float(used))
+    if len(found) == 1 and "SC_PHYS_PAGES" in os.sysconf_names:
+        found.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft != resource.RLIM_INFINITY:
+        found.append(float(soft))
+    return min(found)
+
+
+def hold_memory(nbytes: float, address: str, what: str, remedy: str) -> None:
+    """Refuse what takes more memory than is free.
+
+    Raises:
+        DesignError: it does.
+    """
+    free = free_memory()
+    if nbytes > KEPT * free:
+        have = f"{what} take {nbytes / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
+        raise DesignError(f"{address}: {have}; {remedy}")
+
+
+def _text(path: Path) -> str:
+    """Contents of a file; the empty string where it cannot be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
