@@ -6,7 +6,7 @@ its last token leaves, and its place stays empty until the batch ends. A load is
 stream of requests, served as they come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -454,6 +454,9 @@ class Load:
         seed: of which guesses are right; read where tokens are guessed.
         classes: with bounds of their own, by the numbers of `Requests.kinds`; none where those above are of all requests.
         trace: what it has of a trace; None where requests are from no file.
+        draw: so many requests of the same kind by another seed and at another rate, or of so many users; None where these are
+            all that there are, as of a trace that is replayed.
+        most: requests that can be drawn, or that somebody says there are; 0 where nothing bounds them.
     """
 
     label: str
@@ -467,6 +470,8 @@ class Load:
     seed: int = 0
     classes: tuple[Class, ...] = ()
     trace: TraceUse | None = None
+    draw: Callable[[int, int, float], Requests] | None = None
+    most: int = 0
 
     @property
     def kept(self) -> tuple[Any, Any]:

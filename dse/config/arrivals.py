@@ -116,7 +116,8 @@ def arriving(
         if several:
             at = at if of_trace else f"at {show(number, unit)}, drawn {at[3:]}"
         turns = f" in {number_of(len(some.begins), 'session')}" if len(some.before) else ""
-        found.append((f"{number_of(len(some), 'request')}{turns}{beside} {at}", some, 0.0 if of_trace else number))
+        many = "requests" if one == LARGEST and not of_trace else number_of(len(some), "request")  # as many as that takes
+        found.append((f"{many}{turns}{beside} {at}", some, 0.0 if of_trace else number))
     return found
 
 

@@ -26,7 +26,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
     "shortlist": (7, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (4, "dse compare --json", design.COMPARE),
-    "capacity": (9, "dse capacity --json", design.CAPACITY),
+    "capacity": (10, "dse capacity --json", design.CAPACITY),
     "explain": (3, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),
     "whynot": (3, "dse whynot --json", study.WHYNOT),

@@ -274,6 +274,16 @@ DEPLOYMENT = closed(
         "max_rate_hz": number("requests/s; the largest that keeps the bounds"),
         "max_users": maybe(whole("of a closed population, the most that keep the bounds; null for others")),
         "rate_override": text("the same as an override"),
+        "max_rate_range_hz": maybe(
+            each(
+                number("requests/s"),
+                "the least and the most of the largest rates of single seeds; users of a closed population",
+            ),
+            "null where there is one stream",
+        ),
+        "requests": whole("of each seed; workload.requests of the run that confirms the rate"),
+        "seed": whole("of that run, as an override"),
+        "lasts": flag("whether the verdict is the same of half as many requests"),
         "estimate_hz": maybe(number("requests/s; by the steady state")),
         "breaks_beyond": text("the bound that is broken beyond that rate"),
         "ttft_s": maybe(number("s; of the share of requests that `bounds` says, at that rate")),

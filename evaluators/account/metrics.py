@@ -148,7 +148,7 @@ SHIPPED: dict[str, Metric] = {
     "max_rate": Metric(
         "Hz",
         "max",
-        "the largest rate at which a share of the requests keeps each bound; the other metrics are at that rate",
+        "the largest rate that lasts at which a share of the requests keeps both bounds; the other metrics are at that rate",
         "min",
     ),
     "devices": Metric("1", "min", "chips that serve requests", "max"),

@@ -36,6 +36,9 @@ FORMATS = {
 """The first whose columns are all there is taken. Mooncake's clock ticks every 3 s, BurstGPT's every second, that of Azure's
 second trace finely, but not as finely as requests come; LLMServingSim's bursts come at once."""
 
+MOST_BYTES, MOST_TEXTS = 400_000_000, 150_000_000
+"""Of a file, and of one whose conversations are read at once, so that reading takes less than a gigabyte."""
+
 SKIP = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
 """Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
 
@@ -61,6 +64,7 @@ def read(
             above them: the message gives file, row and column, of up to ten rows, and how many more.
     """
     try:
+        _check_size(path, MOST_BYTES, "cut it, as by head -n 1000000")
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = _requests(path, file, kind, ticks, chosen(SKIP, skip, "workload.skip"), most, characters, sorts)
             return rows.requests()
@@ -73,11 +77,22 @@ def read(
         raise DesignError(f"{path}: row {undecodable(path)}: not text in UTF-8; a trace is CSV or JSONL") from None
 
 
+def _check_size(path: Path, most: int, do: str) -> None:
+    """Refuses a file that is too large, before it is read.
+
+    Raises:
+        DesignError: its size, and what to do.
+    """
+    if (size := path.stat().st_size) > most:
+        raise DesignError(f"{path}: a file of {size / 1e6:,.0f} MB; at most {most / 1e6:,.0f} MB are read: {do}")
+
+
 def _requests(
     path: Path, file: Any, kind: str, ticks: bool | None, skip: tuple[str, ...], most: int, characters: float, sorts: Sorts
 ) -> Rows:
     before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
     if first.lstrip().startswith("[") and not kind:
+        _check_size(path, MOST_TEXTS, "keep its first conversations, as by jq '.[:20000]'")
         return _conversations(path, first + file.read(), skip, most, characters, sorts)
     if characters:
         raise DesignError(f"{path}: workload.characters: of conversations in JSON only; this file has tokens")
