@@ -299,7 +299,7 @@ def _tried(
 def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPlan) -> Part:
     """Groups and slices that are tried, once each, shape (candidates,)."""
     most, high = mesh[0], np.array(list(product(SLICES, DEPTHS, SLICES)), float).T
-    groups = sorted({*(most // share for share in SHARES if most % share == 0), *_halves(most)}, reverse=True)
+    groups: list[Any] = sorted({*(most // share for share in SHARES if most % share == 0), *_halves(most)}, reverse=True)
     groups = groups if shape.m < SLICES[-1] * most else groups[:1]  # smaller groups are for products of few rows
     if said.rows > 0:
         groups = [said.rows if most % said.rows == 0 else most]  # others are a limit

@@ -33,4 +33,5 @@ def quickest(propose: Callable[[Chip], Job], chip: Chip) -> Job:
     if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):
         return every
     fewer = propose(replaced(chip, {"mesh.cols": cols, "noc.hop": chip.noc.hop * (chip.mesh.cols / cols)}))
-    return chosen_of(taken(fewer) < taken(every) * WORTH, fewer, every)
+    best: Job = chosen_of(taken(fewer) < taken(every) * WORTH, fewer, every)
+    return best

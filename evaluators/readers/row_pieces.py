@@ -150,7 +150,7 @@ def chosen_of(condition: Any, one: Any, other: Any) -> Any:
 
 def _leaves(condition: Any, one: Any, other: Any) -> Any:
     """Leaf by leaf; those that are one number in both stay as they are."""
-    names = one._fields if isinstance(one, tuple) else [spec.name for spec in fields(one)]
+    names = one._fields if hasattr(one, "_fields") else [spec.name for spec in fields(one)]
     pairs = {name: (getattr(one, name), getattr(other, name)) for name in names}
     found = {
         name: mine if np.ndim(mine) == np.ndim(theirs) == 0 and mine == theirs else where(condition, mine, theirs)
@@ -165,7 +165,8 @@ def shown(job: Any) -> str:
     >>> shown(None)
     ''
     """
-    several = [one for one in job.jobs if isinstance(one, Job)] if isinstance(job, InTurn) else []
+    kinds = closed_summa.Job | closed_attention.Job
+    several = [one for one in job.jobs if isinstance(one, kinds)] if isinstance(job, InTurn) else []
     if len(several) < 2:
         return ""
     counts = [one.shape.m if isinstance(one, closed_summa.Job) else one.shape.queries for one in several]
