@@ -13,8 +13,8 @@ BEFORE = (signal.SIG_DFL, signal.default_int_handler)
 
 def main() -> None:
     """Entry point of ``dse``."""
-    for one in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(one) in BEFORE:
+    for one in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no SIGHUP
+        if one is not None and signal.getsignal(one) in BEFORE:
             signal.signal(one, _ended)
     from dse.main import main as command
 

@@ -91,8 +91,12 @@ def _run(typed: Namespace) -> int:
     from dse.config.compose import hydra_job
     from dse.config.overrides import studies
 
-    if not typed.hydra and not any(word.startswith("study=") for word in typed.words):
-        raise DesignError(f"run: say which study, as in dse run study=quickstart; {nearest('quickstart', studies())}")
+    names, words = _split(typed.words)
+    if len(names) > 1 or (names and any(word.startswith("study=") for word in words)):
+        raise DesignError(f"run: takes one study, got {' '.join(typed.words)}; as in dse run quickstart")
+    if not names and not typed.hydra and not any(word.startswith("study=") for word in words):
+        raise DesignError(f"run: name a study, as in dse run quickstart; there are {', '.join(studies())}")
+    typed.words = [*(f"study={name}" for name in names), *words]
 
     def task(config: dict[str, Any]) -> None:
         from dse.commands.loop import run
@@ -117,6 +121,9 @@ def _evaluate(typed: Namespace) -> int:
             answers(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
         return 0
 
+    if typed.design:
+        return _evaluate_design(typed)
+
     def task(config: dict[str, Any]) -> None:
         from dse.commands.sheet import sheet
 
@@ -124,6 +131,25 @@ def _evaluate(typed: Namespace) -> int:
             sheet(config, as_json=typed.json, trace=typed.trace)
 
     hydra_job(_line(typed), task)
+    return 0
+
+
+def _evaluate_design(typed: Namespace) -> int:
+    """A design of a study by its id."""
+    from dse.commands.api import evaluated_design, load
+    from dse.commands.sheet import leave
+
+    names = [word.removeprefix("study=") for word in typed.words if word.startswith("study=")]
+    if len(names) != 1:
+        raise DesignError(
+            f"evaluate --design: {typed.design!r} is of a study; name that, as in dse evaluate study=quickstart --design ID"
+        )
+    places = [word for word in typed.words if word.startswith(("store=", "run_dir="))]
+    if others := [word for word in typed.words if word not in places and not word.startswith("study=")]:
+        raise DesignError(f"evaluate --design: {typed.design!r} names a design, and so do {' '.join(others)}; give one of them")
+    with _waiting("evaluate"):
+        found, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
+        leave(found, config, as_json=typed.json, trace=typed.trace)
     return 0
 
 
@@ -170,7 +196,7 @@ def _whynot(typed: Namespace) -> int:
     from dse.commands.explained import whynot
 
     names, words = _split(typed.words)
-    whynot(names, [*typed.hydra, *words], as_json=typed.json, trust=typed.trust)
+    whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
     return 0
 
 
@@ -266,6 +292,7 @@ def _show(typed: Namespace) -> int:
     from dse.commands.show import summary
 
     loaded = load(name, *overrides, trust=typed.trust)
+    loaded.check_rows()
     return summary(loaded.study, loaded.runs())
 
 

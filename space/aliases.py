@@ -1,4 +1,4 @@
-"""Old addresses and what they are now: one table, for each machine on which the old one meant that.
+"""Old addresses and what they are now, for each machine on which the old one meant that; old names of files that are chosen.
 
 An old address works wherever people and files say one; `dse/config/spelling.py` reads the table there. Knobs, designs and
 results have the new ones alone.
@@ -31,6 +31,19 @@ ALIASES = (
     Alias("chip.operator_overhead", "mapping.stack.operator_overhead", POOL),
 )
 """What was renamed: addresses that said one thing on one machine and another on the next, or that were of another part."""
+
+
+CHOICES = {"stack": {"vllm_h100": "vllm_allreduce_h100"}}
+"""Options of groups that were renamed, old name to new one, by group."""
+
+
+def current_choice(group: str, name: str) -> str:
+    """An option of a group of files by its name of now.
+
+    >>> current_choice("stack", "vllm_h100"), current_choice("stack", "tuned"), current_choice("chip", "vllm_h100")
+    ('vllm_allreduce_h100', 'tuned', 'vllm_h100')
+    """
+    return CHOICES.get(group, {}).get(name, name)
 
 
 def renames(machine: str) -> dict[str, str]:

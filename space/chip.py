@@ -6,6 +6,7 @@ from dse.space.elementwise import Number, where
 from dse.space.fields import flag, part, quantity, record, replaced, whole, word
 from dse.space.memory import Memory
 from dse.space.numbers import Rates
+from dse.space.published import Published
 from dse.space.technology import Areas, Base, Carrier, Die, Dram, Economics, Node
 
 
@@ -14,7 +15,9 @@ class Core:
     """One compute core."""
 
     matrix: Number = quantity(
-        "op/s", "twice the peak of the matrix engine on 16-bit values: that on 8-bit ones, if rates say no other", positive=True
+        "op/s",
+        "twice the 16-bit peak of the matrix engine; files say chip.core.peak or chip.peak by format instead",
+        positive=True,
     )
     vector: Number = quantity("op/s", "peak of the vector engine, one operation an element", positive=True)
     rates: Any = part(
@@ -122,7 +125,9 @@ class MatrixEngine:
     rows: Number = whole("rows of multiply-adders")
     cols: Number = whole("columns of multiply-adders")
     depth: Number = whole(
-        "pipeline registers of an element: a row of them has cols x (depth + 1) results in flight", low=0, unread=SYSTOLIC
+        "pipeline registers of an element: a row of them has cols x (depth + 1) results in flight; fewer than 3 slow the clock",
+        low=0,
+        unread=SYSTOLIC,
     )
     reload: str = word("how what stays in a systolic array is loaded", RELOADS, unread={"dataflow": ("ce",)})
     fill: Number = quantity(
@@ -321,6 +326,7 @@ class Chip:
     dies: Any = part("dies of one package, wafer or cluster", Dies)
     d2d: Any = part("links from die to die", D2d)
     boxes: Any = part("boxes that dies are in, with a network between them", Boxes)
+    published: Any = part("what a data sheet says of the chip as it is sold", Published)
 
 
 def memory_of(chip: Chip) -> Any:

@@ -69,6 +69,15 @@ class Chips:
         space, own = self._own(values)
         return space.key_at(own)
 
+    def keys(self, columns: Columns) -> list[str]:
+        """The keys of the designs in columns, each as `key_at` has it of one."""
+        found = [""] * len(columns[CHIP])
+        for space, rows, own in self._split(columns):
+            keys = space.keys(own) if own else space.keys({}) * len(rows)
+            for row, one in zip(rows.tolist(), keys, strict=True):
+                found[row] = one
+        return found
+
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
         """Whether a knob counts, given the values of the others."""
         space, own = self._own(values)

@@ -18,6 +18,7 @@ CONSTANTS: dict[str, str] = {
     "network.latency_per": SILICON,
     "network.hops": SILICON,
     "d2d.latency": SILICON,
+    "d2d.barrier": SOFTWARE,
     "boxes.latency": SILICON,
     "boxes.start": SOFTWARE,
     "network.nodes.latency": SILICON,
@@ -25,7 +26,6 @@ CONSTANTS: dict[str, str] = {
     "noc.ramp": SILICON,
     "noc.paths": SILICON,
     "tile.matrix.fill": SILICON,
-    "tile.matrix.depth": SILICON,
     "core.launch": SOFTWARE,
     "core.post": SOFTWARE,
     "core.copy": SOFTWARE,
@@ -40,7 +40,7 @@ CONSTANTS: dict[str, str] = {
 }
 """By address below ``chip``; so are all leaves below `PRICED`."""
 
-PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "carrier.", "hbm.banks.", "decode.")
+PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "carrier.", "hbm.banks.", "decode.", "published.")
 """Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
 
 FREE: dict[str, str] = {

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,10 @@ class Designs:
         return self.size
 
 
+KEY_DIGITS = 32
+"""Hexadecimal digits of a content key."""
+
+
 def key(design: Design) -> str:
     """The content key of a design: equal for equal leaves, whatever file or override they came from.
 
@@ -53,7 +58,28 @@ def entry(address: str, value: Any) -> str:
 
 def hashed(entries: Iterable[str]) -> str:
     """The key of lines."""
-    return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:32]
+    return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:KEY_DIGITS]
+
+
+LEAST = 10
+"""Digits of a key that an id of a design has at least."""
+
+
+def ids_of(keys: Sequence[str]) -> list[str]:
+    """Ids of designs: the beginnings of their keys, as long as tell them apart, of `LEAST` digits or more.
+
+    >>> ids_of(["0123456789abcd", "0123456789abff", "fedcba9876543210"])
+    ['0123456789abc', '0123456789abf', 'fedcba9876']
+    """
+    several = sorted(set(keys))
+    same = [_alike(one, other) for one, other in pairwise(several)]
+    longest = {one: max(sides) + 1 for one, *sides in zip(several, [0, *same], [*same, 0], strict=True)}
+    return [one[: max(LEAST, longest[one])] for one in keys]
+
+
+def _alike(one: str, other: str) -> int:
+    """Digits that the beginnings of two keys share."""
+    return next((place for place, (mine, its) in enumerate(zip(one, other, strict=False)) if mine != its), len(one))
 
 
 def stacked(designs: Sequence[Design]) -> Designs:

@@ -199,12 +199,18 @@ def at(value: Any, address: str) -> Any:
     return value
 
 
-def spec_at(value: Any, address: str) -> Field[Any]:
-    """The declaration of the leaf at a dotted address."""
+def holder(value: Any, address: str) -> tuple[Any, str]:
+    """The value object that has the leaf at a dotted address, and the leaf's name there."""
     *path, last = address.split(".")
     owner = at(value, ".".join(path)) if path else value
     inline = _owner(owner, last)
-    return next(spec for spec in fields(getattr(owner, inline) if inline else owner) if spec.name == last)
+    return (getattr(owner, inline) if inline else owner), last
+
+
+def spec_at(value: Any, address: str) -> Field[Any]:
+    """The declaration of the leaf at a dotted address."""
+    owner, name = holder(value, address)
+    return next(spec for spec in fields(owner) if spec.name == name)
 
 
 def _owner(value: Any, name: str) -> str:
@@ -221,7 +227,8 @@ def told(value: Any) -> str:
         return f"({', '.join(map(told, value))})"
     if not is_dataclass(value):
         return repr(value)
-    said = ((spec.name, getattr(value, spec.name)) for spec in fields(value) if getattr(value, spec.name) != spec.default)
+    own = [spec for spec in fields(value) if spec.compare]
+    said = ((spec.name, getattr(value, spec.name)) for spec in own if getattr(value, spec.name) != spec.default)
     return f"{type(value).__name__}({', '.join(f'{name}={told(inner)}' for name, inner in said)})"
 
 

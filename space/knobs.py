@@ -3,6 +3,7 @@
 A knob's address may say ``both``: one value then goes to the leaves of both phases, as in ``mapping.both.tp``.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dse.space.beside import Condition, conditions, unread
-from dse.space.design import Design, Designs, digest, entry, hashed
+from dse.space.design import KEY_DIGITS, Design, Designs, digest, entry, hashed
 from dse.space.elementwise import Array, distinct, in_line
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import addresses, at, checked, leaves, matching, replaced, spec_at
@@ -234,6 +235,48 @@ class Space:
     def following(self, design: Design) -> Design:
         """A design with what is tied where its other leaves have it."""
         return replaced(design, self._tied(design, {})) if self.tied else design
+
+    def keys(self, columns: Columns) -> list[str]:
+        """The keys of the designs in columns, each as `key_at` has it of one."""
+        size = len(next(iter(columns.values()))) if columns else 1
+        moved, changes = dict[str, Sequence[str]](), dict[str, Any]()
+        for knob in self.knobs:
+            words = isinstance(knob, Choice) and knob.words
+            for leaf in self.targets[knob.address]:
+                moved[leaf] = self._word_entries(knob, leaf, columns[knob.address]) if words else ()
+            if not words:
+                self._change(knob, columns[knob.address], changes)
+        for tied in self.tied:
+            value = np.asarray(tied.worth(_Here(self.base, changes)), dtype=float)
+            for leaf in self._following[tied.address]:
+                changes[leaf] = np.trunc(value) if "whole" in spec_at(self.base, leaf).metadata else value
+        moved |= {leaf: _number_entries(leaf, np.broadcast_to(value, size)) for leaf, value in changes.items()}
+        start, *rest = self._around(list(moved))
+        begun = hashlib.sha256(start.encode())
+        keys = []
+        for row in zip(*(moved[leaf] for leaf in self._entries if leaf in moved), strict=True) if moved else ((),) * size:
+            one = begun.copy()
+            one.update("".join(part for pair in zip(row, rest, strict=True) for part in pair).encode())
+            keys.append(one.hexdigest()[:KEY_DIGITS])
+        return keys
+
+    def _word_entries(self, knob: Knob, leaf: str, codes: Array) -> list[str]:
+        """In each row, the line of a key of a leaf that has words; of an inactive knob the base's."""
+        assert isinstance(knob, Choice)
+        of = [*(entry(leaf, word) for word in knob.values), self._entries[leaf]]
+        return [of[code] for code in codes.tolist()]
+
+    def _around(self, moved: Sequence[str]) -> list[str]:
+        """What of the lines of a key stands before, between and behind leaves that are moved."""
+        parts, between = [], ""
+        for place, (leaf, line) in enumerate(self._entries.items()):
+            between += "\n" if place else ""
+            if leaf in moved:
+                parts.append(between)
+                between = ""
+            else:
+                between += line
+        return [*parts, between]
 
     @property
     def follows(self) -> list[str]:
@@ -485,6 +528,13 @@ class Space:
             raise DesignError(f"space.{knob.address}: no value to choose from; ~space.{knob.address} leaves the knob out")
         elif len(set(values)) != len(values):
             raise DesignError(f"space.{knob.address}: a value stands twice among {values}")
+
+
+def _number_entries(leaf: str, values: Array) -> list[str]:
+    """In each row, the line of a key of a leaf that has numbers."""
+    several, places = np.unique(values, return_inverse=True)
+    of = [entry(leaf, value) for value in several.tolist()]
+    return [of[place] for place in places.tolist()]
 
 
 FIRST = 64

@@ -17,15 +17,15 @@ _TILES = {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": Main
 _POOL = {"cores": None, "core": Core, "l2": Cache, "hbm": Hbm, "clock": None, **SILICON, "dram": Dram}
 
 MACHINES: dict[str, Parts] = {
-    POOL: Parts("a die with a cache", _POOL | {"network": Network}, ("power", "areas", "base")),
+    POOL: Parts("a die with a cache", _POOL | {"network": Network}, ("power", "areas", "base", "published")),
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, **SILICON},
-        ("faults", "hbm", "dram"),
+        ("faults", "hbm", "dram", "published"),
     ),
-    TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2")),
-    DIES: Parts("dies of tiles", _TILES | {"dies": Dies, "d2d": D2d}, ("faults", "carrier", "boxes")),
-    POOLED: Parts("many dies with a cache", _POOL | {"dies": Dies, "d2d": D2d}, ("power", "base", "boxes")),
+    TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
+    DIES: Parts("dies of tiles", _TILES | {"dies": Dies, "d2d": D2d}, ("faults", "carrier", "boxes", "published")),
+    POOLED: Parts("many dies with a cache", _POOL | {"dies": Dies, "d2d": D2d}, ("power", "base", "boxes", "published")),
     MEMORY: Parts("a memory by itself", {"memory": Memory}, ("dram",)),
     NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),
 }

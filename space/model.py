@@ -57,9 +57,9 @@ class Indexer:
     reused: bool = flag("what a layer before has chosen is taken, and nothing is scored", default=False)
 
 
-RULES = ("delta", "channel_delta", "ssd", "linear")
+RULES = ("delta", "channel_delta", "ssd", "linear", "selective")
 """How a state forgets and learns: gated delta rule, decay a head (Gated DeltaNet) or a key channel (KDA); decay that depends on
-the token (Mamba-2), or is fixed a head (lightning attention)."""
+the token (Mamba-2), is fixed a head (lightning attention), or depends on the token in each entry of a state (Mamba-1)."""
 
 
 @record
@@ -68,7 +68,8 @@ class Recurrence:
 
     Source:
         delta: Gated DeltaNet [yang2024]; channel_delta: Kimi Linear [kimi2025]; ssd: Mamba-2 [dao2024]; linear: lightning
-        attention [qin2024].
+        attention [qin2024]; selective: Mamba-1 [gu2023], whose inputs of width heads x value_dim have one B and C of key_dim
+        each, and steps of rank gate_rank; only they pass through the convolution.
     """
 
     rule: str = word("how states forget and learn", RULES)
@@ -148,6 +149,7 @@ class Model:
     ffn_intermediate: int = whole("width of the dense FFN")
     vocab: int = whole("tokens in the vocabulary")
     max_position: int = whole("longest sequence the model was trained for")
+    learned_positions: int = whole("rows of a learned table of positions; 0 for none", low=0, default=0)
     gated_ffn: bool = flag("the FFN has a gate beside the up projection", default=True)
     tied_embeddings: bool = flag("the head reuses the embedding table", default=False)
     qkv_bias: bool = flag("biases on the query, key and value projections", default=False)

@@ -119,17 +119,18 @@ _PEOPLE = {
 
 @record
 class Rates:
-    """Formats that matrix engines multiply beside 16 and 32 bits, each over the rate of 16 bits; no others."""
+    """Formats that matrix engines multiply beside 16 bits, each over the rate of these; no others, but for fp32."""
 
     int8: Any = quantity("1", "rate of int8 over that of 16 bits", positive=True, absent=True)
     fp8: Any = quantity("1", "rate of fp8 over that of 16 bits, whatever its scales", positive=True, absent=True)
     mxfp8: Any = quantity("1", "rate of mxfp8 over that of 16 bits", positive=True, absent=True)
     mxfp4: Any = quantity("1", "rate of mxfp4 over that of 16 bits", positive=True, absent=True)
     nvfp4: Any = quantity("1", "rate of nvfp4 over that of 16 bits", positive=True, absent=True)
+    fp32: Any = quantity("1", "rate of fp32 over that of 16 bits; half if not said", positive=True, absent=True)
 
 
 HALF = 0.5
-"""Rate of 32 bits over that of 16."""
+"""Rate of 32 bits over that of 16, where a chip says no other."""
 
 
 def rate(name: str, rates: Rates | None) -> Any:
@@ -139,8 +140,10 @@ def rate(name: str, rates: Rates | None) -> Any:
     (2.0, None, None, 4.0)
     """
     engine = FORMATS[name].engine
-    if engine in ("bf16", "fp32"):
-        return 1.0 if engine == "bf16" else HALF
+    if engine == "bf16":
+        return 1.0
+    if engine == "fp32":
+        return HALF if rates is None or rates.fp32 is None else rates.fp32
     if rates is None:
         return 2.0 if engine in ("int8", "fp8") else None
     return getattr(rates, engine) if engine else None

@@ -112,6 +112,8 @@ def _compressing(of: Model) -> int:
 
 def _recurrent(of: Model, state: Recurrence) -> int:
     h, keys, values = of.hidden, state.key_heads * state.key_dim, state.heads * state.value_dim
+    if state.rule == "selective":
+        return _selective(of, state, values)
     weights = h * (2 * keys + 2 * values) + values * h
     mixed = 2 * keys + values
     weights += mixed * (state.conv + state.conv_bias)
@@ -125,6 +127,13 @@ def _recurrent(of: Model, state: Recurrence) -> int:
         low += rank * (h + values) - h * values if rank and not state.full_gate else 0
         return weights + low + h * state.heads + state.heads + keys + state.value_dim
     return weights + values
+
+
+def _selective(of: Model, state: Recurrence, values: int) -> int:
+    """Of Mamba-1: inputs, gates and outputs, the convolution, B, C and steps of what leaves it, their norms, A and D."""
+    inner = 2 * state.key_dim + state.gate_rank
+    weights = 3 * of.hidden * values + values * (state.conv + state.conv_bias) + values * (inner + state.gate_rank + 1)
+    return weights + of.qk_norm * inner + values * (state.key_dim + 1)
 
 
 def ffn_parameters(model: Model, width: int, hidden: int = 0) -> int:
@@ -167,7 +176,12 @@ def _norms(of: Model) -> int:
 
 def _outside_layers(model: Model) -> int:
     tables = model.vocab * model.hidden * (1 if model.tied_embeddings else 2)
-    return tables + model.head_bias * model.vocab + _norm(model)
+    return tables + position_values(model) + model.head_bias * model.vocab + _norm(model)
+
+
+def position_values(model: Model) -> int:
+    """Weights of a learned table of positions."""
+    return model.learned_positions * model.hidden
 
 
 def kv_values(of: Model) -> int:
@@ -197,7 +211,12 @@ def conv_values(of: Model) -> int:
     state = of.recurrence
     if state is None or not state.conv:
         return 0
-    return (state.conv - 1) * (2 * state.key_heads * state.key_dim + state.heads * state.value_dim)
+    return (state.conv - 1) * (2 * state.key_heads * convolved_keys(state) + state.heads * state.value_dim)
+
+
+def convolved_keys(state: Recurrence) -> int:
+    """Values of a key that pass through the convolution: all, or none where keys are made of what leaves it."""
+    return 0 if state.rule == "selective" else state.key_dim
 
 
 class Growth(NamedTuple):
@@ -254,6 +273,28 @@ def growing_bytes(model: Model, itemsize: float, indexed: float) -> float:
     """What each token more adds to caches, whose values have `itemsize`, and keys of an indexer `indexed`. [B]"""
     some = growths(model)
     return sum(of.layer.times * (of.kv * of.reach.grows * itemsize + of.scores * of.indexed.grows * indexed) for of in some)
+
+
+class CacheGrowth(NamedTuple):
+    """What each token more adds to the caches of a sequence.
+
+    Attributes:
+        nbytes: of all layers. [B]
+        until: tokens up to which they grow so; None where they do so without end.
+    """
+
+    nbytes: float
+    until: int | None = None
+
+
+def cache_growth(model: Model, itemsize: float, indexed: float) -> CacheGrowth:
+    """What each token more adds to caches: of a long sequence, or until the first window is full where all layers have one."""
+    without_end = growing_bytes(model, itemsize, indexed)
+    caching = [of for of in growths(model) if of.kv or of.scores]
+    if without_end or not caching:
+        return CacheGrowth(without_end)
+    until = min(of.reach.window or of.reach.chunk for of in caching)
+    return CacheGrowth(sum(of.layer.times * (of.kv * itemsize + of.scores * indexed) for of in caching), until)
 
 
 def fixed_values(model: Model) -> int:

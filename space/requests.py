@@ -32,6 +32,7 @@ class Requests:
         block: tokens that a hash stands for.
         rows: of a file that each stands in, as an editor counts; empty where there is none.
         skipped: rows of the file that were passed over.
+        truncated: whether the file has requests beyond these.
         kinds: class of each by number; shape (requests,), or empty where all are of one.
         ranks: of each, 0 first: who waits is served by rank, then by arrival; shape (requests,), or empty where all are alike.
         before: of a turn, the row of the request whose answer it waits for, which stands above it; -1 for none. A turn comes
@@ -51,6 +52,7 @@ class Requests:
     block: int = 512
     rows: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     skipped: int = 0
+    truncated: bool = False
     kinds: Array = field(default_factory=_none)
     ranks: Array = field(default_factory=_none)
     before: Array = field(default_factory=_none)
@@ -148,7 +150,8 @@ class Requests:
 
     def first(self, count: int) -> "Requests":
         """The first so many."""
-        return self._rows(np.arange(min(count, len(self))), self.arrival[:count])
+        some = self._rows(np.arange(min(count, len(self))), self.arrival[:count])
+        return replace(some, truncated=self.truncated or count < len(self))
 
     def of_kind(self, number: int) -> "Requests":
         """Those of one class, at the times at which they come."""

@@ -1,6 +1,7 @@
 """What people are shown: text without passwords, and without what a terminal would obey."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 PASSWORD = re.compile(
@@ -34,6 +35,18 @@ def masked_in(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [masked_in(entry) for entry in value]
     return value
+
+
+def left_out_text(by: Mapping[str, int], total: int, noun: str) -> str:
+    """How many of a search's designs are left out, in words, and for how many each reason decides; most frequent first.
+
+    >>> left_out_text({"chip.hbm.capacity": 3, "mapping.decode.tp": 9}, 15, "deployment")
+    '12 of 15 deployments left out: mapping.decode.tp 9, chip.hbm.capacity 3'
+    >>> left_out_text({}, 1, "design")
+    '0 of 1 design left out'
+    """
+    each = ", ".join(f"{why} {count:,}" for why, count in sorted(by.items(), key=lambda pair: -pair[1]))
+    return f"{sum(by.values()):,} of {number_of(total, noun)} left out" + (f": {each}" if each else "")
 
 
 def number_of(number: int, noun: str) -> str:

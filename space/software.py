@@ -68,6 +68,9 @@ SOFTWARE: dict[str, Parts] = {
 
 _SOFTWARE = Wholes(Mapping, "mapping", SOFTWARE)
 
+OF_CACHES = (DEVICES, SERVED_DEVICES, POOLED_DIES, SERVED_POOLED_DIES)
+"""Software of dies with a cache."""
+
 
 def _any_stack(of: Parts) -> Parts:
     return of._replace(needs={name: kind for name, kind in of.needs.items() if name != "stack"}, may=(*of.may, "stack"))

@@ -35,6 +35,8 @@ def parse(text: str, unit: str) -> float:
 
     >>> parse("48 KiB", "B"), parse("200 Gbit/s", "B/s"), parse("1.84 Top/s", "op/s"), parse("0.1/cm2", "1/cm2")
     (49152.0, 25000000000.0, 1840000000000.0, 0.1)
+    >>> {parse(f"989 {unit}", "op/s") for unit in ("Tflop/s", "TFLOP/s", "TFLOPS", "TOPS", "Tflops")}
+    {989000000000000.0}
     """
     quantity = _quantity(text)
     if quantity is None:
@@ -120,7 +122,8 @@ ohm = volt / ampere = Ω
 farad = ampere * second / volt = F
 bit = [information]
 byte = 8 * bit = B
-operation = [operation] = op
+operation = [operation] = op = flop = FLOP
+operation_rate = operation / second = OPS = FLOPS = flops
 token = [token]
 cycle = [cycle]
 USD = [currency]
@@ -224,5 +227,5 @@ def _meant(text: str) -> str:
     return f"'{meant}' or '{found[1]} {found[2].strip().replace('b', 'bit')}'" if bits else f"'{meant}'"
 
 
-USUAL = ("B", "bit", "op", "s", "Hz", "W", "J", "V", "token", "USD", "mm2")
+USUAL = ("B", "bit", "op", "flop", "FLOPS", "s", "Hz", "W", "J", "V", "token", "USD", "mm2")
 """Units that are tried in other letters, with prefixes."""

@@ -6,7 +6,7 @@ its last token leaves, and its place stays empty until the batch ends. A load is
 stream of requests, served as they come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -421,6 +421,23 @@ class Class:
     priority: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TraceUse:
+    """What a load has of the trace that its requests are from, and what was changed.
+
+    Attributes:
+        file: name of the file.
+        part: which of its requests, and what was done to them, in words: "all of conv.csv", "the first of conv.csv".
+        times: where arrivals come from: "replayed" as the file has them, "scaled" by a factor, or "drawn" from a process.
+        process: of times that are drawn, a name of `PROCESSES`, or closed; else the empty string.
+    """
+
+    file: str
+    part: str
+    times: str
+    process: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Load:
     """A stream of requests to a model, served as they come.
@@ -436,6 +453,10 @@ class Load:
         speculation: what is guessed in decode; None for nothing.
         seed: of which guesses are right; read where tokens are guessed.
         classes: with bounds of their own, by the numbers of `Requests.kinds`; none where those above are of all requests.
+        trace: what it has of a trace; None where requests are from no file.
+        draw: so many requests of the same kind by another seed and at another rate, or of so many users; None where these are
+            all that there are, as of a trace that is replayed.
+        most: requests that can be drawn, or that somebody says there are; 0 where nothing bounds them.
     """
 
     label: str
@@ -448,6 +469,9 @@ class Load:
     speculation: Speculation | None = None
     seed: int = 0
     classes: tuple[Class, ...] = ()
+    trace: TraceUse | None = None
+    draw: Callable[[int, int, float], Requests] | None = None
+    most: int = 0
 
     @property
     def kept(self) -> tuple[Any, Any]:

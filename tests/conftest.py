@@ -1,4 +1,4 @@
-"""Property tests draw new examples on a desk, and the same ones in CI, where a run must depend on the change alone.
+"""Property tests draw the same examples each time, so that a run depends on the change alone; `tests.explore` draws new ones.
 
 Who runs tests in the background of a shell ignores Ctrl-C, and what they start would too; some of it is sent one.
 """
@@ -12,13 +12,20 @@ from random import Random
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 from dse.main import SWEEP
 
 gc.set_threshold(*SWEEP)
-settings.register_profile("desk", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "desk")
+EXPLORED = os.environ.get("EXPLORED", "")
+"""Folder in which `tests.explore` keeps examples that failed; empty where the same examples are drawn each time."""
+
+if EXPLORED:
+    kept = DirectoryBasedExampleDatabase(EXPLORED)
+    settings.register_profile("drawn", deadline=None, database=kept, print_blob=True)
+else:
+    settings.register_profile("drawn", deadline=None, derandomize=True, database=None)
+settings.load_profile("drawn")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import dse
 from dse.commands.options import COMMANDS
 from dse.main import main
 from dse.measured.validate import COLUMNS
@@ -112,8 +113,14 @@ def less(words: list[str]) -> list[str]:
     return [*words, *(word for pattern, more in LESS if re.search(pattern, " ".join(words)) for word in more.split())]
 
 
+def with_id(words: list[str]) -> list[str]:
+    """A command with the id of a design where a document says ID: of the first of the study's front."""
+    return [dse.load(words[1]).front()["design"][0] if word == "ID" else word for word in words]
+
+
 def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     """Types a command; returns its status, and what it printed. A server has its own process, and a client that is gone."""
+    words = with_id(words)
     if words[0] == "mcp":
         done = subprocess.run(
             [sys.executable, "-m", "dse.main", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True

@@ -10,30 +10,33 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dse.answers.of_loads import Beside, beside, said
+from dse.answers.published_formats import remedied
 from dse.config.build import Question, question
 from dse.config.compose import folder_of
+from dse.config.effects import NoEffect, Typed, not_taken, typed
 from dse.config.expressions import evaluate
-from dse.config.idle_chip import OF_CACHES
 from dse.config.parts import other_parts, parts_of
 from dse.config.records import Source
-from dse.config.unplayed import refuse_unplayed
 from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
 from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
+from dse.evaluators.silicon.published import facts, remarks
 from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
+from dse.measured.stack_basis import StackBasis, stack_basis
 from dse.space.beside import unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, leaves, spec_at
 from dse.space.kinds import called
 from dse.space.limits import Infeasible
+from dse.space.peaks import peaks_text
 from dse.space.shown import number_of
-from dse.space.software import PIPELINES, SERVED_PIPELINES, software_of
+from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
 from dse.space.units import show
 from dse.space.workload import Case, Load, Workload
 
@@ -73,6 +76,9 @@ class Evaluation:
         others: those of them that the file of the chip does not choose.
         question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
+        devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
+        typed: what was typed of it.
+        not_taken: settings of groups that no answer takes.
     """
 
     design: Design
@@ -85,8 +91,21 @@ class Evaluation:
     names: dict[str, str]
     question: str
     untied: tuple[str, ...] = ()
+    devices: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    typed: Typed | None = field(default=None, compare=False)
+    not_taken: tuple[NoEffect, ...] = ()
+
+    @cached_property
+    def without_effect(self) -> tuple[NoEffect, ...]:
+        """Settings that were typed and have no effect on this answer."""
+        return (*self.not_taken, *(self.typed.without_effect() if self.typed else ()))
+
+    @property
+    def title(self) -> str:
+        """What was asked, of how many cases, and on how many devices where that was left open."""
+        return _titled(self.cases) + (f"; on {self.devices}" if self.devices else "")
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
@@ -100,6 +119,11 @@ class Evaluation:
     def extrapolated(self) -> str:
         """Which constants of its software were fitted on other chips alone; "" where none were."""
         return elsewhere(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
+    def stack_basis(self) -> StackBasis | None:
+        """Which kernels of its software stack were measured; None of a chip without one."""
+        return stack_basis(self.sources, self.names, self.design, self.workload)
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -135,7 +159,11 @@ class Evaluation:
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
-        found = [("chip", ", ".join((self.names["chip"], *self.changes))), ("mapping", self.names["mapping"])]
+        found = [("chip", ", ".join((self.names["chip"], *self.changes)))]
+        found += [("peak", text)] if (text := peaks_text(self.design.chip)) else []
+        found += [("data sheet", of.text) for of in facts(self.design.chip)]
+        found += [("remark", text) for text in remarks(self.design.chip)]
+        found += [("mapping", self.names["mapping"])]
         found += [
             *(plan for plan in plans if plan not in formats),
             *formats,
@@ -156,7 +184,7 @@ class Evaluation:
         """What the chip is not as it ships in: parts by name, and values that were set, as overrides say them."""
         values = (of for of in self.sources if of.source == "override" and of.address.startswith("chip."))
         parts = (f"{group}={name}" for group, name in self.others.items())
-        return (*parts, *(f"{of.address}={of.value}" for of in values))
+        return (*parts, *(of.note if of.note.startswith("chip.") else f"{of.address}={of.value}" for of in values))
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""
@@ -228,15 +256,17 @@ class Evaluation:
         lines = [f"{name:11}{text}" for name, text in self.about()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        return "\n".join([_titled(self.cases), *lines, *verdict, *metrics, *measured])
+        basis = [self.stack_basis.text] if self.stack_basis else []
+        return "\n".join([self.title, *basis, *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
-        rows = [*((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
+        basis = [("measured", self.stack_basis.text, "")] if self.stack_basis else []
+        rows = [*basis, *((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
-        return f"<table><caption>{escape(_titled(self.cases))}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def answered(config: Mapping[str, Any]) -> Evaluation:
@@ -251,7 +281,9 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
 
         if config["fidelity"] != STEADY:
             begun()
-    return replace(evaluation(asked.base, asked, config), untied=_untied(asked))
+    found, own = typed(asked, config, folder_of(config), lambda: evaluation(asked.base, asked, config))
+    devices = next(iter(asked.devices.values()), "")
+    return replace(found, untied=_untied(asked), devices=devices, typed=own, not_taken=not_taken("evaluate", config))
 
 
 def _untied(asked: Question) -> tuple[str, ...]:
@@ -276,7 +308,6 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         DesignError: words of its mapping that do not go together, which in a study is one infeasible design among others.
     """
     fidelity = config["fidelity"]
-    refuse_unplayed(asked, config)
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
     found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True).accepted()
 
@@ -289,7 +320,7 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         for row, case in enumerate(workload.cases)
     ]
     metrics = own((name, column[0]) for name, column in found.columns.items())
-    why = infeasible(design, workload)
+    why = remedied(infeasible(design, workload), design, workload, config["model"])
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = parts_of(config["choices"]), other_parts(config["choices"])
     what = called(config["workload"])

@@ -4,9 +4,10 @@ A deployment is instances that do both phases, or some that prefill and some tha
 state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far: who
 breaks a bound there by far is out, others are searched for their own rate.
 
-A rate goes on for long: requests come for `LONG` times what one of them may take, so that queues which grow are seen. Where
-that is more than `MOST_PLAYED`, devices are taken as cells that are alike, each with a router and its part of the requests; one
-is played.
+A rate goes on for long (`evaluators.serving.max_rate`): so many requests are played as it takes to see queues which grow, of
+several seeds. Where the first of these streams would have more than `MOST_PLAYED`, devices are taken as cells that are alike,
+each with a router and its part of the requests; one is played. Requests that somebody says are the most that are played; a
+trace is played as it is.
 """
 
 import math
@@ -15,31 +16,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, at_most, candidates, fewest, routed
-from dse.answers.race import (
-    COARSE,
-    MOST_PLAYED,
-    USUAL,
-    Alone,
-    Tried,
-    at_a_time,
-    compared,
-    curve,
-    enough,
-    of_hope,
-    play,
-    raced,
-    unkept,
-    unloaded,
-)
+from dse.answers.deployments import DIES, INSTANCES, PREFILL, Candidate, Kinds, at_most, candidates, fewest, routed, routings
+from dse.answers.race import Alone, Tried, at_a_time, compared, curve, holds, of_hope, raced, unkept, unloaded
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
 from dse.config.free import free_knobs
 from dse.config.idle import USUAL as OF_IDLE
 from dse.config.records import parsed as number
 from dse.config.turns import CLOSED
+from dse.config.workloads import MOST_REQUESTS
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of
+from dse.evaluators.serving.max_rate import MOST_PLAYED, SESSIONS, USUAL, enough
+from dse.measured.stack_basis import StackBasis
 from dse.running.beforehand import begun
 from dse.space.beside import unread as beside
 from dse.space.errors import DesignError
@@ -79,10 +68,10 @@ class Side:
         curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
         why: why there is none; "" where there is one.
         cells: alike, of which this is one.
-        words: overrides that say how many requests are played, where nobody did.
         asked: devices that there are for all cells; 0 where the fewest are asked for.
         typed: overrides of the question.
         extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
+        stack_basis: which kernels of its software stack were measured; None of a chip without one.
     """
 
     chip: str
@@ -95,10 +84,16 @@ class Side:
     curve: tuple[tuple[float, float, float, float, str], ...] = ()
     why: str = ""
     cells: int = 1
-    words: tuple[str, ...] = ()
     asked: int = 0
     typed: tuple[str, ...] = ()
     extrapolated: str = ""
+    stack_basis: StackBasis | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Overrides that say which requests confirm the rate; none of requests that are replayed."""
+        found = self.best and self.best.capacity
+        return (f"workload.requests={found.count}", f"seed={found.seed}") if found and self.load.draw is not None else ()
 
     @property
     def breaks(self) -> str:
@@ -132,6 +127,7 @@ class Asked:
         apart: whether instances that only prefill are looked at.
         by: a word of `ORDERS`; "" for none.
         ffn: whether instances whose attention and FFNs are on dies of their own are looked at, too.
+        most: requests that are played at most; 0 where nobody says.
     """
 
     chips: tuple[str, ...]
@@ -142,6 +138,7 @@ class Asked:
     apart: bool
     by: str = ""
     ffn: bool = False
+    most: int = 0
 
 
 OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "transfer"))
@@ -228,35 +225,48 @@ def parsed(words: Sequence[str]) -> Asked:
     if said.get("by", ORDERS[0]) not in ORDERS:
         raise DesignError(f"by: {said['by']!r}; valid: {', '.join(ORDERS)}")
     apart, ffn = said.get("apart", "true") == "true", said.get("ffn") == "apart"
-    return Asked(tuple(names), others, devices, rate, share, apart, said.get("by", ""), ffn)
+    others, most = _bounded(others)
+    return Asked(tuple(names), others, devices, rate, share, apart, said.get("by", ""), ffn, most)
+
+
+def _bounded(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+    """Overrides without the number of requests, and that number, where it is one and they are no trace's; else as they are."""
+    counts = [word.partition("=")[2] for word in words if word.startswith("workload.requests=")]
+    if not counts or not counts[-1].isdigit() or not 1 <= int(counts[-1]) <= MOST_REQUESTS or _traced(words):
+        return words, 0
+    return tuple(word for word in words if not word.startswith("workload.requests=")), int(counts[-1])
+
+
+def _traced(words: Sequence[str]) -> bool:
+    """Whether requests are a trace's."""
+    return any(word.startswith("workload.trace=") and word != "workload.trace=null" for word in words)
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
-    kinds, bounds, knobs = posed(chip, asked, trust=trust)
+    kinds, bounds, knobs = usual = posed(chip, asked, trust=trust)
     if kinds.by_chip:
-        return _in_cells(chip, asked, trust, 1, (kinds, bounds, knobs))
-    if _said(asked):
+        return _in_cells(chip, asked, trust, 1, usual)
+    if _traced(asked.overrides):
         return (_fewest if asked.rate else _most)(chip, asked, kinds, bounds, knobs)
-    if asked.rate and enough(kinds.load, bounds, asked.rate) <= MOST_PLAYED:
-        told = _counted(asked, enough(kinds.load, bounds, asked.rate))
-        return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
-    return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES, (kinds, bounds, knobs))
+    if asked.most or (asked.rate and enough(kinds.load, bounds, asked.rate) <= MOST_PLAYED):
+        rate = asked.rate or _estimated(kinds, bounds, knobs, asked.devices, asked)
+        more = _posed(chip, asked, trust, enough(kinds.load, bounds, rate), kinds)
+        return (_fewest if asked.rate else _most)(chip, asked, *more)
+    return _in_cells(chip, asked, trust, asked.devices or MOST_DEVICES, usual)
 
 
-def _said(asked: Asked) -> bool:
-    """Whether somebody says how many requests there are."""
-    return any(word.startswith(("workload.requests=", "workload.trace=")) for word in asked.overrides)
-
-
-def _counted(asked: Asked, count: int) -> Asked:
-    return replace(asked, overrides=(*asked.overrides, f"workload.requests={count}"))
+def _posed(chip: str, asked: Asked, trust: bool, count: int, before: Kinds) -> tuple[Kinds, Bounds, Space]:
+    """The question with so many requests; what was known of fewer is known still."""
+    kinds, bounds, knobs = posed(chip, asked, trust=trust, count=count)
+    kinds.recall(before)
+    return kinds, bounds, knobs
 
 
 def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kinds, Bounds, Space]) -> Side:
     """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
 
-    The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again. Where somebody
-    says how many, these are one cell's. Instances that somebody says are all that there are: one cell.
+    The first streams have as many requests as the estimate asks for. Where somebody says how many there are, these are one
+    cell's. Instances that somebody says are all that there are: one cell.
 
     Args:
         chip, asked, trust: what is asked.
@@ -267,31 +277,26 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kind
     said = bool(kinds.counts)
     devices, rate = _cell(most, lambda some: _estimated(kinds, bounds, knobs, some, asked), kinds.load, bounds, alone=said)
     needed = enough(kinds.load, bounds, rate)
-    if said and not _said(asked) and devices > 1 and needed > MOST_PLAYED:
+    if said and not asked.most and devices > 1 and needed > MOST_PLAYED:
         part = f"1/{math.ceil(needed / MOST_PLAYED)} of them, or workload.requests={needed} for all"
         some = f"{_instances(kinds)} serve some {rate:.4g} requests/s on {devices} devices"
         raise DesignError(f"capacity: {chip}: {some}, more than is played; say {part}")
     many = 1 if said else MOST_DEVICES // devices
     beyond = f"the {_instances(kinds)} that are said" if said else f"{MOST_DEVICES:,} devices"
     count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
-    while True:
-        told = asked if _said(asked) else _counted(asked, count)
-        before, (kinds, bounds, knobs) = kinds, posed(chip, told, trust=trust)
-        kinds.recall(before)
-        load, words = kinds.load, told.overrides[len(asked.overrides) :]
-        if asked.rate > (whole := many * at_most(kinds, bounds, knobs, devices, apart=asked.apart, least=asked.rate / many)):
-            why = f"{chip}: {asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s at most"
-            return Side(chip, load, bounds, devices, (), (), {}, why=why, words=words)
-        side = replace(_most(chip, replace(told, devices=devices), kinds, bounds, knobs, least=asked.rate / many), words=words)
-        if side.best is None:
-            return side
-        if asked.rate > (whole := many * side.best.rate):  # of a longer load it would be less
-            why = f"{asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s"
-            return replace(side, why=f"{chip}: {why}")
-        played = len(load.requests)  # a trace may have fewer than are asked for
-        if told is asked or needed > MOST_PLAYED or not enough(load, bounds, side.best.rate) > played >= count:
-            break
-        count = enough(load, bounds, COARSE * side.best.rate)
+    if kinds.load.requests.users:  # the race is of two sessions of each user
+        count = max(USUAL, 2 * count // SESSIONS)
+    kinds, bounds, knobs = usual if _traced(asked.overrides) else _posed(chip, asked, trust, count, kinds)
+    load, least = kinds.load, asked.rate / many
+    if asked.rate > (whole := many * at_most(kinds, bounds, knobs, devices, apart=asked.apart, least=least)):
+        why = f"{chip}: {asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s at most"
+        return Side(chip, load, bounds, devices, (), (), {}, why=why)
+    side = _most(chip, replace(asked, devices=devices), kinds, bounds, knobs, least=least)
+    if side.best is None:
+        return side
+    if asked.rate > (whole := many * side.best.rate):
+        why = f"{asked.rate:g} requests/s take more than {beyond}, which serve {whole:.4g} requests/s"
+        return replace(side, why=f"{chip}: {why}")
     if said:
         return side
     return replace(side, cells=math.ceil(asked.rate / side.best.rate) or asked.devices // devices, asked=asked.devices)
@@ -334,8 +339,12 @@ def _cell(
     return devices, rate
 
 
-def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space]:
+def posed(chip: str, asked: Asked, *, trust: bool, count: int = USUAL) -> tuple[Kinds, Bounds, Space]:
     """Instances of a chip and what they serve, within which bounds, and the knobs.
+
+    Args:
+        chip, asked, trust: what is asked.
+        count: requests, where they are no trace's; no more than are said.
 
     Raises:
         DesignError: what cannot be asked of it.
@@ -348,8 +357,9 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     words += [f"{address}={count}" for address, count in fixed.items()]
     if not any(word.startswith("workload=") for word in words):
         words.insert(1, "workload=serving")
-    if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
-        words.append(f"workload.requests={USUAL}")
+    drawn = not any(word.startswith(("workload.requests=", "workload.trace=")) for word in words)
+    if drawn:
+        words.append(f"workload.requests={min(count, asked.most or count)}")
     words += _closed(asked)
     free = not any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
     # of most chips the space is this one: to compose once is half of a short answer
@@ -365,6 +375,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
         config = compose([*words, f"space={own}"], trust=trust)
     load = usual.workload.cases[0]
     assert isinstance(load, Load)
+    load = replace(load, most=asked.most) if drawn else load
     if len(usual.workload.cases) > 1:
         raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
     if len(load.requests) < 2:
@@ -379,7 +390,11 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
     knobs = _space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replaced(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
-    return Kinds(usual, load, config["choices"], ffn=asked.ffn, counts=counts), bounds, knobs
+    routing = routings(usual.base, load, asked.overrides)
+    kinds = Kinds(
+        usual, load, config["choices"], ffn=asked.ffn, counts=counts, routings=routing, models=config["model"]
+    )  # fmt: skip
+    return kinds, bounds, knobs
 
 
 def _closed(asked: Asked) -> list[str]:
@@ -435,7 +450,8 @@ def _most(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space, l
             side = replace(side, tried=tuple(_priced(one, load) for one in (*every, *others)), curve=drawn)
     if side.best is None:
         return replace(side, why=unkept(chip, unloaded(found, load, bounds)))
-    return replace(side, extrapolated=kinds.extrapolated(side.best.candidate.design))
+    best = side.best.candidate.design
+    return replace(side, extrapolated=kinds.extrapolated(best), stack_basis=kinds.stack_basis(best))
 
 
 def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space) -> Side:
@@ -447,7 +463,7 @@ def _fewest(chip: str, asked: Asked, kinds: Kinds, bounds: Bounds, knobs: Space)
         left = [one for one in found if one.most >= asked.rate]
         while left:
             one, *left = left
-            if not bounds.broken(play(one, load, asked.rate, bounds)):
+            if holds(one, load, bounds, asked.rate):
                 return one
             left = of_hope(left, load, bounds, known)
         return None
@@ -480,7 +496,8 @@ def _priced(one: Tried, load: Load) -> Tried:
     """A deployment with what it costs at its largest rate, where it has one."""
     if one.capacity is None or one.capacity.served is None:
         return one
-    price, per_mtoken = dollars(one.candidate.design, load, one.capacity.served, "closed")
+    run = one.capacity.served
+    price, per_mtoken = dollars(one.candidate.design, replace(load, requests=run.requests), run, "closed")
     return replace(one, price=price, per_mtoken=per_mtoken)
 
 

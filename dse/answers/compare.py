@@ -5,14 +5,16 @@ A chip that cannot be asked says why, and the others are compared all the same; 
 searched for.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from dse.answers.answer import Evaluation, evaluation
+from dse.answers.published_formats import remedied
 from dse.config import formats
 from dse.config.build import Question, question
 from dse.config.compose import compose, folder_of
@@ -20,7 +22,8 @@ from dse.config.expressions import evaluate
 from dse.config.free import free_knobs
 from dse.evaluators import METRICS
 from dse.evaluators.account.metrics import metric
-from dse.evaluators.evaluation import infeasible, plays, possible
+from dse.evaluators.account.outcomes import LIMITS
+from dse.evaluators.evaluation import early, infeasible, plays
 from dse.evaluators.silicon import area
 from dse.running.possible import Limits
 from dse.search.rounds import DIVIDE, rounds
@@ -31,6 +34,8 @@ from dse.space.errors import DesignError
 from dse.space.fields import at
 from dse.space.kinds import asked as kind_of
 from dse.space.knobs import Choice, Space
+from dse.space.limits import Infeasible
+from dse.space.shown import left_out_text
 from dse.space.software import MANY_DIES, POOLED_DIES, software_of
 from dse.space.workload import Load
 
@@ -58,6 +63,7 @@ class Side:
         values: by knob of the search, what it chose.
         looked: designs that the search evaluated, and how many of them are feasible.
         why: why there is no design; "" where there is one.
+        refused: how many designs each limit rules out, before they are evaluated or when they are.
     """
 
     chip: str
@@ -65,6 +71,12 @@ class Side:
     values: Values
     looked: tuple[int, int]
     why: str = ""
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> str:
+        """How many mappings of the search are left out, by limit, in words; those that were not evaluated for it too."""
+        return left_out_text(self.refused, self.looked[1] + sum(self.refused.values()), "mapping")
 
     @property
     def chips(self) -> int | None:
@@ -99,7 +111,10 @@ class Side:
         chosen = ", ".join(
             f"{address.removeprefix('mapping.').removeprefix('both.')} {value}" for address, value in self.values.items()
         )
-        return f"{self.found.names['mapping']}{f': {chosen}' if chosen else ', as it is set'}" if self.found else ""
+        if not self.found:
+            return ""
+        devices = f"; {self.found.devices}" if self.found.devices else ""
+        return f"{self.found.names['mapping']}{f': {chosen}' if chosen else ', as it is set'}{devices}"
 
 
 def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = False) -> list[Side]:
@@ -213,18 +228,25 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     looks = _Looks(name, asked, space, objective)
     looks.scores([{}])
     _look(asked, space, looks)
-    looked, best = (len(looks.known), looks.feasible), looks.best
+    looked, refused, best = (len(looks.known), looks.feasible), looks.refused, looks.best
     if best is None:
         return Side(
             name,
             None,
             {},
             looked,
-            f"none of {looked[0]:,} mappings fits; the usual one: {infeasible(asked.base, asked.workload)}",
+            f"none of {looked[0]:,} mappings fits; the usual one: {_verdict(asked, config)}",
+            refused,
         )
     design = space.at(best)
     values = {knob.address: at(design, space.targets[knob.address][0]) for knob in space.knobs}
-    return Side(name, evaluation(design, asked, config), values, looked)
+    devices = "" if any(address.endswith(".tp") for address in values) else next(iter(asked.devices.values()), "")
+    return Side(name, replace(evaluation(design, asked, config), devices=devices), values, looked, refused=refused)
+
+
+def _verdict(asked: Question, config: Mapping[str, Any]) -> Infeasible | None:
+    """What binds the usual mapping, with what would do."""
+    return remedied(infeasible(asked.base, asked.workload), asked.base, asked.workload, config["model"])
 
 
 class _Looks:
@@ -236,6 +258,8 @@ class _Looks:
         self.known: dict[str, float] = {}
         self.best: Values | None = None
         self.feasible = 0
+        self.refused = Counter[str]()
+        self._early: set[str] = set()
         self._most = -np.inf
 
     def scores(self, designs: Sequence[Values]) -> list[float]:
@@ -251,10 +275,23 @@ class _Looks:
             self._look(some[start : start + AT_ONCE])
         return [self.known[key] for key in keys]
 
+    def possible(self, several: Sequence[Values]) -> list[bool]:
+        """Whether mappings keep the limits that are known before anything is priced; those that do not are counted once."""
+        kept = []
+        for values in several:
+            worst = next((of.address for of in early(self._space.at(values), self._asked.workload) if of.need > of.have), "")
+            key = self._space.key_at(values)
+            if worst and key not in self._early:
+                self._early.add(key)
+                self.refused[worst] += 1
+            kept.append(not worst)
+        return kept
+
     def _look(self, some: Sequence[tuple[str, Values]]) -> None:
         outcomes = evaluate(stacked([self._space.at(values) for _, values in some]), self._asked.workload, self._asked.defined)
         scores = np.where(outcomes.feasible, self._sign * outcomes.columns[self._objective], np.nan)
         self.feasible += int(outcomes.feasible.sum())
+        self.refused.update(list(LIMITS)[code] for code in outcomes.limit.tolist() if code >= 0)
         if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():
             raise DesignError(f"--objective: {self._name} has no {self._objective} for this workload")
         for (key, values), score in zip(some, scores.tolist(), strict=True):
@@ -270,16 +307,16 @@ def _look(asked: Question, space: Space, looks: _Looks) -> None:
     if not knobs:
         return
     if plays(asked.base, asked.workload, "closed"):
-        looks.scores(_played(asked))
+        looks.scores(_played(asked, looks))
     elif total is not None and total > MOST and any(knob.address in DIVIDE for knob in knobs):
-        rounds(choices, lambda several: [possible(space.at(one), asked.workload) for one in several], looks.scores)
+        rounds(choices, looks.possible, looks.scores)
     else:
         small = total is not None and total <= MOST
         columns = space.grid(0, total or 0) if small else space.sample(sobol(len(knobs), 0, MOST, 0))
         looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
 
 
-def _played(asked: Question) -> list[Values]:
+def _played(asked: Question, looks: _Looks) -> list[Values]:
     """A few mappings that keep the limits which are known before anything is played."""
     space = asked.space
     if not space.knobs:
@@ -288,4 +325,5 @@ def _played(asked: Question) -> list[Values]:
     source = Uniform(space, 0, limits.possible)
     found = [source.ask(number, None).values for number in range(PLAYED)]
     different = [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in found)]
+    looks.refused.update(limits.refused)
     return list(compress(different, limits.possible(different)))

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dse.answers.most import of_engines, of_most
+from dse.answers.published_formats import remedied
 from dse.config.build import Question
 from dse.evaluators.evaluation import binding, infeasible
 from dse.evaluators.judges.serving import deployer, pools_of
@@ -16,6 +17,7 @@ from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.steady import Paces, Steady, fastest, paces
 from dse.measured.elsewhere import elsewhere
+from dse.measured.stack_basis import StackBasis, stack_basis
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
@@ -37,6 +39,9 @@ SIZES = (TOKENS, BATCH)
 """What says how large iterations become."""
 
 INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
+
+ROUTING, ROUTINGS = "mapping.serving.routing", ("least_loaded", "cache_aware")
+"""Who gets a prompt, and what is looked through of it where prompts share prefixes that instances keep."""
 
 PHASE = ("mapping.prefill.", "mapping.decode.")
 
@@ -92,7 +97,8 @@ class Candidate:
     def but_batch(self) -> tuple[Any, ...]:
         """What a run depends on beside the batch; equal for deployments whose runs are the same while no batch is full."""
         names = [of.name for of in fields(Pool) if of.name not in ("price", "batch")]
-        return tuple((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools)
+        routing = getattr(self.design.mapping.serving, "routing", "")
+        return (routing, *((id(pool.price), *(getattr(pool, name) for name in names)) for pool in self.pools))
 
     @property
     def text(self) -> str:
@@ -147,6 +153,8 @@ class Kinds:
         *,
         ffn: bool = False,
         counts: Mapping[str, int] | None = None,
+        routings: tuple[str, ...] = (),
+        models: Mapping[str, Any] | None = None,
     ) -> None:
         """Of a question without knobs, and what is served.
 
@@ -155,7 +163,10 @@ class Kinds:
             names: what was chosen by name: chip, stack.
             ffn: whether those with FFNs on dies of their own are looked at, too.
             counts: of instances that somebody says, by address; none where they follow from the devices.
+            routings: that are looked through; none where it stays as it is.
+            models: entries of the configuration, of which those of files say in which formats models are published.
         """
+        self.routings, self.models = routings, models or {}
         self.usual, self.load, self.ffn, self.counts, self.names = usual, load, ffn, counts or {}, names or {}
         self._limits: dict[str, tuple[Design, Infeasible | None]] = {}
         self._pools: dict[str, tuple[list[Pool], Paces]] = {}
@@ -178,6 +189,10 @@ class Kinds:
         names = {group: str(self.names.get(group, "")) for group in ("chip", "stack")}
         return elsewhere(self.usual.sources, names, design, self._workload)
 
+    def stack_basis(self, design: Design) -> StackBasis | None:
+        """Which kernels of a deployment's software stack were measured; None of a chip without one."""
+        return stack_basis(self.usual.sources, self.names, design, self._workload)
+
     def limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Which limit one instance of each pool breaks; "" for none."""
         key = _key(values)
@@ -192,7 +207,10 @@ class Kinds:
     def nearest(self) -> Infeasible | None:
         """What binds the one that is nearest to what fits, of those that do not, with what would do; None where all fit."""
         refused = [(worst.excess, alone) for alone, worst in self._limits.values() if worst]
-        return infeasible(min(refused, key=lambda one: one[0])[1], self._workload) if refused else None
+        if not refused:
+            return None
+        design = min(refused, key=lambda one: one[0])[1]
+        return remedied(infeasible(design, self._workload), design, self._workload, self.models)
 
     @property
     def _workload(self) -> Workload:
@@ -224,7 +242,7 @@ def _lengths(load: Load) -> tuple[int, ...]:
 
 def _key(values: Mapping[str, Any]) -> str:
     """What tells kinds of instances apart: all but how many there are, of those that prefill and of all others."""
-    said = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL))
+    said = sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL, ROUTING))
     return repr((values.get(PREFILL, 0) > 0, said))
 
 
@@ -244,7 +262,7 @@ def candidates(
     """
     found: dict[int, Candidate] = {}
     refused: dict[str, int] = {}
-    load, plans = kinds.load, list(_plans(kinds, knobs, devices, apart=apart))
+    load, plans = kinds.load, [one for plan in _plans(kinds, knobs, devices, apart=apart) for one in _routed(kinds, *plan)]
     # a table of prices has the points of those of smaller iterations: the largest are looked at first
     for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
         values, divided = plans[place]
@@ -262,6 +280,15 @@ def candidates(
     kept = [found[place] for place in sorted(found)]
     kept = kept if every else _balanced(_of_room(kept, load))
     return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
+
+
+def _routed(kinds: Kinds, values: dict[str, Any], divided: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+    """A plan by every routing that is looked through, where several instances have prompts."""
+    several = int(values.get(PREFILL, 0) if divided else values.get(INSTANCES, 1)) > 1
+    for routing in kinds.routings if several else ():
+        yield {**values, ROUTING: routing}, divided
+    if not (several and kinds.routings):
+        yield values, divided
 
 
 def at_most(kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, *, apart: bool, least: float) -> float:
@@ -299,7 +326,15 @@ def of_users(found: Steady, load: Load) -> Steady:
 
 def routed(words: Sequence[str], counts: Mapping[str, int]) -> bool:
     """Whether overrides say how requests are routed, which several instances read, and not how many there are."""
-    return INSTANCES not in counts and any(word.partition("=")[0] == "mapping.serving.routing" for word in words)
+    return INSTANCES not in counts and any(word.partition("=")[0] == ROUTING for word in words)
+
+
+def routings(base: Design, load: Load, words: Sequence[str]) -> tuple[str, ...]:
+    """What is looked through of routing: nothing where prompts share no prefixes, instances keep none, or somebody says it."""
+    serving = base.mapping.serving
+    keeps = float(getattr(serving, "prefix", 0)) > 0 or getattr(serving, "reuse", "part") == "pool"
+    shares = keeps and len(load.requests.starts) > 0 and software_of(base.mapping) != SERVED_PIPELINES
+    return ROUTINGS if shares and not any(word.partition("=")[0] == ROUTING for word in words) else ()
 
 
 def fewest(kinds: Kinds, knobs: Space) -> int:

@@ -73,6 +73,21 @@ def record(of: Beside) -> dict[str, Any]:
     return {"kv_memory": memory, "unloaded": alone, "classes": classes} | ({"turns": turns} if turns else {})
 
 
+def trace_record(load: Load) -> dict[str, Any] | None:
+    """What a load has of its trace, as plain values; None where its requests are from no file."""
+    if (of := load.trace) is None:
+        return None
+    return {"file": of.file, "part": of.part, "times": of.times, "process": of.process or None}
+
+
+def trace_text(load: Load) -> str:
+    """The same in words, of a load whose rate is looked for; the empty string where its requests are from no file."""
+    if (of := load.trace) is None:
+        return ""
+    how = f"times drawn ({of.process})" if of.process else "replayed faster or slower"
+    return f", {of.part}, {how}"
+
+
 def _memory(of: "Held") -> str:
     return (
         f"{of.tokens:,} tokens of each {of.pool}, by mapping.serving.blocks ({of.blocks:,}); its memory has room for "

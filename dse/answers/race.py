@@ -1,4 +1,5 @@
-"""Deployments raced against each other: each is played at the best rate so far, and at its own largest if it keeps the bounds.
+"""Deployments raced against each other: each is played a little above the best rate so far, and searched for its own maximum
+rate (`evaluators.serving.max_rate`) if it keeps the bounds there.
 
 What is known to be slower is not played: by its estimate, by how fast it computes prompts, or by a run that its own would be.
 """
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from dse.answers.deployments import ATTENTION, TP, Candidate
-from dse.evaluators.serving.capacity import BEYOND, Bounds, Capacity, largest, spent
+from dse.evaluators.serving.capacity import BEYOND, Bounds, spent
 from dse.evaluators.serving.loop import CALLED_OFF, UNBOUNDED, Served
+from dse.evaluators.serving.max_rate import SEEDS, MaxRate, RateSearch, may_take, place_of, replayed
 from dse.evaluators.serving.state import Stop
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
@@ -26,6 +28,9 @@ from dse.terminal.progress import Progress
 
 LONGEST = 10.0
 """Of a token, for requests that are to be alone where nothing bounds it. [s]"""
+
+Point = tuple[float, float, float]
+"""Of a whole run: its rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]"""
 
 Alone = dict[tuple[Any, ...], tuple[bool, Candidate]]
 """Whether kinds of instances keep the bounds where requests meet no other, each with one that has been played."""
@@ -45,12 +50,6 @@ full, and is searched by itself."""
 OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
 """Times the largest rate, at which the best deployment is drawn."""
 
-MOST_PLAYED = 40_000
-"""Requests at most where nobody says how many."""
-
-USUAL, LONG = 2000, 5
-"""Requests at least where nobody says how many; and times what a request may take, in which they come."""
-
 
 @dataclass(frozen=True, eq=False)
 class Tried:
@@ -65,9 +64,9 @@ class Tried:
     """
 
     candidate: Candidate
-    capacity: Capacity | None
+    capacity: MaxRate | None
     lost: tuple[float, tuple[int, ...]] = (0.0, ())
-    points: tuple[tuple[float, float, float], ...] = ()
+    points: tuple[Point, ...] = ()
     price: float = math.nan
     per_mtoken: float = math.nan
 
@@ -75,24 +74,6 @@ class Tried:
     def rate(self) -> float:
         """The largest rate; 0 where it is not known. [1/s]"""
         return self.capacity.rate if self.capacity else 0.0
-
-
-def may_take(load: Load, bounds: Bounds) -> float:
-    """What a request of mean length may take, by the longest bounds that there are. [s]"""
-    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
-    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
-    return ttft + float(load.requests.output.mean()) * tpot
-
-
-def enough(load: Load, bounds: Bounds, rate: float) -> int:
-    """Requests that tell what goes on for long: they come for `LONG` times what one may take.
-
-    Of a closed population the rate is users, each of whom has so many sessions.
-    """
-    if load.requests.users:
-        turns = len(load.requests) / int((load.requests.turns == 0).sum())
-        return max(USUAL, 1000 * math.ceil(LONG * turns * rate / 1000))
-    return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
 
 def threads() -> int:
@@ -118,7 +99,7 @@ def raced(
 ) -> list[Tried]:
     """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
     tried: list[Tried] = []
-    left, best, alone = list(found), 0.0, Alone()
+    left, best, length, alone = list(found), 0.0, 1, Alone()
     if bounds.classes and not of_hope(
         left[:1], load, bounds, alone
     ):  # runs that break the bounds of one class go on to their end
@@ -127,8 +108,9 @@ def raced(
         # the first is searched by itself: against no rate at all, others would be, too
         wave = _wave(left) if best else left[:1]
         left = [one for one in left if one not in wave]
-        tried += several.map(lambda one, best=best: _against(one, load, bounds, best), wave)
-        best = max(one.rate for one in tried)
+        tried += several.map(lambda one, best=best, length=length: _against(one, load, bounds, best, length), wave)
+        winner = max(tried, key=lambda one: one.rate)
+        best, length = winner.rate, winner.capacity.length if winner.capacity else 1
         if not best:
             left = of_hope(left, load, bounds, alone)
         progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
@@ -196,7 +178,7 @@ def _known(one: Candidate, tried: Sequence[Tried], best: float) -> bool:
 def compared(
     found: Sequence[Candidate], tried: Sequence[Tried], load: Load, bounds: Bounds, several: ThreadPoolExecutor
 ) -> list[Tried]:
-    """Of each other kind of instance the one of the best estimate, searched for its own rate, to compare the best with."""
+    """Of each other kind of instance the one of the best estimate, to compare the best with: by one stream each, coarsely."""
     known = {_kind(one.candidate) for one in tried if one.capacity}
     first: dict[tuple[Any, ...], Candidate] = {}
     for one in found:
@@ -205,7 +187,15 @@ def compared(
     # so few requests let others exceed their estimates, too, if less
     best = max(tried, key=lambda one: one.rate)
     gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best.candidate.estimate.rate else 1.0
-    return list(several.map(lambda one: _searched(one, load, bounds, one.estimate.rate * gained, COARSE), first.values()))
+    return list(several.map(lambda one: _coarse(one, load, bounds, one.estimate.rate * gained), first.values()))
+
+
+def _coarse(one: Candidate, load: Load, bounds: Bounds, guess: float) -> Tried:
+    """A deployment at its largest rate by one stream, to `COARSE`."""
+    points: list[Point] = []
+    if load.draw is None:
+        return Tried(one, replayed(one.at, load, bounds, guess, COARSE))
+    return Tried(one, _search(one, load, bounds, streams=1, points=points).roughly(guess), points=tuple(points))
 
 
 def _kind(one: Candidate) -> tuple[Any, ...]:
@@ -213,20 +203,35 @@ def _kind(one: Candidate) -> tuple[Any, ...]:
     return (True,) if one.apart else (False, any(one.values.get(address) for address in ATTENTION), one.values.get(TP[0]))
 
 
-def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:
-    """A deployment at the best rate of the others, and at its own largest where it keeps the bounds there."""
+def _against(one: Candidate, load: Load, bounds: Bounds, best: float, length: int) -> Tried:
+    """A deployment a little above the best rate of the others, and at its own where it keeps the bounds there.
+
+    Args:
+        one, load, bounds: what is played.
+        best: rate of the others; 0 where there is none. [1/s]
+        length: of the streams that it was found with, as of `RateSearch.count`.
+    """
     if not best:
-        return _searched(one, load, bounds, one.estimate.rate, NEAR)
-    rate, guess = best * NEAR, one.estimate.rate
+        return _searched(one, load, bounds, one.estimate.rate)
+    rate, guess = max(best * NEAR, best + 1 if load.requests.users else 0.0), one.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
     nearly = bounds.wider(NEARLY)
     served = play(one, load, rate, nearly)
     if not nearly.broken(served):
-        return _searched(one, load, bounds, guess if guess and _breaks(served, bounds) else rate, NEAR)
-    if guess > rate * NEAR and not bounds.broken(play(one, load, guess, bounds)):
-        return _searched(one, load, bounds, guess, NEAR)
+        found = _beyond(one, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), length)
+    else:
+        further = guess > rate * NEAR and not bounds.broken(play(one, load, guess, bounds))
+        found = _beyond(one, load, bounds, guess, length) if further else None
     held = served.state.instances
-    return Tried(one, None, (rate, tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(one.pools)))))
+    most = tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(one.pools)))
+    return found or Tried(one, None, (rate, most))
+
+
+def _beyond(one: Candidate, load: Load, bounds: Bounds, rate: float, length: int) -> Tried | None:
+    """A deployment at its maximum rate, if streams that are as long as those of the best keep the bounds at a rate."""
+    if load.draw is not None and not _search(one, load, bounds).kept(place_of(rate), length):
+        return None
+    return _searched(one, load, bounds, rate)
 
 
 def _breaks(served: Served, bounds: Bounds) -> str:
@@ -234,28 +239,44 @@ def _breaks(served: Served, bounds: Bounds) -> str:
     return " and ".join(bounds.breaks(served))
 
 
-def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: float) -> Tried:
-    """A deployment at its largest rate."""
-    points: list[tuple[float, float, float]] = []
+def _search(
+    one: Candidate, load: Load, bounds: Bounds, *, streams: int = SEEDS, points: list[Point] | None = None
+) -> RateSearch:
+    """The search of a deployment for its maximum rate; what whole runs were worth is added to `points`."""
 
-    def at_rate(rate: float, stop: Stop) -> Served:
-        served = play(one, load, rate, stop)
-        if not served.stopped and not served.never:
-            points.append((rate, *worth(served, one.devices)))
-        return served
+    def keep(rate: float, served: Served) -> None:
+        if points is not None:
+            points.append((answered(served) if load.requests.users else rate, *worth(served, one.devices)))
 
+    return RateSearch(one.at, load, bounds, tuple(range(streams)), keep)
+
+
+def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float) -> Tried:
+    """A deployment at its maximum rate; of requests that are replayed, at the largest that keeps the bounds."""
+    points: list[Point] = []
     guess = guess or 1 / (one.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
-    asked = load.requests
-    users = int((asked.turns == 0).sum()) if asked.users else 0
-    found = largest(at_rate, bounds, len(asked), guess, near, users)
+    if load.draw is None:
+        found = replayed(one.at, load, bounds, guess, NEAR)
+    else:
+        found = _search(one, load, bounds, points=points).settle(guess)
     if math.isinf(found.rate):
-        more = max(2 * len(asked), enough(load, bounds, one.unbound))
-        play_more = f"play more, as {more}, of a trace a longer one; or " if more <= MOST_PLAYED else ""
-        raise DesignError(
-            f"workload.requests: {len(asked):,} requests keep their bounds however fast they come: {play_more}bound them "
-            f"tighter, who may take {show(may_take(load, bounds), 's')}"
-        )
+        raise DesignError(_endless(load, bounds))
     return Tried(one, found, points=tuple(points))
+
+
+def _endless(load: Load, bounds: Bounds) -> str:
+    """What to say where bounds are kept whatever comes."""
+    return (
+        f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come; replay a longer trace, "
+        f"or bound them tighter, who may take {show(may_take(load, bounds), 's')}"
+    )
+
+
+def holds(one: Candidate, load: Load, bounds: Bounds, rate: float) -> bool:
+    """Whether a deployment keeps the bounds at a rate, by the same streams as at its maximum rate."""
+    if load.draw is None:
+        return not bounds.broken(play(one, load, rate, bounds))
+    return _search(one, load, bounds).holds(rate)
 
 
 def play(one: Candidate, load: Load, rate: float, until: Bounds | Stop) -> Served:

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dse.answers.answer import Evaluation, answered
+from dse.answers.answer import Evaluation, answered, evaluation
 from dse.answers.compare import OBJECTIVE, Side, compared
 from dse.commands.loop import run_study
+from dse.config.build import question
 from dse.config.compose import compose, folder_of
 from dse.config.overrides import studies
 from dse.config.strangers import as_data
 from dse.evaluators import METRICS
 from dse.running.ask_tell import searched
-from dse.running.frame import search_frame, with_front
+from dse.running.frame import ordered, search_frame, with_front
 from dse.running.screen import Screened, stored
 from dse.running.study import Study, stored_at, study
 from dse.running.verify import Verified, verified
 from dse.search.samplers import Ask
+from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.store.database import exists
 from dse.store.store import Result, Store
@@ -43,32 +45,50 @@ class Loaded:
     study: Study
 
     def frame(self) -> pd.DataFrame:
-        """Every design that was searched or screened: knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
+        """Every design that was searched or screened: its id, knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
         searched, screened = self._stages()
         return with_front(self.study, searched, screened)
 
     def front(self) -> pd.DataFrame:
-        """The designs that no other beats; none where nothing of this version is stored."""
+        """The designs that no other beats, best first objective first; none where nothing of this version is stored."""
         frame = self.frame()
-        return frame[frame["front"]].reset_index(drop=True) if len(frame) else frame
+        if not len(frame):
+            return frame
+        rows = ordered(self.study, frame)
+        return rows[rows["front"]].drop(columns="place").reset_index(drop=True)
 
     def verified(self) -> Verified | None:
         """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
         return self._verified(self.frame())
 
-    def why(self, design: str) -> "Why":
+    def explain(self, design: str) -> "Why":
         """Why one of its designs is as it is, at the study's fidelity.
 
         Args:
-            design: its number in the report, or the beginning of its key.
+            design: its id, as ``frame()`` has it.
 
         Raises:
             DesignError: no such design, or no results here.
         """
-        from dse.why.why import of_row, row_of
+        from dse.why.stored_design import stored_design
+        from dse.why.why import of_stored
 
         part = self.part()
-        return of_row(self.study, part.frame, row_of(self.study, part.frame, design), part.screened)
+        found = stored_design(self.study, part.frame, part.screened, design)
+        return of_stored(self.study, part.frame, found, part.screened)
+
+    why = explain
+
+    def evaluate(self, design: str) -> Evaluation:
+        """One of its designs as `dse.evaluate` answers: metrics, the time of every operator and what binds.
+
+        Args:
+            design: its id, as ``frame()`` has it.
+
+        Raises:
+            DesignError: no such design, or no results here.
+        """
+        return evaluated_design(self, design)[0]
 
     def whynot(self, *overrides: str | Sequence[str]) -> "WhyNot":
         """Where a design stands that overrides name over what the study starts from, and how it would get better.
@@ -112,6 +132,12 @@ class Loaded:
         with closing(Store(self.study.store, create=False)) as store:
             return store.runs(self.study.name)
 
+    def check_rows(self) -> None:
+        """Tell the user of damaged rows among the stored results."""
+        if exists(self.study.store):
+            with closing(Store(self.study.store, create=False)) as store:
+                store.check_rows()
+
     def _verified(self, frame: pd.DataFrame) -> Verified | None:
         if not exists(self.study.store):
             return None
@@ -131,6 +157,27 @@ class Loaded:
     def units(self) -> dict[str, str]:
         """Unit of every metric column."""
         return {name: metric.unit for name, metric in METRICS.items()}
+
+
+def evaluated_design(loaded: Loaded, design: str, *, trust: bool = False) -> tuple[Evaluation, dict[str, Any]]:
+    """A design of a study, evaluated at the study's fidelity, and the configuration that it is of.
+
+    Args:
+        loaded: the study.
+        design: its id.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: no such design, or no results here.
+    """
+    from dse.why.stored_design import stored_design
+
+    part = loaded.part()
+    asked, found = part.study, stored_design(part.study, part.frame, part.screened, design)
+    chips = [f"chips=[{found.values[CHIP]}]"] if CHIP in found.values else []
+    config = compose([*asked.overrides, *chips], trust=trust)
+    own = question(config, folder_of(config), fewer=bool(chips))
+    return evaluation(asked.question.space.at(found.values), own, config), config
 
 
 def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:

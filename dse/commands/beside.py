@@ -9,6 +9,7 @@ from rich.table import Table
 from dse.answers.answer import shown
 from dse.answers.compare import Side, compared, notes
 from dse.config import formats
+from dse.config.effects import NoEffect, idle_of_all, note, records
 from dse.evaluators import METRICS
 from dse.schemas import stamped
 from dse.space.shown import number_of
@@ -28,25 +29,39 @@ BINDS = 3
 def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) -> None:
     """Prints chips side by side; arguments as of `dse.answers.compare.compared`."""
     sides = compared(words, objective, trust=trust)
+    answers = ((side.found.design, side.found.workload) for side in sides if side.found)
+    idle = idle_of_all("compare", answers, [word for word in words if not word.startswith("chip=")])
+    note(idle)
     if as_json:
-        print(json_text(document(sides, objective), indent=1))
+        print(json_text(document(sides, objective, idle), indent=1))
         return
     console = Terminal(160)
     found = [side.found for side in sides if side.found]
     if found:
         more = len(found[0].cases) - 1
         console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {number_of(more, 'more case')}" if more else ""))
+        for side in sides:
+            if side.found and side.found.stack_basis:
+                console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
         console.print(_table(sides, objective))
-        if note := notes(sides):
-            console.print(f"[yellow]{escape(note)}[/]")
+        if said := notes(sides):
+            console.print(f"[yellow]{escape(said)}[/]")
     for side in sides:
         if not side.found:
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
 
 
-def document(sides: Sequence[Side], objective: str) -> dict[str, Any]:
+def document(sides: Sequence[Side], objective: str, idle: Sequence[NoEffect]) -> dict[str, Any]:
     """Chips side by side, as plain values; metrics in SI with their units."""
-    return stamped("compare", {"objective": objective, "note": notes(sides) or None, "chips": [record(side) for side in sides]})
+    cases = next((side.found.cases for side in sides if side.found), ())
+    data = {
+        "objective": objective,
+        "note": notes(sides) or None,
+        "cases": [case.label for case in cases],
+        "chips": [record(side) for side in sides],
+        "without_effect": records(idle),
+    }
+    return stamped("compare", data)
 
 
 def record(side: Side) -> dict[str, Any]:
@@ -60,12 +75,14 @@ def record(side: Side) -> dict[str, Any]:
         "set": list(side.changes),
         "mapping": side.found.names["mapping"] if side.found else None,
         "software": side.software or None,
+        "stack_basis": side.found.stack_basis.record() if side.found and side.found.stack_basis else None,
         "knobs": side.values,
         "formats": formats.of(side.found.design) if side.found else {},
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
         "tokens_per_joule": tokens_per_joule(side),
         "seconds_by_bound": side.found.breakdown.by_bound() if side.found else {},
-        "looked_at": {"designs": side.looked[0], "feasible": side.looked[1]},
+        "looked_at": {"designs": side.looked[0], "feasible": side.looked[1]}
+        | {"refused_by": dict(side.refused), "left_out": side.left_out},
     }
 
 
@@ -103,6 +120,8 @@ def _table(sides: Sequence[Side], objective: str) -> Table:
             row(name, texts, style="bold" if name == objective else "")
     row("time goes to", [_binds(side) for side in sides])
     row("mappings looked at", [f"{side.looked[0]:,}, {side.looked[1]:,} fit" if side.looked[0] else "" for side in sides])
+    if any(side.refused for side in sides):
+        row("search", [side.left_out if side.refused else "" for side in sides])
     return table
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.capacity import Side, unread
-from dse.answers.race import LONG, Tried, answered, enough, may_take, worth
+from dse.answers.of_loads import trace_record, trace_text
+from dse.answers.race import Tried, answered, worth
+from dse.config.effects import NoEffect, idle_of_all, note, records
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
+from dse.evaluators.serving.max_rate import SEEDS, MaxRate, enough, may_take
 from dse.schemas import stamped
+from dse.space.shown import left_out_text
 from dse.space.units import show
+from dse.space.workload import Workload
 from dse.terminal.drafts import draft
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import Terminal, say
@@ -27,7 +33,9 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
     """Writes the page, and prints what was found."""
     from dse.report.alone import capacity_page
 
-    data = record(sides)
+    idle = _idle(sides)
+    data = record(sides, idle)
+    note(idle)
     if as_json:
         print(json_text(data, indent=1))
     else:
@@ -37,6 +45,16 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
         place.write_text(capacity_page(data), encoding="utf-8")
     if not as_json:
         say(f"wrote   {escape(str(out))}")
+
+
+def _idle(sides: Sequence[Side]) -> tuple[NoEffect, ...]:
+    """Settings that were typed and have no effect on the best deployment of any chip, at its largest rate."""
+    answers = [
+        (one.candidate.design, Workload("", (replace(side.load, requests=one.capacity.served.requests),)))
+        for side in sides
+        if (one := side.best) and one.capacity and one.capacity.served
+    ]
+    return idle_of_all("capacity", answers, sides[0].typed)
 
 
 def _tell(sides: Sequence[Side]) -> None:
@@ -54,28 +72,57 @@ def _tell(sides: Sequence[Side]) -> None:
 
 
 def few(side: Side) -> str:
-    """What to say where so few requests are played that queues which grow all the time keep the bound; "" where not."""
-    assert side.best is not None
-    count, takes = len(side.load.requests), may_take(side.load, side.bounds)
-    if side.load.requests.users:
-        most = enough(side.load, side.bounds, side.best.rate)
-        return "" if count >= most else f"{count:,} requests are few for {_level(side)}; say workload.requests={most}"
-    if (comes := count / side.best.rate) >= LONG * takes:
+    """What to say of a rate that need not last: of requests that are replayed, or too few; "" of one that lasts."""
+    found = _found(side)
+    if side.load.draw is None:
+        window = show(float(found.served.requests.begins[-1]), "s") if found.served is not None else ""
+        return (
+            f"the largest rate at which these {found.count:,} requests, replayed once in {window}, keep bounds; queues may "
+            "grow all the time; workload.arrivals=poisson has a rate that lasts"
+        )
+    if found.lasts:
         return ""
-    lasting = min(side.best.rate, side.best.candidate.unbound)  # a short run keeps bounds at rates that do not last
-    most = max(enough(side.load, side.bounds, lasting), 1000 * (count // 1000 + 1))
-    estimate = side.best.candidate.estimate.rate
-    by_estimate = f", some {estimate:.4g} requests/s by the estimate" if 0 < estimate < side.best.rate else ""
-    longer = " (of a trace, a longer one)" if any(word.startswith("workload.trace=") for word in side.typed) else ""
+    rate, load = side.best.rate if side.best else 0.0, side.load
+    needs = max(2 * found.count, enough(load, side.bounds, rate))
+    takes = show(may_take(load, side.bounds), "s")
+    least = f"; leave workload.requests out, or say {needs:,} or more" if load.most and not _of_trace(side) else ""
+    least = f"; a trace of {needs:,} or more tells" if _of_trace(side) else least
     return (
-        f"{count:,} requests come in {show(comes, 's')}, and one may take {show(takes, 's')}: part is served after the "
-        f"last has come; workload.requests={most} tells what goes on for long{longer}{by_estimate}"
+        f"{found.count:,} requests are too few to tell whether this lasts: one may take {takes}, and the verdict of half as "
+        f"many differs, or is not known{least}"
     )
 
 
-def record(sides: Sequence[Side]) -> dict[str, Any]:
-    """The answer as plain values, in SI."""
-    return stamped("capacity", {"physics": PHYSICS, "chips": [_side(side) for side in sides]})
+def _of_trace(side: Side) -> bool:
+    return any(word.startswith("workload.trace=") for word in side.typed)
+
+
+def _found(side: Side) -> MaxRate:
+    """What was found of the best deployment."""
+    assert side.best is not None
+    assert side.best.capacity is not None
+    return side.best.capacity
+
+
+def _several(side: Side) -> str:
+    """Which requests a rate is of, and its range, in words."""
+    found = _found(side)
+    if found.range is None:
+        return f"{found.count:,} requests"
+    low, high = found.range
+    same = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    return f"{same} of {SEEDS} seeds, {found.count:,} requests each"
+
+
+def record(sides: Sequence[Side], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
+    """The answer as plain values, in SI.
+
+    Args:
+        sides: chips.
+        idle: settings without effect.
+    """
+    data = {"physics": PHYSICS, "chips": [_side(side) for side in sides], "without_effect": records(idle)}
+    return stamped("capacity", data)
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -84,10 +131,12 @@ def _side(side: Side) -> dict[str, Any]:
         "why_not": side.why or None,
         "note": (few(side) or None) if side.best else None,
         "extrapolated": side.extrapolated or None,
+        "stack_basis": side.stack_basis.record() if side.stack_basis else None,
         "model": side.load.model.name,
         "requests": {
-            "count": len(side.load.requests),
+            "count": _found(side).count if side.best else len(side.load.requests),
             "rows_skipped": side.load.requests.skipped,
+            "trace": trace_record(side.load),
             "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
             "mean_output_tokens": float(side.load.requests.output.mean()),
         },
@@ -100,6 +149,7 @@ def _side(side: Side) -> dict[str, Any]:
             "fit": len(side.candidates),
             "played": len(side.tried),
             "refused_by": side.refused,
+            "left_out": _refused(side),
         },
         "front": [
             {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": one.candidate.text}
@@ -110,6 +160,11 @@ def _side(side: Side) -> dict[str, Any]:
             for times, rate, ttft, tpot, broken in side.curve
         ],
     }
+
+
+def _refused(side: Side) -> str:
+    """How many deployments break a limit, by limit, in words."""
+    return left_out_text(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
 
 
 def _bounds(side: Side) -> dict[str, Any]:
@@ -145,6 +200,10 @@ def _deployment(one: Tried, side: Side) -> dict[str, Any]:
         "max_rate_hz": one.rate if not found.served.requests.users else answered(found.served),
         "max_users": found.served.requests.users or None,
         "rate_override": _rate(one.rate, side),
+        "max_rate_range_hz": list(found.range) if found.range else None,
+        "requests": found.count,
+        "seed": found.seed,
+        "lasts": found.lasts,
         "estimate_hz": None if side.load.requests.users else one.candidate.estimate.rate,
         "breaks_beyond": _next(one, side),
         "ttft_s": ttft,
@@ -153,7 +212,7 @@ def _deployment(one: Tried, side: Side) -> dict[str, Any]:
         "tokens_per_s_user": user,
         "system_price_usd": one.price,
         "price_per_mtoken_usd": one.per_mtoken,
-        "runs": len(found.tried),
+        "runs": found.runs,
         "classes": _by_class(one, side),
     }
 
@@ -176,15 +235,24 @@ def _answer(side: Side) -> str:
     asked = side.load.requests
     lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
     last = ", while these requests last," if few(side) else ""
+    basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     return (
-        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
-        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
+        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {_found(side).count:,} requests"
+        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
-        f"[bold]{_level(side)}[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
-        f"{(broken := _next(best, side))} {'are' if ' and ' in broken else 'is'} broken{_cells(side)}\n"
+        f"{basis}"
+        f"[bold]{_level(side)}[/]{last} ({_several(side)}) by {escape(best.candidate.text)}; {_broken(_next(best, side))}"
+        f"{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_beside(side)}"
     )
+
+
+def _broken(bounds: str) -> str:
+    """What happens beyond the largest rate, in words."""
+    if bounds == "saturation":
+        return f"at {BEYOND} times that more come than are served"
+    return f"at {BEYOND} times that {bounds} {'are' if ' and ' in bounds else 'is'} broken"
 
 
 def _level(side: Side) -> str:
@@ -217,8 +285,10 @@ def _each_class(best: Tried, side: Side) -> str:
 
 
 def _beside(side: Side) -> str:
-    """What to say below the answer: that the rate holds just while so few requests come, and what nobody has measured."""
-    said = {"note": few(side), "not fitted": side.extrapolated}
+    """What to say below the answer: that the rate holds just while so few requests come, what the search left out, and what
+    nobody has measured.
+    """
+    said = {"note": few(side), "search": _refused(side) if side.refused else "", "not fitted": side.extrapolated}
     return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in said.items() if text)
 
 
@@ -249,7 +319,8 @@ def _rate(rate: float, side: Side) -> str:
 def _deployments(side: Side) -> Table:
     fit, played = len(side.candidates), len(side.tried)
     title = (
-        f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate"
+        f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate; "
+        f"below the first, rates are of one stream and within 5 %"
     )
     table = Table(title=title, title_justify="left")
     table.add_column("deployment")

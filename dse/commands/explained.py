@@ -1,4 +1,4 @@
-"""From what is typed to why: a design by overrides, or one of a study by its number, its key or overrides."""
+"""From what is typed to why: a design by overrides, or one of a study by its id or overrides."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -11,11 +11,12 @@ from dse.commands.why_text import front_record, front_text, why_record, why_text
 from dse.commands.whynot_text import why_not_record, why_not_text
 from dse.config.build import question
 from dse.config.compose import compose, folder_of, hydra_job
+from dse.config.effects import note, without_effect
 from dse.config.said import unasked
 from dse.config.strangers import TRUST
 from dse.evaluators.account.metrics import METRICS
 from dse.report.cannot import distinct_designs, remarks
-from dse.running.frame import ordered
+from dse.running.frame import DESIGN, ordered
 from dse.running.study import bounds, objectives
 from dse.space.chips import CHIP
 from dse.space.errors import DesignError
@@ -23,8 +24,9 @@ from dse.terminal.json_text import json_text
 from dse.why.moves import Goal, Point, around, points, steps_from, values_at
 from dse.why.shadow import MOST
 from dse.why.sifted import known_rows
-from dse.why.typed_design import following, not_in, typed_design
-from dse.why.why import SECONDS, Why, front_points, front_prices, front_shares, goal_of, named, of_front, of_row, row_of
+from dse.why.stored_design import stored_design
+from dse.why.typed_design import following, not_in, of_study_not_in, typed_design
+from dse.why.why import SECONDS, Why, front_points, front_prices, front_shares, goal_of, named, of_front, of_stored
 from dse.why.whynot import WhyNot
 
 USUAL = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
@@ -80,7 +82,8 @@ def of_config(config: Mapping[str, Any], name: str, *, seconds: float = SECONDS)
     wanted = objectives(config["objectives"]) if config["objectives"] else _usual(here)
     goal = replace(goal, objectives=wanted)
     name = name or "the design as it is configured"
-    return named(name, space, values_at(space, base), base, goal, steps_from(space), seconds=seconds)
+    found = named(name, space, values_at(space, base), base, goal, steps_from(space), seconds=seconds)
+    return replace(found, without_effect=without_effect("explain", asked, config, folder_of(config), base))
 
 
 def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> Why:
@@ -88,7 +91,7 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
 
     Args:
         name: of a study that ran here.
-        which: number in the report, or the beginning of the design's key; "" where overrides name the design.
+        which: id of the design; "" where overrides name the design.
         overrides: what names it, and where results are (``store=URL``).
         trust: whether files that are not ours may run code.
         seconds: what its steps may take.
@@ -102,7 +105,8 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
     if which:
         if typed:
             raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
-        return of_row(asked, frame, row_of(asked, frame, which), part.screened, seconds=seconds)
+        found = stored_design(asked, frame, part.screened, which)
+        return of_stored(asked, frame, found, part.screened, seconds=seconds)
     own = typed_design(asked, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
     rows = ordered(asked, frame)
@@ -110,7 +114,7 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
     near = front_points(asked, rows)
     if own.chip:
         near = [(label, {k: v for k, v in at.items() if k != CHIP}, point) for label, at, point in near if at[CHIP] == own.chip]
-    return named(
+    why = named(
         own.name,
         space,
         own_values,
@@ -121,6 +125,7 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
         stored=lambda here: known_rows(asked, rows, part.screened, [here], MOST),
         seconds=seconds,
     )
+    return replace(why, without_effect=own.without_effect)
 
 
 def front_of(name: str, *overrides: str, trust: bool = False) -> dict[str, Any]:
@@ -147,12 +152,15 @@ def show_study(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     front_text(asked, members, spent, found, notes)
 
 
-def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> WhyNot:
+def why_not_of(
+    name: str, *overrides: str | Sequence[str], which: str = "", trust: bool = False, seconds: float = SECONDS
+) -> WhyNot:
     """Where a design that overrides name stands in a study that ran here.
 
     Args:
         name: of the study.
         overrides: what names the design, over what the study starts from, and where results are (``store=URL``).
+        which: id of a design of the study; "" where overrides name the design.
         trust: whether files that are not ours may run code.
         seconds: what the steps of the way to a better design may take.
 
@@ -160,22 +168,30 @@ def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, 
         DesignError: it is asked something else than the study asks, or the study has no results here.
     """
     loaded, typed = _loaded(name, words(overrides), trust=trust)
-    return not_in(loaded.study, loaded.part().frame, typed, trust=trust, seconds=seconds)
+    part = loaded.part()
+    if not which:
+        return not_in(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
+    if typed:
+        raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
+    found = stored_design(part.study, part.frame, part.screened, which)
+    return of_study_not_in(part.study, part.frame, found, seconds=seconds)
 
 
-def whynot(names: Sequence[str], typed: Sequence[str], *, as_json: bool, trust: bool) -> None:
+def whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
     """What ``dse whynot`` does.
 
     Args:
         names: of the study.
         typed: overrides.
+        which: id of a design of the study.
 
     Raises:
         DesignError: no study, or several.
     """
     if len(names) != 1:
         raise DesignError(f"whynot: takes the name of one study, as dse list shows it; got {' '.join(names) or 'nothing'}")
-    found = why_not_of(names[0], *typed, trust=trust)
+    found = why_not_of(names[0], *typed, which=which, trust=trust)
+    note(found.without_effect)
     if as_json:
         print(json_text(why_not_record(found), indent=1))
     else:
@@ -204,6 +220,7 @@ def explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: 
         return
 
     def show(found: Why) -> None:
+        note(found.without_effect)
         if as_json:
             print(json_text(why_record(found), indent=1))
         else:
@@ -222,7 +239,8 @@ def _front(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ..
     asked, frame = part.study, part.frame
     members, found = of_front(asked, frame), front_prices(asked, frame, part.screened)
     notes, spent = remarks(asked, frame, part.screened), front_shares(asked, members)
-    return asked, members, spent, found, notes, distinct_designs(asked, frame)[0]
+    ids = ordered(asked, frame)[DESIGN]
+    return asked, members, spent, found, notes, [str(ids.iloc[place]) for place in distinct_designs(asked, frame)[0]]
 
 
 def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[Loaded, list[str]]:

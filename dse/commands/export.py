@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from dse.commands.api import Loaded, load
 from dse.evaluators import METRICS
-from dse.running.frame import followed
+from dse.running.frame import DESIGN, SEARCH_ORDER, followed
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, spec_at
 from dse.space.shown import number_of, printable
@@ -58,13 +58,14 @@ def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
             unit = spec_at(base, addresses(base, name)[0]).metadata["unit"] or "1"
             found[name] = {"unit": unit, "definition": f"follows knobs: {text}"}
         else:
-            found[name] = {"unit": "1" if name in ("number", "excess") else "", "definition": NOTES[name]}
+            found[name] = {"unit": "1" if name in (SEARCH_ORDER, "excess") else "", "definition": NOTES[name]}
     return found
 
 
 NOTES = {
     "formats": "number formats that it computes in",
-    "number": "of the ask in the search; none of a design that was screened only",
+    DESIGN: "its id, the beginning of its key, which every command takes: dse explain STUDY --design ID",
+    SEARCH_ORDER: "its place among the designs that the search asked for, from 0; none of a design that was screened only",
     "limit": "the limit that binds; none where all hold",
     "excess": "by how much the limit is broken, relative to it",
     "error": "why its evaluation failed; none where it did not",

@@ -10,17 +10,18 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.show import front_table, verified_table
+from dse.commands.show import devices_texts, front_table, labelled, verified_table
 from dse.config.compose import folder_of
 from dse.config.expressions import known
 from dse.config.records import NOTES
 from dse.evaluators import PHYSICS, alone
+from dse.report.cannot import facts_dropped, stack_texts
 from dse.report.data import Part
 from dse.report.page import write
 from dse.running.actors import hired
 from dse.running.afford import affordable
 from dse.running.ask_tell import base_of, search, searched
-from dse.running.frame import search_frame, values_of, with_front
+from dse.running.frame import search_frame, search_refusals, values_of, with_front
 from dse.running.offered import refuse_absent
 from dse.running.possible import counted, limits_of, nothing_ruled_out
 from dse.running.priced import Priced
@@ -35,7 +36,8 @@ from dse.search.samplers import every, suited
 from dse.search.stop import Stops
 from dse.space.design import key
 from dse.space.errors import DesignError
-from dse.space.shown import masked, masked_in, number_of
+from dse.space.shown import left_out_text, masked, masked_in, number_of
+from dse.store.database import without_password
 from dse.store.store import SEARCH, Result, Store
 from dse.terminal.drafts import draft
 from dse.terminal.progress import Progress, Told, say, untold
@@ -63,13 +65,20 @@ def run_study(asked: Study, told: Told = untold) -> int:
         )
     refuse_absent(asked)
     say(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}".rstrip())
+    say(f"  workload: {escape(labelled(asked.question.workload))}")
     space = asked.question.space
     grid = space.combinations
     size = number_of(grid, "combination") if grid is not None else "not enumerable"
     cases = number_of(len(asked.question.workload.cases), "case")
     say(f"  {number_of(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {asked.fidelity}; seed {asked.seed}")
+    for text in devices_texts(asked):
+        say(f"  devices: {escape(text)}")
+    for text in stack_texts(asked):
+        say(f"  {escape(text)}")
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
+    for remark in facts_dropped(asked):
+        say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store, told)
 
@@ -90,7 +99,7 @@ def _run(asked: Study, store: Store, told: Told) -> int:
         counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
         say("  report: being written")
-        path = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
+        path, idle = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
     except KeyboardInterrupt as error:
         store.end(number, "interrupted", elapsed())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
@@ -103,6 +112,8 @@ def _run(asked: Study, store: Store, told: Told) -> int:
     front_table(asked, frame)
     if checked is not None:
         verified_table(asked, checked)
+    for knob in idle:
+        say(f"[yellow]note[/]  {escape(knob)}")
     say(f"report  {escape(str(path))}")
     say(f"results {escape(store.place)}")
     return 0
@@ -154,6 +165,8 @@ def _screen(asked: Study, told: Told) -> Screened:
     known = "known to be " if pruned else ""
     front = f"front of {len(found.front):,}, {kind}"
     say(f"  screen: {number_of(found.rows, 'design')}{note}, {found.feasible:,} {known}feasible; {front}")
+    if found.refused:
+        say(f"  screen: {left_out_text(found.refused, found.rows, 'design')}")
     if pruned:
         say(f"  screen: {number_of(found.rows - pruned, 'design')} evaluated; {left_out(found)}")
     return found
@@ -220,7 +233,10 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
     if out:
         most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
         say(f"  search: {sum(out.values()):,} of them break a limit that is known before, and are not of the budget: {most}")
-    return search_frame(asked, searched(asked, store) if others else found)
+    frame = search_frame(asked, searched(asked, store) if others else found)
+    if refused := search_refusals(asked, frame):
+        say(f"  search: {left_out_text(refused, len(frame), 'different design')}")
+    return frame
 
 
 def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock, told: Told) -> Verified | None:
@@ -331,5 +347,4 @@ def _note_place(asked: Study) -> None:
     if asked.config["store"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft(path) as place:
-            place.touch(mode=0o600)  # a URL may hold a password
-            place.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))
+            place.write_text(without_password(asked.store) if "://" in asked.store else str(Path(asked.store).resolve()))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dse.config.strangers import TRUST
 from dse.space.errors import DesignError, nearest
 
 
@@ -54,6 +55,8 @@ class Command:
 TRUSTED = Flag(("--trust",), "let files that did not come with this program, and stored runs, say what runs")
 OUT = Flag(("--out",), "write there instead of into the run's folder", "FILE", "report.html")
 
+DESIGN = Flag(("--design",), "a design of the study by its id, as tables, files and the report have it", "ID", "1f3a09c27b")
+
 HYDRA = (
     Flag(("-cd", "--config-dir"), "a folder of your own chips, models, mappings and spaces", "DIR", "mine"),
     Flag(("-c", "--cfg"), "print the composed configuration (job, hydra or all), and do nothing else", "WHAT", "job"),
@@ -74,7 +77,7 @@ HYDRA = (
 
 COMMANDS = {
     "run": Command(
-        "study=NAME [overrides]",
+        "NAME [overrides]",
         "start a study or go on with it; ends with the front and the path of the report",
         """\
 Starts a study or goes on with it: screens its space by the closed form, searches from the best, verifies where that is
@@ -90,8 +93,8 @@ overrides that say how, not what:
   run_dir=DIR store=URL         where the report and the results go""",
         (TRUSTED,),
         (
-            "dse run study=quickstart",
-            "dse run study=quickstart search=tpe search.budget=300",
+            "dse run quickstart",
+            "dse run quickstart search=tpe search.budget=300",
             "dse run study=waferllm_gemv verify=none name=gemv_only",
         ),
         hydra=True,
@@ -101,7 +104,7 @@ overrides that say how, not what:
         "one design: metrics, time by operator, what binds; --json for machines, --trace FILE for a timeline viewer",
         """\
 Evaluates one design: says what it is, whether it is feasible, its metrics with their definitions, the time of every operator
-and what binds it.
+and what binds it. study=NAME --design ID answers for a design of a study that ran here.
 
 overrides that choose parts: chip, model, mapping, workload, stack (the options are the files of conf/), fidelity""",
         (
@@ -113,6 +116,7 @@ overrides that choose parts: chip, model, mapping, workload, stack (the options 
                 "FILE",
                 "list.yaml",
             ),
+            DESIGN,
             TRUSTED,
         ),
         (
@@ -192,26 +196,26 @@ overrides that name a design:
   of a study                    chip.cores=400 mapping.both.tp=8, over what the study starts from; or --design ID
   without one                   as of dse evaluate; objectives as in +objectives.tpot=min""",
         (
-            Flag(("--design",), "of the study: its number in the report, or the beginning of its key", "ID", "3"),
+            DESIGN,
             Flag(("--json",), "print everything as JSON"),
             TRUSTED,
         ),
         (
             "dse explain chip=npu64 model=qwen3_1b7 workload.batch=[4]",
-            "dse explain quickstart --design 3",
+            "dse explain quickstart --design ID",
             "dse explain --json quickstart chip.cores=300 mapping.both.tp=4",
         ),
         hydra=True,
     ),
     "whynot": Command(
-        "STUDY [overrides]",
+        "STUDY [--design ID] [overrides]",
         "where a chip of yours stands in a study: which front designs beat it, in what, and through which changes",
         """\
 Evaluates the design that overrides name over what a study starts from, at the study's fidelity, and compares it with the
 designs that are stored: which of the front beat it, by how much in each objective, and in which knobs they differ; of all that
 beat it the one with fewest changes, and the changes to it one by one, each time the one that is best next; and how far it is
 from the front. What no knob of the study moves counts as one change.""",
-        (Flag(("--json",), "print everything as JSON"), TRUSTED),
+        (DESIGN, Flag(("--json",), "print everything as JSON"), TRUSTED),
         (
             "dse whynot quickstart chip.cores=300 chip.l2.size='64 MB' mapping.both.tp=4",
             "dse whynot quickstart chip=ascend910b",
@@ -311,7 +315,7 @@ schema of Parquet and in a file beside CSV and JSON; optuna is a journal that op
         "the JSON Schema of what --json prints; without a name, which documents there are",
         """\
 Prints the schema (JSON Schema, draft 2020-12) of a document that some command prints with --json. Each document says its name
-and version at the top, as in "schema": "dse/evaluate/6"; a version's keys, their types and their units stay as they are.""",
+and version at the top, as in "schema": "dse/evaluate/7"; a version's keys, their types and their units stay as they are.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),
@@ -352,6 +356,15 @@ def flags(name: str) -> list[str]:
     return ["--help", *(flag.names[-1] for flag in known if flag.does)]
 
 
+SWEEPS = ("-m", "--multirun", "--sweep")
+"""Flags by which other programs try several values."""
+
+INSTEAD_OF_A_SWEEP = (
+    "dse compare chip=[A,B] compares chips; a study tries several chips with chips=[A,B], "
+    "and several values of a setting with +space.ADDRESS=choice(1,2)"
+)
+
+
 def parsed(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command: a field a flag of its own, ``words`` for all else, ``hydra`` for Hydra's flags.
 
@@ -371,7 +384,9 @@ def parsed(name: str, arguments: Sequence[str]) -> argparse.Namespace:
     unknown = [word for word in left if word.startswith("-")]
     if unknown:
         typed = unknown[0].partition("=")[0]
-        raise DesignError(f"{name}: no flag {typed!r}; {nearest(typed, flags(name))}")
+        if typed in SWEEPS:
+            raise DesignError(f"{name}: no flag {typed!r}; {INSTEAD_OF_A_SWEEP}")
+        raise DesignError(f"{name}: no flag {typed!r}; {nearest(typed, [flag for flag in flags(name) if flag != TRUST])}")
     found.words += left
     return found
 

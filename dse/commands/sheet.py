@@ -9,14 +9,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.answer import OF_PART, Evaluation, answered, shown
-from dse.answers.of_loads import Beside
+from dse.answers.of_loads import Beside, trace_record
 from dse.answers.of_loads import record as said_beside
 from dse.answers.trace import write as write_trace
+from dse.config.effects import note, records
 from dse.config.workloads import models
 from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.layouts.formats import index_of
 from dse.evaluators.silicon import area, price
+from dse.evaluators.silicon.published import facts, remarks
 from dse.schemas import stamped
 from dse.space.chip import Chip
 from dse.space.fields import leaves
@@ -24,14 +26,13 @@ from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
 from dse.space.parameters import (
     active_parameters,
+    cache_growth,
     fixed_bytes,
     fixed_values,
-    growing_bytes,
-    growing_values,
     growths,
     parameters,
 )
-from dse.space.shown import number_of
+from dse.space.peaks import peaks
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.terminal.json_text import json_text
@@ -56,22 +57,27 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
         as_json: all that is known, for machines.
         trace: a file for the timeline; "" for none.
     """
-    found = answered(config)
+    leave(answered(config), config, as_json=as_json, trace=trace)
+
+
+def leave(found: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+    """Prints an answer to a composed configuration; arguments as of `sheet`."""
     if trace:
         write_trace(found.breakdown, found.profile, Path(trace))
     if as_json:
         print(json_text(record(found), indent=1))
-        return
-    tell(found, config)
+    else:
+        tell(found, config)
+    note(found.without_effect)
 
 
 def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     """Prints the answer to a composed configuration as tables."""
     console = Terminal(150)
     cases, parts = len(found.cases), found.breakdown
-    console.print(
-        f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {number_of(cases - 1, 'more case')}" if cases > 1 else "")
-    )
+    console.print(f"[bold]{escape(found.title)}[/]")
+    if found.stack_basis:
+        console.print(escape(found.stack_basis.text))
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
@@ -132,14 +138,23 @@ def record(found: Evaluation) -> dict[str, Any]:
     ]
     cases = found.workload.cases
     data = {
+        "title": found.title,
+        "stack_basis": found.stack_basis.record() if found.stack_basis else None,
         **found.names,
         "fidelity": found.fidelity,
         "part": found.part or None,
         "parts_of_chip": dict(found.parts),
+        "published": [{**of._asdict(), "text": of.text} for of in facts(found.design.chip)],
+        "remarks": remarks(found.design.chip),
+        "peaks": {name: float(value) for name, value in peaks(found.design.chip).items()},
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
-            | ({"rows_skipped": of.requests.skipped, **said_beside(beside)} if isinstance(of, Load) else {})
+            | (
+                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside)}
+                if isinstance(of, Load)
+                else {}
+            )
             for one, of, beside in zip(found.cases, cases, found.beside or (Beside(),) * len(cases), strict=True)
         ],
         "models": [
@@ -148,6 +163,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
         "not_tied": list(found.untied),
+        "without_effect": records(found.without_effect),
         "extrapolated": found.extrapolated or None,
         "metrics": _with_units(found.metrics),
         "bands": [
@@ -189,23 +205,29 @@ def _model_text(model: Model, formats: Precision, entry: Mapping[str, Any]) -> s
     kv, index = formats.kv, index_of(formats)
     total, active = parameters(model), active_parameters(model)
     sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
-    cached = show(growing_bytes(model, BYTES[kv], BYTES[index]), "B")
+    grows = cache_growth(model, BYTES[kv], BYTES[index])
+    cached = show(grows.nbytes, "B")
+    until = f" up to {grows.until:,} tokens" if grows.until is not None else ""
     indexed = f" and {index} for keys of the index" if index != kv and any(of.scores for of in growths(model)) else ""
     said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
     fixed = fixed_values(model) * BYTES[kv] + fixed_bytes(model, BYTES[kv])
     beside = f" and {show(fixed, 'B')} a sequence" if fixed else ""
+    if until and fixed:
+        beside = f", {show(fixed, 'B')} a sequence at most"
     return (
-        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}{indexed}{beside}"
-        + (f" ({said})" if said else "")
+        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, "
+        f"{cached} of KV cache a token{until} in {kv}{indexed}{beside}" + (f" ({said})" if said else "")
     )
 
 
 def _model_facts(model: Model) -> dict[str, Any]:
+    grows = cache_growth(model, 1.0, 1.0)
     return {
         "name": model.name,
         "parameters": parameters(model),
         "active_parameters": active_parameters(model),
-        "kv_values_per_token": growing_values(model),
+        "kv_values_per_token": grows.nbytes,
+        "kv_tokens_until_full": grows.until,
         "kv_values_per_sequence": fixed_values(model),
         "state_bytes_per_sequence": fixed_bytes(model, 2.0),
     }

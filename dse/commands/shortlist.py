@@ -1,7 +1,7 @@
 """A shortlist: designs in a YAML file, as a report leaves them, each answered as `dse evaluate` answers one.
 
     designs:
-      "#12": [study=quickstart, chip.cores=240, "chip.l2.size=64 MB"]
+      "1f3a09c27b": [study=quickstart, chip.cores=240, "chip.l2.size=64 MB"]
 
 A design is the overrides that make it; what the file says is data, and runs no code unless it is trusted.
 """

@@ -13,13 +13,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.evaluators import METRICS
+from dse.report.cannot import stack_texts
+from dse.running.frame import DESIGN
 from dse.running.ranks import Rank
 from dse.running.study import Study, stored_at
 from dse.running.verify import Verified
 from dse.schemas import stamped
+from dse.space.chips import CHIP
+from dse.space.design import ids_of
 from dse.space.errors import DesignError
 from dse.space.shown import masked, number_of, printable
 from dse.space.units import show
+from dse.space.workload import Workload
 from dse.terminal.json_text import json_text
 from dse.terminal.progress import Terminal
 from dse.why.advice import rejections, smallest_relaxation
@@ -44,14 +49,16 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     best = best.sort_values(first, ascending=direction == "min", kind="stable")
     knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
     knobs[1:1] = ["formats"] if "formats" in best else []
-    across = len(knobs) + len(asked.objectives) <= COLUMNS
+    across = 1 + len(knobs) + len(asked.objectives) <= COLUMNS
     most = ROWS if across else COLUMNS // 2
     picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
-    names = [*knobs, *asked.objectives]
+    names = ["rank", DESIGN, *knobs, *asked.objectives]
+    ranks = {place: rank for rank, place in enumerate(best.index, 1)}
     cells = [
-        [knob_text(asked, address, row[address]) for address in knobs]
+        [f"{ranks[place]:,}", str(row[DESIGN])]
+        + [knob_text(asked, address, row[address]) for address in knobs]
         + [show(float(row[name]), METRICS[name].unit) for name in asked.objectives]
-        for _, row in picks.iterrows()
+        for place, row in picks.iterrows()
     ]
     more = f", {most} shown" if len(best) > most else ""
     table = Table(
@@ -61,7 +68,9 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     )
     if across:
         for name in names:
-            table.add_column(name, justify="right", style="bold" if name in asked.objectives else "", overflow="fold")
+            fixed = name in ("rank", DESIGN)
+            style = "bold" if name in asked.objectives else ""
+            table.add_column(name, justify="right", style=style, overflow="fold", no_wrap=fixed)
         for row in cells:
             table.add_row(*row)
     else:
@@ -70,7 +79,7 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
             table.add_column(justify="right", overflow="fold")
         for place, name in enumerate(names):
             row = [of[place] for of in cells]
-            table.add_row(name, *row, style="bold" if name in asked.objectives else "", end_section=place == len(knobs) - 1)
+            table.add_row(name, *row, style="bold" if name in asked.objectives else "", end_section=place == len(knobs) + 1)
     Terminal(160).print(table)
 
 
@@ -86,7 +95,7 @@ def _rejected_table(asked: Study, frame: pd.DataFrame) -> None:
     if gives:
         knobs = ", ".join(f"{address} {knob_text(asked, address, value)}" for address, value in values.items())
         console.print(f"the smallest relaxation that would admit one: {escape(', and '.join(gives))}")
-        console.print(f"for the design: {escape(knobs)}")
+        console.print(f"for the design {ids_of([asked.question.space.key_at(values)])[0]}: {escape(knobs)}")
 
 
 def verified_table(asked: Study, found: Verified) -> None:
@@ -123,13 +132,14 @@ def verified_table(asked: Study, found: Verified) -> None:
     said = [escape(_failing(found.after.iloc[place])) or word for place, word in zip(shown, said, strict=True)]
     for column in (
         *([""] if any(said) else []),
+        DESIGN,
         *knobs,
         *(column for _, low, high in columns for column in (low, high, "gap")),
     ):
         table.add_column(column, justify="right", overflow="fold")
     for place, word in zip(shown, said, strict=True):
         before, after = found.before.iloc[place], found.after.iloc[place]
-        cells = [word] if any(said) else []
+        cells = [*([word] if any(said) else []), str(after[DESIGN])]
         cells += [knob_text(asked, address, after[address]) for address in knobs]
         for name in names:
             low, high = float(before[name]), float(after[name])
@@ -173,7 +183,13 @@ def _knobs(asked: Study, found: Verified, row: int, beside: int | None = None) -
         return {knob.address: knob_text(asked, knob.address, values[knob.address]) for knob in asked.question.space.knobs}
 
     shown, others = texts(row), texts(beside) if beside is not None else {}
-    return ", ".join(f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
+    differ = (f"{address} {text}" for address, text in shown.items() if text != "-" and others.get(address) != text)
+    return " ".join([_id(found, row), *filter(None, [", ".join(differ)])])
+
+
+def _id(found: Verified, row: int) -> str:
+    rows = found.before if row in found.before.index else found.off.before
+    return str(rows[DESIGN].loc[row])
 
 
 def rank_text(of: Rank) -> str:
@@ -239,6 +255,23 @@ def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
     return found
 
 
+def labelled(workload: Workload) -> str:
+    """Labels of the cases of a workload: of one, or of the first and the last."""
+    first, last = workload.cases[0].label, workload.cases[-1].label
+    return first if len(workload.cases) == 1 else f"from {first} to {last}"
+
+
+def devices_texts(asked: Study) -> list[str]:
+    """Tensor parallelism that a study leaves open and no knob moves, in words, chip by chip."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        name = str(chosen.get(CHIP, ""))
+        moved = any(knob.address.endswith(".tp") for knob in space.knobs)
+        if text := "" if moved else asked.question.devices.get(name, ""):
+            found.append(f"{name}: {text}" if name else text)
+    return found
+
+
 def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     """Prints a study: question, objectives, knobs, constants that were assumed or fitted or have no source, runs."""
     console = Terminal(140)
@@ -249,8 +282,11 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")
     cases = asked.question.workload.cases
-    labels = escape(cases[0].label) if len(cases) == 1 else f"from {escape(cases[0].label)} to {escape(cases[-1].label)}"
-    console.print(f"workload     {number_of(len(cases), 'case')}, {labels}")
+    console.print(f"workload     {number_of(len(cases), 'case')}, {escape(labelled(asked.question.workload))}")
+    for text in devices_texts(asked):
+        console.print(f"devices      {escape(text)}")
+    for text in stack_texts(asked):
+        console.print(f"software     {escape(text)}")
     for knob in asked.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

@@ -6,6 +6,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from dse.config.effects import records
 from dse.evaluators.account.metrics import METRICS
 from dse.report.cannot import Remark, said
 from dse.running.study import Study
@@ -31,11 +32,10 @@ WIDTH = 160
 def why_text(found: Why) -> None:
     """Prints why a design is as it is."""
     console = Terminal(WIDTH)
-    console.print(
-        f"[bold]{escape(found.name)}[/]  {escape(knobs_text(found.space, found.values))}"
-        if found.name[:1] == "#"
-        else f"[bold]{escape(found.name)}[/]"
-    )
+    knobs = f"  {escape(knobs_text(found.space, found.values))}" if found.name == found.id else ""
+    console.print(f"[bold]{escape(found.name)}[/]{knobs}")
+    if found.name != found.id:
+        console.print(f"design    {found.id}")
     console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
     print_tied(console, found.space, found.values, found.design)
@@ -160,7 +160,7 @@ def prices_table(space: AnySpace, prices: Sequence[Price], title: str, here: Map
         table.add_column(name, overflow="fold")
     for one in prices:
         differ = {address: value for address, value in one.known.at.items() if here.get(address) != value}
-        table.add_row(escape(one.what), escape(one.text), escape(knobs_text(space, differ)))
+        table.add_row(escape(one.what), escape(one.text), f"{one.design}: {escape(knobs_text(space, differ))}")
     return table
 
 
@@ -181,13 +181,15 @@ def front_text(
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
     by = f"; the step of a knob that gains most, by {quick(goal_of(asked), space.base).fidelity}" if members else ""
     table = Table(title=f"front of {asked.name}: {number_of(len(members), 'design')}{more}{by}", title_justify="left")
-    table.add_column("")
+    table.add_column("rank", justify="right")
+    table.add_column("design", no_wrap=True)
     table.add_column("time goes to", overflow="fold")
     for name in asked.objectives:
         table.add_column(name, justify="right", overflow="fold")
         table.add_column("gains most by", overflow="fold")
+    ranks = {one.name: rank for rank, one in enumerate(members, 1)}
     for one in most:
-        cells = [one.name, _most_of(shares.get(one.name))]
+        cells = [f"{ranks[one.name]:,}", one.name, _most_of(shares.get(one.name))]
         for name in asked.objectives:
             cells += [amount(one.point.metrics[name], METRICS[name].unit), escape(_best_step(asked, one, name))]
         table.add_row(*cells)
@@ -200,7 +202,8 @@ def front_text(
         console.print("constraints: no design that is known breaks one alone and would move the front")
     for note in remarks:
         console.print(f"[yellow]note[/]  {escape(note.text)}")
-    console.print(f"one design: dse explain {escape(asked.name)} --design '{members[0].name if members else '#1'}'")
+    if members:
+        console.print(f"one design: dse explain {escape(asked.name)} --design {members[0].name}")
 
 
 LARGEST = 3
@@ -233,7 +236,7 @@ def front_record(
     shares: Mapping[str, Mapping[str, float]],
     prices: Sequence[Price],
     remarks: Sequence[Remark],
-    distinct: Sequence[int],
+    distinct: Sequence[str],
 ) -> dict[str, Any]:
     """A front, as plain values."""
     space = asked.question.space
@@ -243,16 +246,17 @@ def front_record(
         "designs": [
             {
                 "design": one.name,
+                "rank": rank,
                 "knobs": {address: knob_record(space, address, value) for address, value in one.values.items()},
                 "metrics": metrics_record(one.point),
                 "shares_of_time": dict(shares[one.name]) if one.name in shares else None,
                 "steps": None if one.changes is None else [change_record(space, step) for step in one.changes],
             }
-            for one in members
+            for rank, one in enumerate(members, 1)
         ],
         "prices_of_constraints": [price_record(space, one) for one in prices],
         "remarks": said(remarks),
-        "distinct": [f"#{place + 1}" for place in distinct],
+        "distinct": list(distinct),
     }
     return stamped("front", data)
 
@@ -260,7 +264,8 @@ def front_record(
 def why_record(found: Why) -> dict[str, Any]:
     """Why, as plain values; metrics in SI with their units."""
     data = {
-        "design": found.name,
+        "design": found.id,
+        "name": found.name,
         "knobs": {address: knob_record(found.space, address, value) for address, value in found.values.items()},
         "tied": tied_record(found.space, found.values, found.design),
         "fidelity": found.goal.fidelity,
@@ -276,6 +281,7 @@ def why_record(found: Why) -> dict[str, Any]:
         "cheaper_and_slower": near_record(found.space, found.cheaper),
         "dearer_and_faster": near_record(found.space, found.faster),
         "looked_among": found.known,
+        "without_effect": records(found.without_effect),
     }
     return stamped("explain", data)
 
@@ -308,6 +314,7 @@ def price_record(space: AnySpace, one: Price) -> dict[str, Any]:
         "relaxation": one.relaxation,
         "text": str(one),
         "buys": {name: {"value": gain, "unit": METRICS[name].unit} for name, gain in one.gains.items()},
+        "design": one.design,
         "for_each": {name: {"value": rate, "unit": f"{METRICS[name].unit} per {one.unit}"} for name, rate in one.rates.items()},
         "knobs": {address: knob_record(space, address, value) for address, value in one.known.at.items()},
     }

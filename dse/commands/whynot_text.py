@@ -6,6 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.commands.why_text import WIDTH, amount, knob_record, metrics_record, metrics_text, moved_text, print_tied, tied_record
+from dse.config.effects import records
 from dse.evaluators.account.metrics import METRICS
 from dse.schemas import stamped
 from dse.space.chips import CHIP
@@ -27,6 +28,8 @@ def why_not_text(found: WhyNot) -> None:
     """Prints where a design stands."""
     console = Terminal(WIDTH)
     console.print(f"[bold]{escape(found.name)}[/]")
+    if found.name != found.id:
+        console.print(f"design    {found.id}")
     console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
     print_tied(console, found.space, found.values, found.space.base)
@@ -87,7 +90,7 @@ def _rivals_table(found: WhyNot) -> Table:
         title=f"{number_of(many, 'design')} of the front beat{'s' * (many == 1)} it{apart}, fewest changes first{more}",
         title_justify="left",
     )
-    table.add_column("")
+    table.add_column("design", no_wrap=True)
     for name in found.goal.objectives:
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("changes", justify="right")
@@ -158,7 +161,8 @@ def why_not_record(found: WhyNot) -> dict[str, Any]:
         }
 
     data = {
-        "design": found.name,
+        "design": found.id,
+        "name": found.name,
         "knobs": {address: knob_record(space, address, value) for address, value in found.values.items()},
         "tied": tied_record(space, found.values, space.base),
         "fidelity": found.goal.fidelity,
@@ -186,5 +190,6 @@ def why_not_record(found: WhyNot) -> dict[str, Any]:
         ],
         "not_ordered": list(found.left),
         "stored_designs": found.looked,
+        "without_effect": records(found.without_effect),
     }
     return stamped("whynot", data)

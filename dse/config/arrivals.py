@@ -1,4 +1,8 @@
-"""When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest."""
+"""When the requests of a load come: rates of a process, scales of a trace's times, one or several, or the largest.
+
+A trace that has times is replayed at these where nobody says other arrivals or a rate. What a load has of its trace, and whose
+times these are, stands in its label.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,25 +15,82 @@ from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.shown import number_of
 from dse.space.units import show
+from dse.space.workload import TraceUse
+
+AUTO, TRACE, USUAL = "auto", "trace", "poisson"
+"""Arrivals where nobody says any: at the times of a file, or of requests that have none."""
+
+USUAL_RATE = "2 Hz"
+"""Of a process, where nobody says one."""
 
 LARGEST = "largest"
 """The rate of requests, or the scale of a trace's, that is looked for."""
 
 
-def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[str, Requests, float]]:
+def with_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
+    """Fields of a workload with the arrivals and the rate that hold where nobody says any.
+
+    Args:
+        spec: fields of the workload.
+        timed: whether requests have times of their own, which are replayed unless a rate is said.
+
+    >>> with_arrivals({}, timed=True)["arrivals"], with_arrivals({"rate": "3 Hz"}, timed=True)["arrivals"]
+    ('trace', 'poisson')
+    """
+    replayed = timed and spec.get("rate") is None
+    arrivals = spec.get("arrivals", AUTO)
+    arrivals = (TRACE if replayed else USUAL) if arrivals == AUTO else arrivals
+    return {**spec, "arrivals": arrivals, "rate": USUAL_RATE if spec.get("rate") is None else spec["rate"]}
+
+
+def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: bool) -> TraceUse:
+    """What a load has of its trace.
+
+    Args:
+        served: requests of the file as they are served.
+        spec: fields of the workload, with arrivals.
+        file: its name.
+        clipped: whether some are shorter than the file has them.
+    """
+    ordered = "some" if spec.get("shuffle") else "the first"
+    notes = [
+        *(["in another order"] if spec.get("shuffle") else []),
+        *([f"clipped to {spec['clip']:,} tokens"] if clipped else []),
+    ]
+    part = f"{ordered if served.truncated else 'all'} of {file}" + (f" ({', '.join(notes)})" if notes else "")
+    if spec["arrivals"] != TRACE:
+        return TraceUse(file, part, "drawn", str(spec["arrivals"]))
+    return TraceUse(file, part, "replayed" if spec.get("scale", 1.0) == 1.0 else "scaled")
+
+
+def _of_trace(of: TraceUse | None, served: Requests) -> str:
+    """What is said of a trace beside the number of requests; empty string where there is none."""
+    if of is None:
+        return ""
+    why = "the file's times are not used" if served.timed else "the file has no times"
+    how = f"times drawn ({of.process}; {why})" if of.process else "replayed"
+    skipped = f" ({served.skipped:,} rows skipped)" if served.skipped else ""
+    return f"{skipped}, {of.part}, {how}"
+
+
+def arriving(
+    served: Requests, spec: dict[str, Any], seed: int, trace: TraceUse | None = None
+) -> list[tuple[str, Requests, float]]:
     """Requests as they come, at each rate of a process, or scale of a trace's times, that is said.
 
     Args:
         served: with times where they are a trace's.
-        spec: fields of the workload.
+        spec: fields of the workload, with arrivals.
         seed: of the process; at every rate the same draw, faster or slower.
+        trace: what these are of a trace; None where they are of none.
 
     Returns:
         Each in words, with times, and the rate of its process; 0 where times are a trace's. [1/s]
     """
     _refuse_unread(spec)
+    beside = _of_trace(trace, served)
     if spec["arrivals"] == CLOSED:
-        return [(label, some, 0.0) for label, some in populations(served, spec)]
+        return [(f"{label}{beside}", some, 0.0) for label, some in populations(served, spec)]
     if spec.get("users") is not None:
         raise DesignError(f"workload.users: of arrivals={CLOSED} only; say so, or leave it out")
     of_trace = spec["arrivals"] == "trace"
@@ -50,11 +111,13 @@ def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[st
                 "workload.rate: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's times"
             )
         at = f"at {some.rate:.3g} a second" if np.isfinite(some.rate) else "at once"
+        at = f"at {number:g} times its rate, {at[3:]}" if of_trace and (several or number != 1) else at
         at = "at the largest rate that keeps its bounds" if one == LARGEST else at
         if several:
-            at = f"at {number:g} times its rate, {at[3:]}" if of_trace else f"at {show(number, unit)}, drawn {at[3:]}"
+            at = at if of_trace else f"at {show(number, unit)}, drawn {at[3:]}"
         turns = f" in {number_of(len(some.begins), 'session')}" if len(some.before) else ""
-        found.append((f"{number_of(len(some), 'request')}{turns} {at}", some, 0.0 if of_trace else number))
+        many = "requests" if one == LARGEST and not of_trace else number_of(len(some), "request")  # as many as that takes
+        found.append((f"{many}{turns}{beside} {at}", some, 0.0 if of_trace else number))
     return found
 
 

@@ -10,17 +10,18 @@ from dse.config.arrivals import refuse_unread
 from dse.config.conditions import conditioned
 from dse.config.expressions import Defined, define
 from dse.config.idle import refuse_host, refuse_together
+from dse.config.open_settings import closed_mapping, with_devices
 from dse.config.parts import brought
 from dse.config.records import NOTES, Source, parsed, record
-from dse.config.said import read_somewhere, refuse_left, refuse_said, refuse_unasked, written
+from dse.config.said import given_leaves, read_somewhere, refuse_left, refuse_said, refuse_unasked, written
 from dse.config.ties import of_chips, split, ties
 from dse.config.workloads import workload
 from dse.space import chips, memory, network
 from dse.space.chip import Chip
 from dse.space.chips import AnySpace
-from dse.space.design import Design
+from dse.space.design import Design, digest, hashed
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, checked, spec_at
+from dse.space.fields import addresses, checked, leaves, spec_at
 from dse.space.kinds import GUESSING, KINDS, WHERE, asked, plural
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.layers import layers
@@ -28,6 +29,7 @@ from dse.space.machines import BOXES, MACHINES, POOL, machine_of
 from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
+from dse.space.published import FACTS, as_modelled, is_said
 from dse.space.software import (
     MANY_DIES,
     POOLED_DIES,
@@ -45,13 +47,18 @@ from dse.space.workload import Case, Collective, Load, Mixture, Stream, Workload
 
 @dataclass(frozen=True)
 class Question:
-    """Everything that one evaluation or one study is about, as nouns."""
+    """Everything that one evaluation or one study is about, as nouns.
+
+    Attributes:
+        devices: by chip, or by the empty string where there is one, the tensor parallelism that was left open, in words.
+    """
 
     base: Design
     workload: Workload
     space: AnySpace
     sources: tuple[Source, ...]
     defined: Defined = field(default_factory=dict)
+    devices: Dict[str, str] = field(default_factory=dict)
 
 
 def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Question:
@@ -68,7 +75,13 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     _check_shape(config)
     defined = define(config)
     sources: list[Source] = []
-    bases = _bases(config, sources)
+    bases, open_tp = _bases(config, sources)
+    asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
+    found = {
+        name: with_devices(base, asked_for, open_tp[name], given_leaves(base, config, folder), config["space"])
+        for name, base in bases.items()
+    }
+    bases = {name: base for name, (base, _) in found.items()}
     moving, following = split(of_chips(config["space"], bases) if fewer else config["space"])
     knobs = conditioned([_knob(address, knob, bases) for address, knob in moving.items()], bases)
     knobs = read_somewhere(bases, knobs) if fewer else knobs
@@ -86,7 +99,6 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     space = chips.over(bases, knobs, tied) if config.get("chips") else Space(base, knobs, tied[""])
     if config.get("chips"):
         formats.check(bases, knobs, config)
-    asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
     refuse_unread(config["workload"], config.get("overrides", ()), written(config, folder, "workload"))
     refuse_unasked(bases, asked_for, knobs, config, folder)
     for base in bases.values():
@@ -95,7 +107,7 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
         _refuse_snapshots(base.mapping, asked_for)
         _refuse_pooled(base.mapping, asked_for)
         _refuse_apart(base.mapping, asked_for)
-    return Question(base, asked_for, space, tuple(sources), defined)
+    return Question(base, asked_for, space, tuple(sources), defined, {name: text for name, (_, text) in found.items() if text})
 
 
 def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
@@ -133,25 +145,29 @@ def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
             )
 
 
-def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:
-    """The designs that knobs move, by chip; of a study of one chip, that one by no name."""
+def _bases(config: Dict[str, Any], sources: list[Source]) -> tuple[dict[str, Design], dict[str, tuple[str, ...]]]:
+    """The designs that knobs move, by chip; of a study of one chip, that one by no name.
+
+    Beside them the tensor parallelism that is left open, by address.
+    """
     if not config.get("chips"):
         try:
-            return {"": _design(config["chip"], config["mapping"], config["workload"], sources)}
+            base, open_tp = _design(config, config["workload"], sources)
+            return {"": base}, {"": open_tp}
         except DesignError as error:
             if by := brought(str(error), config.get("choices", {})):
                 raise DesignError(f"{error}; {by}") from None
             raise
-    bases = {}
+    bases, open_in = {}, {}
     for name, group in config["chips"].items():
         own: list[Source] = []
         try:
-            bases[name] = _design(group["chip"], group["mapping"], config["workload"], own)
+            bases[name], open_in[name] = _design(group, config["workload"], own)
         except DesignError as error:
             raise DesignError(f"chips: {name}: {error}") from None
         sources += [replace(source, address=f"{name}: {source.address}") for source in own]
     _refuse_mixed(bases)
-    return bases
+    return bases, open_in
 
 
 def _refuse_mixed(bases: Dict[str, Design]) -> None:
@@ -165,14 +181,18 @@ def _refuse_mixed(bases: Dict[str, Design]) -> None:
         )
 
 
-def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:
-    """A chip of the parts that its fields say, with the mapping that goes with it and with what is asked."""
-    of = record(Chip, {key: value for key, value in chip.items() if key not in NOTES}, "chip", sources)
+def _design(config: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> tuple[Design, tuple[str, ...]]:
+    """A chip of the parts that its fields say, with the mapping that goes with it and with what is asked.
+
+    Beside it the tensor parallelism that is left open, by address.
+    """
+    mapping, of = config["mapping"], _with_part(_chip(config["chip"], sources), config.get("as_given"))
     machine, case = machine_of(of), asked(workload)
     if (machine, case) not in KINDS:
         raise DesignError(f"workload: nothing runs {plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
     kind = KINDS[machine, case]
-    on = record(Mapping, mapping, "mapping", sources)
+    closed, open_tp = closed_mapping(mapping, workload)
+    on = record(Mapping, closed, "mapping", sources)
     if (plans := plans_of(on)) not in kind.software:
         there = f"{plural(case)} on {MACHINES[machine].name}"
         boxes = f"; or {BOXES}" if machine == POOL and plans in (POOLED_DIES, SERVED_POOLED_DIES) else ""
@@ -182,7 +202,25 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     _refuse_ahead(of, on)
     _refuse_products(on)
     _refuse_states(on)
-    return Design(of, on)
+    return Design(of, on), open_tp
+
+
+def _chip(chip: Dict[str, Any], sources: list[Source]) -> Chip:
+    return record(Chip, {key: value for key, value in chip.items() if key not in NOTES}, "chip", sources)
+
+
+def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
+    """A chip whose facts know the part that they are of: the chip itself, or that of the file which says them."""
+    facts = chip.published
+    if facts is None:
+        return chip
+    if facts.part is not None:
+        raise DesignError("chip.published.part: worked out from the chip that the facts are of; leave it out")
+    parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), as_modelled(chip))
+    if as_given is not None:
+        parts |= dict.fromkeys(as_given["facts"], as_modelled(_chip(as_given["chip"], [])))
+    part = hashed(f"{fact}: {digest((address, value) for address, value, _ in leaves(of))}" for fact, of in parts.items())
+    return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 
 
 def _refuse(chip: Chip, case: type) -> None:

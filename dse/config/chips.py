@@ -14,7 +14,7 @@ from dse.space.mapping import Precision
 SETTINGS = ("chips", "mappings", "precision", "formats")
 """What a study says of its chips."""
 
-GROUPS = ("chip", "mapping", "choices")
+GROUPS = ("chip", "mapping", "choices", "as_given")
 """What is of each chip in a configuration; the rest is of all."""
 
 
@@ -46,7 +46,9 @@ def composed(line: Line, one: Callable[[Line], dict[str, Any]]) -> dict[str, Any
             more = f"; the study is of {', '.join(own)}" if own and name not in own else ""
             raise DesignError(f"chips: {name}: {error}{more}") from None
     head = next(iter(found.values()))
-    return head | {"chips": {name: {group: config[group] for group in GROUPS} for name, config in found.items()}}
+    return head | {
+        "chips": {name: {group: config[group] for group in GROUPS if group in config} for name, config in found.items()}
+    }
 
 
 def listed(folder: Path) -> list[str]:
@@ -106,8 +108,13 @@ def _mentions(line: Line) -> bool:
     if any(override.lstrip("+").startswith("chips=") for override in line.overrides):
         return True
     studies = (Path(place.partition("://")[2]) / "study.yaml" for place in line.places)
-    texts = (path.open(errors="replace").read(MOST_BYTES) for path in studies if path.is_file())
-    return any(re.search(r"^chips:", text, re.MULTILINE) for text in texts)
+    return any(re.search(r"^chips:", _beginning(path), re.MULTILINE) for path in studies if path.is_file())
+
+
+def _beginning(path: Path) -> str:
+    """The first letters of a file."""
+    with path.open(errors="replace") as file:
+        return file.read(MOST_BYTES)
 
 
 def _settings(line: Line) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import from_hf
-from dse.config import chips, spelling, strangers
+from dse.config import chips, peaks, spelling, strangers
 from dse.config.composed import composed
 from dse.config.fallen import fallen
 from dse.config.misspelt import broken_tie, explained
@@ -98,7 +98,9 @@ def _spelled(typed: Line) -> Line:
         config: Any = OmegaConf.to_container(_by_hydra(replace(typed, usual=_supposed(typed)).choices)[0], resolve=False)
     except HydraException:  # what is wrong with them is said when they are composed with all that was typed
         return typed
-    return replace(typed, overrides=spelling.spelled(typed.overrides, config))
+    parts = config.get("chip")
+    others = peaks.ADDRESSES if isinstance(parts, dict) and parts.get("core") is not None else ()
+    return replace(typed, overrides=spelling.spelled(typed.overrides, config, others))
 
 
 def _job(typed: Line) -> dict[str, Any]:
@@ -188,7 +190,7 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
             if (named := group.get(field)) is not None:
                 if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
                     raise DesignError(f"{name}.{field}: {named!r} is not the name of a {field.partition('_')[0]}")
-                return named
+                return spelling.choice(field, named)
         return default
 
     mapping, stack = supposed
@@ -279,11 +281,35 @@ def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
     if not typed.trust:
         strangers.check_plain(plain)
         strangers.check_cluster(plain, typed.typed)
+        strangers.check_places(plain, typed.typed)
     _refuse_unknown(config, choices, typed)
     words = list(typed.typed)
     named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
-    settled = spelling.settled({**plain, **named}, typed.overrides)
+    settled = peaks.rated(spelling.settled({**plain, **named}, typed.overrides), typed.overrides)
+    settled |= _as_given(settled, typed)
     return {**settled, "mapping": fallen(settled, typed.overrides), "model": _models({**plain, **named}, words)}
+
+
+def _as_given(config: Mapping[str, Any], typed: Line) -> dict[str, Any]:
+    """The chip whose facts its own file says, as that file has it, with the facts that nobody else says; nothing of others.
+
+    Facts that are typed, or that a study's file says, are of the chip that the line or the study makes of it.
+    """
+    parts = config.get("chip")
+    said = parts.get("published") if isinstance(parts, Mapping) else None
+    if not isinstance(said, Mapping):
+        return {}
+    alone = replace(typed, overrides=(f"chip={config['choices']['chip']}",))
+    given = _values(_by_hydra(replace(alone, usual=_supposed(alone)))[0].get("chip"), [strangers.MOST_NODES])
+    own = given.get("published") if isinstance(given, Mapping) else None
+    words = spelling.said(typed.overrides, [f"chip.published.{fact}" for fact in said])
+    facts = [
+        fact
+        for fact, value in said.items()
+        if isinstance(own, Mapping) and own.get(fact) == value and not {"chip.published", f"chip.published.{fact}"} & words
+    ]
+    settled = peaks.rated(spelling.settled({"chip": given, "mapping": {}, "space": {}}, ()), ())
+    return {"as_given": {"chip": settled["chip"], "facts": facts}} if facts else {}
 
 
 def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: Line) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dse.config.spelling import choice
 from dse.config.strangers import CONF, STUDIES
+from dse.space.aliases import CHOICES
 from dse.space.errors import DesignError, nearest
 
 DEFAULT = ("tensor_parallel", "")
@@ -78,6 +80,9 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
         key, equals, value = word.partition("=")
         if key != "study" and key.isascii() and not value.isascii() and value[:1] not in ("'", '"', "[", "{"):
             value = _quoted(value)  # bare, Hydra reads ASCII alone
+            word = f"{key}={value}"
+        if equals and key.lstrip("+") in CHOICES:
+            value = choice(key.lstrip("+"), value)
             word = f"{key}={value}"
         if re.fullmatch(r"\{\s*\}", value.strip()):
             address = key.lstrip("+~")

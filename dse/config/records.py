@@ -15,14 +15,14 @@ from dse.space.units import parse
 T = TypeVar("T")
 
 
-CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for"}
+CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for", "measured_rows", "measured_by"}
 NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "mapping_attention", "mapping_collective", "stack"}
 """A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
 line reads that (`dse.config.compose`)."""
 
 
-ORIGIN, STACK = ("fitted_on", "meant_for"), "mapping.stack"
-"""What a stack, or a part of one, says of its constants beside them: chips by name, as `Source` has them."""
+ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by"), "mapping.stack"
+"""What a stack, or a part of one, says of its constants beside them, as `Source` has it: chips by name, and measurements."""
 
 USUAL = ("mapping", "stack")
 """Groups of which a chip names its usual choice."""
@@ -34,6 +34,8 @@ class Source:
 
     Attributes:
         fitted_on, meant_for: of a constant of a stack, chips by name: those that it was fitted on, and others that it is for.
+        measured_rows: measurements that it was fitted on, with the others of its part; 0 where nothing says how many.
+        measured_by: likewise, the key of who published them.
     """
 
     address: str
@@ -43,6 +45,8 @@ class Source:
     note: str = ""
     fitted_on: tuple[str, ...] = ()
     meant_for: tuple[str, ...] = ()
+    measured_rows: int = 0
+    measured_by: str = ""
 
 
 @cache
@@ -56,7 +60,7 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
     if not isinstance(config, Dict):
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
     hints = hints_of(cls)  # type: ignore[arg-type]
-    names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
+    names = {spec.name: spec for spec in fields(cls) if spec.compare}  # type: ignore[arg-type]
     origin, begun = _origin(config, address), len(sources)
     config = _gathered({key: value for key, value in config.items() if key not in origin}, names)
     for key in config:
@@ -94,22 +98,29 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
     return cls(**values)
 
 
-def _origin(config: Dict[Any, Any], address: str) -> dict[str, tuple[str, ...]]:
-    """What a stack or a part of one, or a constant in it, says of chips that it is from and for; nothing of other groups."""
+def _origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
+    """What a stack or a part of one, or a constant in it, says of chips that it is from and for, and of measurements.
+
+    Nothing of other groups.
+    """
     if not f"{address}.".startswith(f"{STACK}."):
         return {}
     said = {key: config[key] for key in ORIGIN if key in config}
+    rows, by = said.pop("measured_rows", 0), said.pop("measured_by", "")
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0 or not isinstance(by, str):
+        raise DesignError(f"{address}.measured_rows: {rows!r} of {by!r} are no count of measurements and key of their source")
     for key, chips in said.items():
         if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
             raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
-    return {key: tuple(chips) for key, chips in said.items()}
+    chips_of = {key: tuple(chips) for key, chips in said.items()}
+    return chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
 
 
-def _of(source: Source, origin: Dict[str, tuple[str, ...]]) -> Source:
+def _of(source: Source, origin: Dict[str, Any]) -> Source:
     """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
     if source.fitted_on or source.source == "override":
         return source
-    return replace(source, fitted_on=origin.get("fitted_on", ()), meant_for=origin.get("meant_for", ()))
+    return replace(source, **origin)
 
 
 def _table(kind: type, config: Any, address: str, sources: list[Source]) -> tuple[tuple[str, Any], ...]:
@@ -182,6 +193,8 @@ def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
     elif address.startswith(("chip", "mapping.stack")):
         sources.append(Source(address, str(value), "override"))
     unit = spec.metadata["unit"]
+    if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
+        raise DesignError(f"{address}: {value!r} is a share; write a whole number")
     if unit and not isinstance(value, bool):
         value = parsed(value, unit, address)
     return checked(value, spec, address)

@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from dse.config.idle import kind_of, unread_of_load, unread_of_stack
-from dse.config.idle_chip import CHIP, unread_of_chip
+from dse.config.spelling import said as given
+from dse.space.aliases import current, of_leaves
 from dse.space.beside import choosers
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -20,10 +21,24 @@ from dse.space.knobs import Knob, never_read
 from dse.space.software import DEVICES, PIPELINES, PRODUCT, REGIONS, SERVED_PIPELINES, SERVED_REGIONS, software_of
 from dse.space.workload import Attention, Case, Collective, Load, Product, Workload
 
-MAPPING, STACK, PLANS = "mapping.", "mapping.stack.", ("mapping.prefill.", "mapping.decode.")
+CHIP, MAPPING, STACK, PLANS = "chip.", "mapping.", "mapping.stack.", ("mapping.prefill.", "mapping.decode.")
 
 PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.decode.gemm_ffn")
 """What regions of a mesh never read: tokens that are generated are vectors there, which `gemv` multiplies."""
+
+
+def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
+    """Leaves of a design that overrides, the file of a study or knobs set."""
+    own = [address for address, _, _ in leaves(base)]
+    machine = of_leaves(own)
+    of_file = (_inside(written(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
+    addresses = [
+        *sorted(given(config.get("overrides", ()), own)),
+        *(current(address, machine) for some in of_file for address, _ in some),
+        *config["space"],
+    ]
+    found = (leaf for address in addresses for leaf in named(base, address.removesuffix(".value")))
+    return list(dict.fromkeys(found))
 
 
 def read_somewhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:
@@ -87,7 +102,7 @@ def refuse_unasked(
     if not any(of.values()):
         return
     words = config.get("overrides", ())
-    said = dict(_inside(written(config, folder, "mapping"), MAPPING)) | dict(_typed(words)) | dict(typed(words))
+    said = dict(_inside(written(config, folder, "mapping"), MAPPING)) | dict(_typed(words))
     told = [address for address, value in said.items() if value not in (None, 0, 0.0)]
     moved = [knob.address for knob in knobs if not knob.address.endswith(".experts")]  # spaces are for models with and without
     for prefix, address in (*(("space.", address) for address in moved), *(("", address) for address in told)):
@@ -118,19 +133,14 @@ def refuse_named(base: Design, asked_for: Workload, words: Sequence[str], others
 
 
 def unasked(base: Design, asked_for: Workload, moved: Collection[str] = ()) -> dict[str, str]:
-    """Leaves of a chip and a mapping that nothing reads for some cases, each with the reason and what to say instead.
+    """Leaves of a mapping that nothing reads for some cases, each with the reason and what to say instead.
 
     Args:
         base: chip and mapping.
         asked_for: of them.
         moved: leaves that knobs move.
     """
-    return (
-        _of_plans(base, asked_for)
-        | _of_stack(base, asked_for, moved)
-        | unread_of_load(base, asked_for)
-        | unread_of_chip(base, asked_for, moved)
-    )
+    return _of_plans(base, asked_for) | _of_stack(base, asked_for, moved) | unread_of_load(base, asked_for)
 
 
 def _of_stack(base: Design, asked_for: Workload, moved: Collection[str]) -> dict[str, str]:
@@ -168,11 +178,6 @@ def _divided(case: Any) -> tuple[str, ...]:
         return f"mapping.{plan}.tp", f"mapping.{plan}.kv_heads"
     sums = ("mapping.decode.allreduce",) if isinstance(case, Product | Collective) else ()
     return "mapping.decode.tp", *sums
-
-
-def typed(words: Sequence[str]) -> list[tuple[str, Any]]:
-    """Leaves of a chip that overrides set, with their values."""
-    return list(_typed(words, CHIP))
 
 
 def _idle(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> set[str]:
@@ -220,6 +225,13 @@ def _set(base: Design, address: str, said: Collection[str]) -> list[str]:
     """Leaves that an address sets: decode follows prefill where its own is not said."""
     decode = address.replace(".prefill.", ".decode.")
     return [*named(base, address), *(leaf for leaf in named(base, decode) if decode != address and leaf not in said)]
+
+
+def set_by(base: Design, words: Sequence[str]) -> dict[str, list[str]]:
+    """By address as it was typed, the leaves of a chip and a mapping that overrides set; of both phases where one follows."""
+    told = [address for address, _ in (*_typed(words, CHIP), *_typed(words))]
+    found = {address: _set(base, address.removesuffix(".value"), {*told}) for address in told}
+    return {address: leaves_of for address, leaves_of in found.items() if leaves_of}
 
 
 def _typed(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[str, Any]]:

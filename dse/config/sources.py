@@ -25,8 +25,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from dse.config.records import USUAL
-from dse.config.spelling import check_file
-from dse.config.strangers import check_package, ours, text_of
+from dse.config.spelling import check_file, chosen
+from dse.config.strangers import CONF, check_package, ours, text_of
 from dse.space.errors import DesignError
 
 PHASES = ("prefill", "decode")
@@ -179,6 +179,10 @@ class Theirs(FileConfigSource):
         config = OmegaConf.load(io.StringIO(text))
         if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
             config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
+        if config_path.rpartition("/")[2] == "study":
+            config = OmegaConf.create(_with_overridden_groups(OmegaConf.to_container(config)))
+        if isinstance(config, DictConfig) and "defaults" in config:
+            config.defaults = chosen(OmegaConf.to_container(config.defaults))
         check_file(OmegaConf.to_container(config), config_path, path)
         return ConfigResult(config=_cited(config), path=self.full_path(), provider=self.provider, header=header)
 
@@ -225,6 +229,32 @@ class Usual(ConfigSource):
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """None that anybody should choose by name."""
         return []
+
+
+@cache
+def _groups() -> tuple[str, ...]:
+    """Groups of which every study has a choice, from the defaults list of the base configuration."""
+    config = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))
+    return tuple(name for entry in config["defaults"] if isinstance(entry, dict) for name in entry if name.isidentifier())
+
+
+def _with_overridden_groups(config: Any) -> Any:
+    """A study's file whose defaults list overrides groups also where it was written as for a file that brings them.
+
+    `- chip: h100`, `- /chip: h100` and `- override chip: h100` all mean `- override /chip: h100`: a study brings no group of
+    its own, and Hydra would look for the chip in a folder of the study.
+    """
+    if not isinstance(config, dict) or not isinstance(config.get("defaults"), list):
+        return config
+
+    def overridden(entry: Any) -> Any:
+        if not isinstance(entry, dict) or len(entry) != 1:
+            return entry
+        ((key, chosen),) = entry.items()
+        found = re.fullmatch(r"(?:override\s+)?/?(\w+)", str(key))
+        return {f"override /{found[1]}": chosen} if found and found[1] in _groups() else entry
+
+    return {**config, "defaults": [overridden(entry) for entry in config["defaults"]]}
 
 
 def _each_phase(config: Any, config_path: str, path: Path) -> Any:

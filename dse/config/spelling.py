@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dse.space.aliases import ALIASES, current, of_leaves, renamed, renames, twice, within
+from dse.space.aliases import ALIASES, current, current_choice, of_leaves, renamed, renames, twice, within
 from dse.space.machines import machine_named
 
 OVERRIDE = re.compile(r"([+~]*)(space\.)?([^=]*)(.*)", re.DOTALL)
@@ -25,12 +25,13 @@ def mentioned(words: Sequence[str]) -> bool:
     return any(within(address, old) for old in olds for word in words for _, _, address, _ in _each(word, olds))
 
 
-def spelled(words: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+def spelled(words: Sequence[str], config: Mapping[str, Any], others: Iterable[str] = ()) -> tuple[str, ...]:
     """Overrides by the addresses that composed files have: those of now, or the old one where a file has that alone.
 
     Args:
         words: overrides.
         config: composed without the values that they set.
+        others: addresses that may be set where files say the same by another (`dse.config.peaks`).
 
     Raises:
         DesignError: two of them set one address by two names.
@@ -39,7 +40,9 @@ def spelled(words: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     found: list[str] = []
     said: dict[str, str] = {}
     for word in words:
-        for signs, space, address, value in _each(word, {*table, *table.values()}):
+        for signs, space, address, value in _each(word, {*table, *table.values(), *others}):
+            if not space and signs in ("", "+") and any(within(address, other) for other in others):
+                signs = "++"
             of = next(((old, new) for old, new in table.items() if within(address, old) or within(address, new)), None)
             if of is not None:
                 old, new = of
@@ -83,6 +86,26 @@ def settled(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
         for address, knob in renamed(found["space"], machine, "space").items()
     }
     return {**found, "space": space, "report": _pictures(found.get("report"), machine)}
+
+
+def choice(group: str, name: str) -> str:
+    """An option of a group of files by its name of now; a hint says where that is another one."""
+    now = current_choice(group, name)
+    _hint(f"{group}={name}", f"{group}={now}")
+    return now
+
+
+def chosen(defaults: Any) -> Any:
+    """A list of defaults with the options that it chooses by their names of now."""
+    if not isinstance(defaults, list):
+        return defaults
+    return [{key: _chosen(key, name) for key, name in one.items()} if isinstance(one, dict) else one for one in defaults]
+
+
+def _chosen(key: Any, name: Any) -> Any:
+    """An option of an entry of a list of defaults, as ``override /stack: NAME``."""
+    group = str(key).rpartition(" ")[2].strip("/").partition("@")[0]
+    return choice(group, name) if isinstance(name, str) else name
 
 
 def said(words: Sequence[str], leaves: Iterable[str]) -> set[str]:

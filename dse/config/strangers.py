@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.space.errors import DesignError
+from dse.space.shown import masked
 
 STUDIES = (Path(__file__).parents[1] / "studies").resolve()
 CONF = (Path(__file__).parents[1] / "conf").resolve()
@@ -147,6 +148,40 @@ def check_cluster(config: Mapping[str, Any], typed: Iterable[str]) -> None:
     address = group.get("address") if isinstance(group, Mapping) else None
     if address and not any(re.match(r"\+*ray(\.address)?=", word) for word in typed):
         raise DesignError(f"ray.address: {address!r} is from a file; type ray.address={address}, or trust the file: {TRUST}")
+
+
+PLACES = ("run_dir", "store", "screen.folder")
+"""Settings that name a place which is written, or a server that is connected to."""
+
+
+def check_places(config: Mapping[str, Any], typed: Iterable[str]) -> None:
+    """Refuse a place outside of the current folder, or on a server, that a file names and nobody typed."""
+    words = list(typed)
+    for address in PLACES:
+        place = _value_at(config, address)
+        name = str(config.get("name"))
+        if place is None or (address == "run_dir" and place == f"runs/{name}" and not _leaves(name)):
+            continue
+        if any(re.match(rf"\+*({re.escape(address)}|{re.escape(address.partition('.')[0])})=", word) for word in words):
+            continue
+        path = str(place).removeprefix("sqlite:///")
+        if "://" in path:
+            where = "connects to a server"
+        elif not Path(path).resolve().is_relative_to(Path.cwd()):
+            where = "is outside of the current folder"
+        else:
+            continue
+        shown = masked(str(place))
+        raise DesignError(
+            f"{address}: {shown!r} is from a file and {where}; type {address}={shown}, or trust the file: {TRUST}"
+        )
+
+
+def _value_at(config: Mapping[str, Any], address: str) -> Any:
+    value: Any = config
+    for name in address.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _leaves(path: str) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.arrivals import arriving, share_kept
+from dse.config.arrivals import arriving, share_kept, trace_use, with_arrivals
 from dse.config.classes import classes, divided
 from dse.config.die_kernels import mixtures, operations
+from dse.config.drawn import Draw
 from dse.config.records import NOTES, parsed, record
 from dse.config.routing import shares
 from dse.config.sizes import refuse_others, whole_numbers
@@ -21,7 +22,7 @@ from dse.space.errors import DesignError, nearest
 from dse.space.kinds import asked
 from dse.space.layers import refuse
 from dse.space.model import LOADS, Model
-from dse.space.requests import requests
+from dse.space.requests import Requests, requests
 from dse.space.workload import (
     ALONG,
     COMBINE,
@@ -51,7 +52,7 @@ from dse.space.workload import (
 LAYERS = 10_000
 """Of a model at most; those of today have some hundred, and each takes time to describe."""
 
-MODEL_NOTES = {"source", "published_parameters", "note"}
+MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
 
 
 def models(config: Dict[str, Any]) -> dict[str, Model]:
@@ -170,8 +171,8 @@ def _routed(model: Model, routing: str, given: _Given) -> Model:
     return replace(model, experts=replace(model.experts, load="file", shares=said))
 
 
-MOST_REQUESTS = 100_000_000
-"""Of a load, which take some 200 bytes each while they are drawn, and more while they are played."""
+MOST_REQUESTS = 2_000_000
+"""Of a load, so that an answer takes less than a gigabyte: some 350 bytes each while they are played and measured."""
 
 ACCEPTED = 0.7
 """Chance that the guess of a multi-token prediction module is right, where nobody says it: as evaluated in [zhang2026] section
@@ -229,10 +230,12 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation classes class_column".split()
     where += ["sessions", "users"]
     refuse_others(spec, where, "workload: served requests have ")
-    share = share_kept(spec)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
     if count and count > MOST_REQUESTS:
-        raise DesignError(f"workload.requests: {count:,} are more than memory has room for; {MOST_REQUESTS:,} at most")
+        raise DesignError(
+            f"workload.requests: at most {MOST_REQUESTS:,}, which take about a gigabyte, got {count:,}; say fewer: a load that "
+            "lasts is the same long before"
+        )
     ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
     if min(ttft, tpot) <= 0:
         raise DesignError(f"workload: bounds of {ttft:g} s and {tpot:g} s; each must be above 0")
@@ -251,6 +254,8 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
         served = read(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters, sorts=sorts)
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
+        if len(served) > MOST_REQUESTS:
+            raise DesignError(f"workload.trace: {len(served):,} requests; say workload.requests={MOST_REQUESTS}, or fewer")
         if spec.get("clip") is None:
             _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
     else:
@@ -263,14 +268,44 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
                 _refuse_long(served, given, "workload.sessions", "fewer turns, workload.clip={most}, which shortens prompts")
         else:
             served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
+    whole, of_file = served, served if spec.get("trace") is not None else None
     served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
     served = divided(served, some, spec, given.seed)
-    guessed, seed, each = spec.get("speculation", "none"), given.seed, arriving(served, spec, given.seed)
+    spec = with_arrivals(spec, timed=served.timed and spec.get("trace") is not None)
+    share, file = share_kept(spec), spec.get("trace")
+    clipped = bool((served.total < whole.total).any())
+    trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
+    guessed, seed, each = spec.get("speculation", "auto"), given.seed, arriving(served, spec, given.seed, trace)
+    draw, most = _drawn(spec, some, of_file, served, count)
     return [
-        Load(f"{of.name} {label}", of, came, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), seed, some)
+        Load(
+            f"{of.name} {label}",
+            of,
+            came,
+            ttft,
+            tpot,
+            share,
+            nominal,
+            _speculation(guessed, of, given.guesses),
+            seed,
+            some,
+            trace,
+            draw,
+            most,
+        )
         for of in models(given.model).values()
         for label, came, nominal in each
-    ]
+    ]  # fmt: skip
+
+
+def _drawn(
+    spec: dict[str, Any], some: tuple[Any, ...], of_file: Requests | None, served: Requests, count: int | None
+) -> tuple[Draw | None, int]:
+    """What draws a load's requests again, and how many there can be; None where their times are those of a file, or none."""
+    if spec["arrivals"] in ("trace", "at_once"):
+        return None, len(served)
+    longest = served.longest if spec.get("sessions") is not None else 0
+    return Draw(spec, some, of_file, longest), len(of_file) if of_file is not None else count or 0
 
 
 def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:

@@ -13,13 +13,26 @@ from typing import Any
 
 from dse.from_hf.families import ARCHITECTURES, CLASSES, NOT_MODELLED, Family
 from dse.from_hf.file import HARMLESS, Entry, File, json_of, short
-from dse.from_hf.formats import check_rotation, published
-from dse.space.errors import DesignError, nearest
+from dse.from_hf.formats import beside, published
+from dse.from_hf.reading import fitting, read_fields
+from dse.from_hf.unread import told
+from dse.space.errors import DesignError
 
 __all__ = ["ARCHITECTURES", "HARMLESS", "entries", "fields_of"]
 
 GROUPS = ("text_config", "llm_config", "language_config")
 """What files of models that see or hear call the group of their language model."""
+
+TOWERS = r"(vision|visual|audio|speech|image|video|sound|vit|sam)\w*_(config|tower)|(vision|audio)|mm_\w+"
+"""Fields of what such models see or hear with."""
+
+TEXT_ALONE = "the language model alone: what it sees or hears with is left out"
+
+SIZES = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
+    "vocab_size", "moe_intermediate_size", "num_experts", "num_local_experts", "n_routed_experts",
+)  # fmt: skip
+"""Fields of which a note says what the class of an architecture means by none."""
 
 
 def entries(paths: Any, folder: Path) -> dict[str, Entry]:
@@ -59,40 +72,31 @@ def fields_of(path: Path) -> Entry:
         inner = _language(files[0], values, group)
         files.insert(0, File(inner, f"{where}: {group}"))
         name, family = _inner_family(files[0], files[1])
-        files[0] = File(_shared(files, inner, values, group), f"{where}: {group}", family.defaults)
+        inner, where = _shared(files, inner, values, group), f"{where}: {group}"
+        files[0] = File(inner, where, family.defaults, family.names)
     else:
         name, family = _family(files[0])
-        files[0] = File(values, where, family.defaults)
+        files[0] = File(values, where, family.defaults, family.names)
     file = files[0]
     for one in files[1:]:
         one.refuse_unmodelled()
     for known in ("architectures", "model_type"):
         file.get(known)
     file.refuse_unmodelled()
-    entry = _common(path, file, files[-1], family)
-    formats = published(*files)
-    entry |= family.fields(file)
+    algorithms = beside(path)
+    formats = published(*([] if algorithms is None else [algorithms]), *files)
+    entry = read_fields(file, family, _name(path, files[-1]))
+    towers = [file for file in files if file.ignore_like(TOWERS)]
     file.check_rest()
-    return entry | {"source": f"config.json, {name}", "note": "; ".join(filter(None, (formats, entry.get("note"))))}
+    notes = (formats.note, entry.get("note"), TEXT_ALONE if towers else "", _supplied(file, name), told(file.unread))
+    said = {"published_formats": formats.words} if formats.words else {}
+    return entry | said | {"source": f"config.json, {name}", "note": "; ".join(filter(None, notes))}
 
 
-def _common(path: Path, file: File, outer: File, family: Family) -> Entry:
-    """What every model has."""
-    entry: Entry = {
-        "name": _name(path, outer),
-        "layers": 1 if "layers" in family.own else file.whole("num_hidden_layers"),
-        "hidden": file.whole("hidden_size"),
-        "heads": file.whole("num_attention_heads"),
-        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.whole("intermediate_size"),
-        "vocab": file.whole("vocab_size"),
-        "max_position": file.whole(file.stated("max_position_embeddings", "model_max_length")),
-        "tied_embeddings": file.flag("tie_word_embeddings"),
-    }
-    file.ignore("model_max_length")
-    for name in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
-        file.only(name, family.acts)
-    check_rotation(file, partial=family.partial)
-    return entry
+def _supplied(file: File, name: str) -> str:
+    """A note on shapes that the file leaves out."""
+    left_out = [f"{field} {file.supplied[field]}" for field in SIZES if field in file.supplied]
+    return f"left out, so as the class of {name} has it: {', '.join(left_out)}" if left_out else ""
 
 
 def _language(outer: File, values: Mapping[str, Any], group: str) -> Mapping[str, Any]:
@@ -145,8 +149,8 @@ def _by_type(file: File, kind: Any) -> tuple[str, Family]:
         if kind in family.others:
             return name, family
     file.refuse_unmodelled()
-    types = dict.fromkeys(kind for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others))
-    raise file.refuse("model_type", f"no type {short(kind)}; {nearest(kind[:80], types)}")
+    types = {kind: family for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others)}
+    raise file.refuse("model_type", f"no type {short(kind)}; {fitting(file, kind, types)}")
 
 
 def _refuse_known(file: File, kind: Any) -> None:
@@ -170,7 +174,7 @@ def _family(file: File) -> tuple[str, Family]:
     if name not in ARCHITECTURES:
         if isinstance(kind, str):
             _by_type(file, kind)  # names the nearest type, where that is unknown too
-        raise file.refuse("architectures", f"no architecture {short(name)}; {nearest(name[:80], ARCHITECTURES)}")
+        raise file.refuse("architectures", f"no architecture {short(name)}; {fitting(file, name, ARCHITECTURES)}")
     family = ARCHITECTURES[name]
     if kind is not None and kind not in (family.model_type, *family.others):
         raise file.refuse("model_type", f"{short(kind)} contradicts {name}, whose type is {family.model_type!r}")

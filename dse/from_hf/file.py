@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dse.from_hf.unread import may_shape
 from dse.space.errors import DesignError
 
 Entry = dict[str, Any]
 
-MOST_BYTES = 1 << 20
-"""Of a file that is still taken for a `config.json`; those of large models have some kilobytes."""
+MOST_BYTES = 1 << 25
+"""Of a file that is still taken for a `config.json`; lists of modules that are not quantised come to some megabytes."""
 
 MOST = 1 << 31
 """Of anything that is counted."""
@@ -54,6 +55,7 @@ HARMLESS = frozenset(
     re.findall(
         r"\w+",
         """
+    dim_model_base attention_multiplier embedding_multiplier logits_scaling n_ctx residual_multiplier scale_depth scale_emb
     _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation _name_or_path activation_situ_beta
     activation_situ_linear_beta attention_dropout attention_value_scale attn_implementation attn_scale attn_temperature_tuning
     auto_map aux_loss_alpha bad_words_ids begin_suppress_tokens bos_token_id cache_implementation capacity_factor
@@ -87,6 +89,9 @@ HARMLESS = frozenset(
 )
 """Fields that change neither shapes nor counts: tokens, sampling, training, scales, and which experts a router prefers."""
 
+DTYPES = ("torch_dtype", "dtype", "quantization_config", "compression_config", "expert_dtype")
+"""Fields of number formats, which are read apart from what layers are."""
+
 TOKENS = re.compile(r"\w+_token_(id|index|ids)")
 """Names of fields that say which tokens stand for something."""
 
@@ -98,22 +103,56 @@ class File:
         values: as the file has them.
         where: of the file, for messages.
         defaults: what its class means by fields that are absent.
+        names: of its class for fields that others call otherwise, and what these call them.
+        unread: names of fields that were found to change nothing, to which those of this file are added.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str, defaults: Mapping[str, Any] | None = None) -> None:
-        self._given = values
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        where: str,
+        defaults: Mapping[str, Any] | None = None,
+        names: Mapping[str, str] | None = None,
+        unread: list[str] | None = None,
+    ) -> None:
+        self._where, self._said = where, values
+        self._names: dict[str, str] = {}
+        self._given = self._renamed(values, names or {})
         self._defaults = defaults or {}
-        self._values = {**self._defaults, **values}
-        self._where = where
+        self._values = {**self._defaults, **self._given}
         self._read: set[str] = set()
+        self.unread = [] if unread is None else unread
+        self.supplied: dict[str, Any] = {}
+
+    def read_as(self, defaults: Mapping[str, Any], names: Mapping[str, str]) -> "File":
+        """The same fields as another class has them; what was read of them is as that of a new file."""
+        found = File(self._said, self._where, defaults, names)
+        found.ignore("architectures", "model_type", *DTYPES)
+        return found
+
+    def _renamed(self, values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+        """The fields by their usual names; one that is there by both must say the same."""
+        found = dict(values)
+        for own, usual in names.items():
+            if own not in found:
+                continue
+            value, other = found.pop(own), found.get(usual)
+            if value is not None and other is not None and (type(value), value) != (type(other), other):
+                raise self.refuse(own, f"{short(value)}, but {usual} is {short(other)}; keep one of them")
+            if value is not None or usual not in found:
+                found[usual] = value
+                self._names[usual] = own
+        return found
 
     def refuse(self, name: str, what: str) -> DesignError:
         """The error that a field makes."""
-        return DesignError(f"{self._where}: {name}: {what}")
+        return DesignError(f"{self._where}: {self._names.get(name, name)}: {what}")
 
     def get(self, name: str) -> Any:
         """A field's value; None where it is absent or null."""
         self._read.add(name)
+        if name not in self._given and type(self._defaults.get(name)) is int:
+            self.supplied[name] = self._defaults[name]
         return self._values.get(name)
 
     def null(self, name: str) -> bool:
@@ -132,13 +171,16 @@ class File:
         """Takes note of fields that say nothing about what is read: of parts that are left out, or unused beside others."""
         self._read.update(names)
 
-    def ignore_like(self, pattern: str) -> None:
-        """The same of all fields whose names match."""
-        self._read.update(name for name in self._given if re.fullmatch(pattern, name))
+    def ignore_like(self, pattern: str) -> bool:
+        """The same of all fields whose names match; whether one does that says something."""
+        names = [name for name in self._given if re.fullmatch(pattern, name)]
+        self._read.update(names)
+        return any(self._given[name] for name in names)
 
     def stated(self, *names: str) -> str:
-        """The first of some names of the same that the file has; the first of all where it has none."""
-        return next((name for name in names if self.says(name)), names[0])
+        """The first of some names of the same that the file has, else one that its class has, else the first of all."""
+        known = [name for name in names if self.says(name)] + [name for name in names if self._values.get(name) is not None]
+        return known[0] if known else names[0]
 
     def whole(self, name: str, *, low: int = 1, default: int | None = None) -> int:
         """A count; `default` stands for an absent or null one."""
@@ -206,7 +248,7 @@ class File:
         """Fields that a field has as some value, or as an entry of a list."""
         if not isinstance(value, dict):
             raise self.refuse(name, f"{short(value)} is not a group of fields")
-        return File(value, f"{self._where}: {name}")
+        return File(value, f"{self._where}: {self._names.get(name, name)}", unread=self.unread)
 
     def refuse_unmodelled(self) -> None:
         """Refuses what would change the answer in an architecture that is known otherwise."""
@@ -216,7 +258,7 @@ class File:
                 raise self.refuse(name, f"{short(value)}: {what}")
 
     def check_rest(self) -> None:
-        """Refuses what nothing has read.
+        """Refuses what nothing has read and may change shapes or counts; takes note of the rest.
 
         Raises:
             DesignError: the first field that is neither understood nor harmless.
@@ -233,11 +275,15 @@ class File:
                     "layer_types", f"{given} is not understood; valid: full_attention for each of {len(full)} layers"
                 )
         for name in sorted(set(self._given) - self._read - HARMLESS):
-            if self._given[name] is not None and not TOKENS.fullmatch(name):
+            if self._given[name] is None or TOKENS.fullmatch(name):
+                continue
+            if may_shape(name, self._given[name]):
                 raise self.refuse(
                     short(name),
-                    "not understood in this architecture; where it changes neither shapes nor counts, take it out of the file",
+                    f"{short(self._given[name])} is not understood in this architecture, and may change shapes or counts; "
+                    "where it does not, take it out of the file",
                 )
+            self.unread.append(name)
 
 
 def json_of(path: Path) -> Entry:
@@ -271,7 +317,8 @@ def json_of(path: Path) -> Entry:
         reason = str(error) if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise DesignError(f"{where}: not JSON: {reason}; give the config.json of a downloaded model") from None
     if not isinstance(values, dict):
-        raise DesignError(f"{where}: {short(values)} is not a group of fields; give the config.json of a downloaded model")
+        kind = "a list" if isinstance(values, list) else "one value"  # what stands in it is nobody's to show
+        raise DesignError(f"{where}: {kind}, not a group of fields; give the config.json of a downloaded model")
     return values
 
 

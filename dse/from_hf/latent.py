@@ -18,6 +18,13 @@ def deepseek_v3(file: File) -> Entry:
     return _latent(file, score_bias=True)
 
 
+def minicpm3(file: File) -> Entry:
+    """Latent attention with a dense FFN in each layer."""
+    file.ignore("head_dim")  # of the rotated part
+    file.only("attention_bias", (False,))
+    return _heads(file)
+
+
 def mistral4(file: File) -> Entry:
     """As DeepSeek-V2, with experts in all layers unless it says otherwise."""
     biased = file.only("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"

@@ -1,5 +1,7 @@
 """Architectures of which some layers keep a state in the place of a cache."""
 
+from math import ceil, gcd
+
 from dse.from_hf.file import MOST_LAYERS, Entry, File
 from dse.from_hf.formats import rotated
 from dse.from_hf.turns import every, listed, turned
@@ -164,6 +166,55 @@ def _nemotron_experts(file: File) -> Entry:
         "groups_kept": file.whole("topk_group", default=1),
         "latent": file.whole("moe_latent_size", low=0, default=0),
     }
+
+
+def jamba(file: File) -> Entry:
+    """Mamba-1 in most layers, attention without rotation in the others; experts in some of all."""
+    file.only("mamba_proj_bias", (False,))
+    file.only("sliding_window", ())
+    hidden, layers = file.whole("hidden_size"), file.layers()
+    inner = file.whole("mamba_expand") * hidden
+    rank = file.whole("mamba_dt_rank", default=ceil(hidden / 16)) if file.get("mamba_dt_rank") != "auto" else ceil(hidden / 16)
+    wide = gcd(inner, MOST_CHANNELS)
+    state = {
+        "rule": "selective",
+        "heads": inner // wide,
+        "key_heads": 1,
+        "key_dim": file.whole("mamba_d_state"),
+        "value_dim": wide,
+        "conv": file.whole("mamba_d_conv"),
+        "conv_bias": file.flag("mamba_conv_bias", default=True),
+        "gate_rank": rank,
+        "chunk": 1,
+    }
+    norms = file.flag("mamba_inner_layernorms", default=True)
+    attends = _placed(file, "attn_layer_period", "attn_layer_offset", layers)
+    listed(file, "layers_block_type", {"mamba": "mamba", "attention": "full"})
+    count = file.whole("num_experts")
+    fed = _placed(file, "expert_layer_period", "expert_layer_offset", layers)
+    fed = [one and count > 1 for one in fed]  # one expert is a dense FFN
+    mixes = ["full" if one else "mamba" for one in attends]
+    names = [f"{mix}_{'experts' if one else 'dense'}" for mix, one in zip(mixes, fed, strict=True)]
+    kinds: dict[str, Entry] = {}
+    for name in dict.fromkeys(names):
+        mix, _, feeds = name.partition("_")
+        own = {"recurrence": state, "qk_norm": norms} if mix == "mamba" else {}
+        kinds[name] = own | ({"ffn": feeds} if count > 1 else {})
+    top, width = file.whole("num_experts_per_tok"), file.whole("intermediate_size")
+    experts = {"experts": {"count": count, "top_k": top, "intermediate": width}} if count > 1 else {}
+    return grouped(file) | {"rope": 0.0, **experts, **turned(names, kinds)}
+
+
+MOST_CHANNELS = 64
+"""Channels of Mamba-1 that are told as one head of values: each has a state of its own, and devices divide heads."""
+
+
+def _placed(file: File, period: str, offset: str, layers: int) -> list[bool]:
+    """Whether each layer is one of those that come once in a period."""
+    every, first = file.whole(period), file.whole(offset, low=0)
+    if first >= every:
+        raise file.refuse(offset, f"{first} is no place within a period of {every} layers ({period})")
+    return [place % every == first for place in range(layers)]
 
 
 def minimax_m1(file: File) -> Entry:

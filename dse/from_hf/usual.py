@@ -20,6 +20,12 @@ def mistral(file: File) -> Entry:
     return grouped(file) | {"window": _window(file, file.whole("sliding_window", default=0))}
 
 
+def whole_window(file: File) -> int:
+    """A window of all layers; 0 where there is none, or where it is as long as the longest sequence."""
+    size = _window(file, file.whole("sliding_window", low=0, default=0))
+    return size if size < file.whole("max_position_embeddings") else 0
+
+
 def mixtral(file: File) -> Entry:
     """As Mistral, with experts in all layers."""
     experts = {
@@ -34,10 +40,8 @@ def phi3(file: File) -> Entry:
     """A window, if any, in all layers; a part of each head may be rotated."""
     file.only("full_attn_mod", (1,))
     file.only("lm_head_bias", (False,))
-    heads, window = file.whole("num_attention_heads"), _window(file, file.whole("sliding_window", default=0))
-    if window >= file.whole("max_position_embeddings"):
-        window = 0  # of which its longest sequence sees nothing
-    return grouped(file, kv_heads=heads) | {"window": window, "rope": rotated(file)}
+    heads = file.whole("num_attention_heads")
+    return grouped(file, kv_heads=heads) | {"window": whole_window(file), "rope": rotated(file)}
 
 
 def qwen2(file: File) -> Entry:
@@ -76,12 +80,29 @@ def qwen3_moe(file: File) -> Entry:
     return qwen3(file) | {"experts": experts}
 
 
+def qwen2_moe(file: File) -> Entry:
+    """As Qwen2, with experts in all layers beside one that every token goes to by a gate of its own."""
+    file.only("decoder_sparse_step", (1,))
+    file.only("mlp_only_layers", ([],))
+    bias = file.flag("qkv_bias", default=True)
+    shared = file.whole("shared_expert_intermediate_size", low=0, default=0)
+    experts = {
+        "count": file.whole("num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        **({"shared": 1, "shared_intermediate": shared, "shared_gate": True} if shared else {}),
+    }
+    file.whole("intermediate_size", default=1)  # of FFNs that no layer has
+    own = {"qkv_bias": bias, "experts": experts, "ffn_intermediate": experts["intermediate"]}
+    return grouped(file) | own | _late_window(file)
+
+
 def glm4_moe(file: File) -> Entry:
     """GLM-4.5 and what follows it: biases on queries, keys and values alone, half of a head rotated."""
     bias = file.flag("attention_bias")
     file.only("topk_method", ("noaux_tc",))
     norms = file.flag("use_qk_norm")
-    experts = routed(file, score_bias=True) | {"dense_layers": _dense_layers(file)}
+    experts = routed(file, score_bias=True) | {"dense_layers": dense_layers(file)}
     own = {"qkv_bias": bias, "qk_norm": norms, "rope": rotated(file, default=0.5), "experts": experts}
     return grouped(file) | own | predicting(file, "num_nextn_predict_layers")
 
@@ -93,7 +114,7 @@ def hy_v3(file: File) -> Entry:
         "top_k": file.whole("num_experts_per_tok"),
         "intermediate": file.same("moe_intermediate_size", "expert_hidden_dim"),
         "shared": file.whole("num_shared_experts", low=0, default=0),
-        "dense_layers": _dense_layers(file),
+        "dense_layers": dense_layers(file),
         "score_bias": file.flag("moe_router_enable_expert_bias", default=True),
     }
     norms = file.flag("qk_norm", default=True)
@@ -256,7 +277,7 @@ def _each(file: File, name: str, *, default: int | None = None) -> int:
     return int(given[0])
 
 
-def _dense_layers(file: File) -> int:
+def dense_layers(file: File) -> int:
     """First layers without experts, which a list of all layers may say too."""
     more = file.whole("num_nextn_predict_layers", low=0, default=0)
     said = listed(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
@@ -317,7 +338,7 @@ def grouped(file: File, *, kv_heads: int | None = None) -> Entry:
 
 def _late_window(file: File) -> Entry:
     """A window that layers from `max_window_layers` on have, or those that a list says."""
-    used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", default=0), file.layers()
+    used, size, layers = file.flag("use_sliding_window"), file.whole("sliding_window", low=0, default=0), file.layers()
     first = file.whole("max_window_layers", low=0, default=None if used else 0)
     if not used or not size:
         return {"window": _window(file, 0)}

@@ -2,23 +2,30 @@
 with more designs than the model tells apart, and spaces in which nothing is feasible.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 
 import numpy as np
 import pandas as pd
 
+from dse.config.records import Source
 from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.silicon.published import facts
 from dse.measured.elsewhere import elsewhere
+from dse.measured.stack_basis import stack_basis
 from dse.report.bands import of_study
-from dse.running.frame import ordered, values_of
+from dse.running.frame import DESIGN, ordered, values_of
 from dse.running.screen import Screened, left_out
 from dse.running.study import Study
 from dse.search.pareto import minimised
 from dse.space.chips import CHIP
+from dse.space.design import Design
 from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from dse.space.knobs import Choice
 from dse.space.units import show
+from dse.space.workload import Workload
 from dse.why.advice import rejections, smallest_relaxation
 from dse.why.elastic import SAME
 from dse.why.moves import Point, Step, points, quick, steps, text
@@ -43,7 +50,7 @@ class Remark:
     """Something that a study cannot say, or that is not what it seems.
 
     Attributes:
-        kind: knob, constraint, objective, feasible, front, screen or stack.
+        kind: knob, constraint, objective, feasible, front, screen, stack or chip.
         what: the knob's address, the constraint as written, the objective, the chip; "" of the others.
         text: in words, with what was looked at.
     """
@@ -70,21 +77,56 @@ def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None,
         *nothing_feasible(asked, frame),
         *crowded_front(asked, frame),
         *fitted_elsewhere(asked),
+        *facts_dropped(asked),
     ]
+
+
+def facts_dropped(asked: Study) -> list[Remark]:
+    """Chips of which a data sheet says facts that designs of the study drop, with the knobs that move what they depend on."""
+    found = []
+    for chosen, space in asked.question.space.each:
+        of_part = {fact.name for fact in facts(space.base.chip) if fact.holds}
+        dropped: dict[str, None] = {}
+        moving = []
+        for knob in space.knobs if of_part else ():
+            values = knob.values if isinstance(knob, Choice) else (knob.low, knob.high)
+            chips = (replaced(space.base, dict.fromkeys(space.targets[knob.address], value)).chip for value in values)
+            lost = {fact.name: None for chip in chips for fact in facts(chip) if fact.name in of_part and not fact.holds}
+            moving += [knob.address] if lost else []
+            dropped |= lost
+        if dropped:
+            name = str(chosen.get(CHIP, "")) or str(asked.config["choices"].get("chip", ""))
+            names = ", ".join(fact.replace("_", " ") for fact in dropped)
+            text = (
+                f"{names} of the data sheet count for {name} as it is given; where {', '.join(moving)} move, the model counts"
+            )
+            found.append(Remark("chip", name, text))
+    return found
 
 
 def fitted_elsewhere(asked: Study) -> list[Remark]:
     """Chips whose software has constants that were fitted on others alone."""
-    found = []
+    each = ((of[1]["chip"], elsewhere(*of)) for of in _software(asked))
+    return [Remark("stack", chip, text) for chip, text in each if text]
+
+
+def stack_texts(asked: Study) -> list[str]:
+    """Which kernels of each chip's software stack were measured, a line a chip that has a stack."""
+    found = ((of[1]["chip"], stack_basis(*of)) for of in _software(asked))
+    return [f"{chip}: {basis.text}" if asked.chips else basis.text for chip, basis in found if basis]
+
+
+def _software(asked: Study) -> Iterator[tuple[list[Source], dict[str, str], Design, Workload, set[str]]]:
+    """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
+    move.
+    """
     for chosen, space in asked.question.space.each:
         name = str(chosen.get(CHIP, ""))
         choices = (asked.config["chips"][name] if chosen else asked.config)["choices"]
         own = [of for of in asked.question.sources if not chosen or of.address.startswith(f"{name}: ")]
         moved = {address for targets in space.targets.values() for address in targets}
         names = {"chip": str(choices.get("chip", "")), "stack": str(choices.get("stack", ""))}
-        if text := elsewhere(own, names, space.base, asked.question.workload, moved):
-            found.append(Remark("stack", names["chip"], text))
-    return found
+        yield own, names, space.base, asked.question.workload, moved
 
 
 def absent_knobs(asked: Study, frame: pd.DataFrame) -> list[Remark]:
@@ -275,7 +317,8 @@ def crowded_front(asked: Study, frame: pd.DataFrame) -> list[Remark]:
     for name, (_, how) in found.items():
         reasons.setdefault(how, []).append(name)
     why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
-    names = ", ".join(f"#{place + 1}" for place in kept[:20]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
+    ids = ordered(asked, frame)[DESIGN]
+    names = ", ".join(ids.iloc[kept[:20]]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
     told = f"{len(kept):,} of the {len(of):,} designs of the front are told apart: {names}."
     told += f" Each other one is within {within} of one of them ({why})"
     return [Remark("front", "", told)]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dse.evaluators import METRICS
 from dse.report.plain_names import plain_name
-from dse.running.frame import followed
+from dse.running.frame import DESIGN, followed
 from dse.running.study import Study
 from dse.space.chips import AnySpace
 from dse.space.fields import addresses, spec_at
@@ -53,6 +53,8 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
         if np.isfinite(values).any():
             about = {"name": name, "label": plain_name(name), "kind": "metric", "unit": metric.unit, "better": metric.better}
             found.append(about | {"doc": metric.definition} | {"type": "f4", "data": _packed(values, "<f4")})
+    ids = [str(one) for frame in frames for one in frame[DESIGN]]
+    found.append({"name": DESIGN, "kind": "mark", "type": "ids", "data": " ".join(ids)})
     for name in ("limit", "error", "stage"):
         series = pd.concat([frame[name] for frame in frames], ignore_index=True)
         found.append({"name": name, "kind": "mark", **_words(series)})

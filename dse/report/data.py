@@ -22,7 +22,7 @@ from dse.report.bands import of_study
 from dse.report.columns import columns
 from dse.report.kept import Kept
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
-from dse.running.frame import by_case, ordered, values_of
+from dse.running.frame import SEARCH_ORDER, by_case, ordered, values_of
 from dse.running.screen import Screened
 from dse.running.study import Study
 from dse.running.verify import Verified
@@ -126,7 +126,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "tied": _tied(asked),
         "overrides": _evaluating(asked),
         "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
-        "searched": int(frame["number"].notna().sum()),
+        "searched": int(frame[SEARCH_ORDER].notna().sum()),
         "importance": _importance(asked, frame),
         "history": _history(asked, frame, screened, box),
         "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(FAILURES).items()],
@@ -247,10 +247,10 @@ def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, commo
             return float(rows.max() if directions[0] == "max" else rows.min())
         return hypervolume(rows[front(rows, directions)], directions, box.low, box.high) / box.whole
 
-    searched = frame[frame["number"].notna()].sort_values("number")
+    searched = frame[frame[SEARCH_ORDER].notna()].sort_values(SEARCH_ORDER)
     values, usable = searched[names].to_numpy(dtype=float), searched["feasible"].to_numpy(dtype=bool)
     marks = np.unique(np.geomspace(1, len(searched), STEPS).round().astype(int)) if len(searched) else np.zeros(0, dtype=int)
-    asks = searched["number"].to_numpy(dtype=float)[marks - 1] + 1
+    asks = searched[SEARCH_ORDER].to_numpy(dtype=float)[marks - 1] + 1
     return {
         "asks": [int(ask) for ask in asks],
         "values": [measure(values[:n][usable[:n]]) for n in marks],

@@ -21,6 +21,7 @@ const BOUNDS = {
 
 function openDesign(row) {
   view.open = row;
+  history.replaceState(null, "", linkOf(row));
   refresh();
   document.getElementById("design").scrollTop = 0;
   document.body.classList.add("opened");
@@ -43,7 +44,7 @@ function drawDesign() {
     h(
       "div",
       {class: "design-head"},
-      h("div", {}, h("h2", {}, `Design ${label(row)}`), badges(row, study)),
+      h("div", {}, h("h2", {}, `Design ${label(row)}`), h("p", {class: "note"}, rankOf(row)), badges(row, study)),
       h(
         "div",
         {class: "tools"},

@@ -27,6 +27,7 @@ const KINDS = {f4: Float32Array, f8: Float64Array, i2: Int16Array, u1: Uint8Arra
 
 // Numbers; words as codes; what is not there is NaN.
 function unpacked(column) {
+  if (column.type === "ids") return column.data.split(" ");
   const values = new KINDS[column.type](decoded(column.data).buffer);
   if (column.levels) return Float64Array.from(values, code => (code < 0 ? NaN : column.levels[code]));
   if (column.words) return Float32Array.from(values, code => (code < 0 ? NaN : code));
@@ -63,11 +64,32 @@ function isFront(row) {
   return columnOf("front").values[row] === 1;
 }
 
-// Rows of a study, its front first, so that a design's number is its rank on the front by the first objective.
+// The id of a design: the beginning of its key, which commands take.
+function designId(row) {
+  return columnOf("design").values[row];
+}
+
 function label(row) {
-  const study = studyOf(row),
-    rank = row - study.start + 1;
-  return (designs.studies.length > 1 ? `${study.name} ` : "") + `#${rank.toLocaleString("en-US")}`;
+  return (designs.studies.length > 1 ? `${studyOf(row).name} ` : "") + designId(row);
+}
+
+// What the page's address ends with while a design is open; whoever opens that address sees it.
+function linkOf(row) {
+  return `#design=${encodeURIComponent(label(row))}`;
+}
+
+function linkedRow() {
+  const wanted = new URLSearchParams(location.hash.slice(1)).get("design") ?? "",
+    found = [];
+  if (wanted)
+    for (let row = 0; row < designs.rows; row++)
+      if (label(row).startsWith(wanted) || wanted.startsWith(label(row))) found.push(row);
+  return found.length === 1 ? found[0] : -1;
+}
+
+// Rows of a study stand with its front first, best first objective first; a rank changes as the study goes on.
+function rankOf(row) {
+  return `rank ${(row - studyOf(row).start + 1).toLocaleString("en-US")}`;
 }
 
 // What a design is, whatever its row: so that it is found again when the data are newer.

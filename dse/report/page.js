@@ -146,7 +146,9 @@ function storedTheme() {
 function start(data) {
   const kept = {open: view.open >= 0 ? signature(view.open) : "", marked: [...view.marked].map(signature)};
   takeDesigns(data);
-  view.open = kept.open ? rowOf(kept.open) : (designs.studies.map(knee).find(row => row >= 0) ?? -1);
+  const linked = kept.open ? -1 : linkedRow();
+  if (linked >= 0) document.body.classList.add("opened");
+  view.open = kept.open ? rowOf(kept.open) : linked >= 0 ? linked : (designs.studies.map(knee).find(row => row >= 0) ?? -1);
   view.marked = new Set(kept.marked.map(rowOf).filter(row => row >= 0));
   if (!designs.columns.get("feasible").values.some(Boolean)) view.scope = "all";
   startFront();
@@ -199,6 +201,10 @@ DARK.addEventListener("change", () => {
   refresh();
 });
 addEventListener("resize", () => refresh());
+addEventListener("hashchange", () => {
+  const row = linkedRow();
+  if (row >= 0) openDesign(row);
+});
 addEventListener("keydown", event => {
   if (event.key === "Escape") document.body.classList.remove("opened");
 });

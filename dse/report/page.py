@@ -30,9 +30,12 @@ SCRIPTS = (
 """The page's code in reading order: what is shown, then each view of it, then what ties them."""
 
 
-def write(part: Part) -> Path:
-    """Writes the report of a study; returns its path."""
-    return write_page([part], place([part.study]))
+def write(part: Part) -> tuple[Path, list[str]]:
+    """Write the report of a study; its path, and what it says of knobs without effect."""
+    data, path = payload([part]), place([part.study])
+    _replace(path, page(data))
+    (study,) = data["studies"]
+    return path, [remark["text"] for remark in study["why"]["remarks"] if remark["kind"] == "knob"]
 
 
 def place(studies: Sequence[Study]) -> Path:

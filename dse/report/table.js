@@ -115,7 +115,7 @@ function tableRow(row, columns) {
     "tr",
     {class: kind, "data-row": row, onclick: () => openDesign(row)},
     h("td", {class: "mark"}, box),
-    h("td", {class: "design"}, label(row)),
+    h("td", {class: "design", title: rankOf(row)}, label(row)),
     columns.map(column => h("td", {class: column.words ? "word" : ""}, textOf(column, row))),
   );
 }

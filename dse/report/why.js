@@ -11,7 +11,7 @@ function stepsPart(row, study) {
   if (!known) return null;
   const title = "One step of each knob";
   if (!known.steps) {
-    const line = `dse explain ${study.name} --design ${row - study.start + 1}`;
+    const line = `dse explain ${study.name} --design ${designId(row)}`;
     return part(title, h("p", {class: "note"}, "There was no time to evaluate its steps for this page."), copied("line", line));
   }
   const goals = Object.keys(study.objectives),
@@ -101,7 +101,7 @@ function unitOf(key) {
 }
 
 function priceLine(price) {
-  return h("li", {}, h("b", {}, spoken(price.what)), ": ", spoken(price.text), h("small", {}, knobsOf(price)));
+  return h("li", {}, h("b", {}, spoken(price.what)), ": ", spoken(price.text), h("small", {}, `${price.design}: ${knobsOf(price)}`));
 }
 
 function knobsOf(price) {
@@ -125,7 +125,7 @@ function remarksCard(study, titled) {
   const lines = remarks.map(remark => remark.text);
   if (left) {
     const all = left + Object.values(known).filter(design => design.steps).length;
-    lines.push(`steps of knobs are in this page for ${all - left} of ${count(all, "front design")}; dse explain ${study.name} --design N has the others`);
+    lines.push(`steps of knobs are in this page for ${all - left} of ${count(all, "front design")}; dse explain ${study.name} --design ID has the others`);
   }
   if (!lines.length) return null;
   return card(

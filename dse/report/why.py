@@ -1,6 +1,6 @@
 """Why each design of a front is there, as the page shows it: steps of knobs, what constraints cost, what is next to it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -72,6 +72,7 @@ def _of_study(asked: Study, ordered: pd.DataFrame, screened: Screened | None, st
     lowest = quick(goal, space.base)
     seconds = PLAYED_SECONDS if alone(space.base, lowest) else SECONDS
     front = front_points(asked, ordered)
+    rows = {name: start + place for place, (name, _, _) in enumerate(front)}
     members = of_front(asked, ordered, seconds=seconds, most=MOST)
     rivals = [point for _, _, point in front]
     known = known_rows(asked, ordered, screened, rivals, MOST_RELAXED)
@@ -84,8 +85,8 @@ def _of_study(asked: Study, ordered: pd.DataFrame, screened: Screened | None, st
         designs[str(start + place)] = {
             "steps": _steps(asked, member),
             "prices": [_price(space, one) for one in own],
-            "cheaper": _near(cheaper, start),
-            "faster": _near(faster, start),
+            "cheaper": _near(cheaper, rows),
+            "faster": _near(faster, rows),
         }
     kept, of = distinct_designs(asked, ordered)
     return {
@@ -129,16 +130,16 @@ def _steps(asked: Study, member: Member) -> list[list[Any]] | None:
     ]
 
 
-def _near(near: Near | None, start: int) -> dict[str, Any] | None:
+def _near(near: Near | None, rows: Mapping[str, int]) -> dict[str, Any] | None:
     if near is None:
         return None
-    return {"row": start + int(near.name.removeprefix("#")) - 1, "cost": list(near.cost), "pace": list(near.pace)}
+    return {"row": rows[near.name], "cost": list(near.cost), "pace": list(near.pace)}
 
 
 def _price(space: AnySpace, one: Price) -> dict[str, Any]:
     """A price in words, with the texts of the design that it admits."""
     knobs = {address: text(space, address, value) for address, value in one.known.at.items()}
-    return {"what": one.what, "text": one.text, "knobs": knobs}
+    return {"what": one.what, "text": one.text, "design": one.design, "knobs": knobs}
 
 
 def _short(number: float | None) -> float | None:

@@ -113,7 +113,7 @@ class Ray:
         self._ray = self._cluster.ray
         self._count = crew.count or int(self._ray.cluster_resources().get("CPU", 1))
         self._share = max(1, -(-window // (2 * self._count)))
-        self._evaluate = self._ray.put(evaluate)
+        self._evaluate = self._cluster.shared(evaluate)
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
         for _ in range(self._count):
             self._start(warm=True)
@@ -225,11 +225,13 @@ class Ray:
     def _lose(self, worker: _Worker, reason: str) -> None:
         """Replaces a worker; its designs are tried alone, and one that was alone already is tried again or has failed."""
         self._drop(worker)
+        self._cluster.check_after_death()
         self._cluster.sweep()
         if worker.starting:
             self._false_starts += not worker.warmed
             if self._false_starts > STARTS:
-                raise DesignError(f"workers: {self._false_starts} in a row ended while they started; the last: {reason}")
+                why = f"{reason}{self._cluster.last_words()}; workers=serial evaluates in this process"
+                raise DesignError(f"workers: {self._false_starts} in a row ended while they started; the last: {why}")
             self._start(warm=False)  # the example itself may be what kills
             return
         entries = [entry for task in worker.tasks for entry in task.batch]
@@ -272,7 +274,7 @@ class Actor:
         if example:
             attempted(self._evaluate, example, 0)
         left.adopting()
-        _limit_memory(self._memory)
+        left.limit_memory(self._memory)
         return [], True, time.process_time()
 
     def evaluated(self, batch: Batch) -> Answer:
@@ -291,24 +293,15 @@ def _held() -> int:
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
 
 
-def _limit_memory(nbytes: float) -> None:
-    """Allocations that go beyond what is held now by more than some bytes raise MemoryError; where the kernel counts them."""
-    import resource
-
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return
-    held = next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData"))
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (held + int(nbytes), hard))
-
-
 def _reason(error: Exception) -> str:
     """Why there is no answer, in one line."""
     import ray
 
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return "killed: its node ran out of memory"
+    creation = str(error).partition("creation task")[2].strip().splitlines()
+    if isinstance(error, ray.exceptions.ActorDiedError) and creation:  # what it was made of could not be loaded
+        return f"its worker: {creation[-1].strip()}"
     if isinstance(error, ray.exceptions.ActorDiedError | ray.exceptions.ActorUnavailableError):
         return "died: the process that evaluated it ended"
     lines = str(error).strip().splitlines() or [""]

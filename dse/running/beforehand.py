@@ -6,7 +6,6 @@ this one finds it, or waits for it as for that of any process (`machine.compile_
 
 import os
 import subprocess
-import sys
 from functools import lru_cache
 
 import numpy as np
@@ -17,8 +16,8 @@ from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant
-from dse.running.beside import environment
 from dse.space.requests import Requests
+from dse.terminal.child_python import child_environment, python_command
 
 COMMAND = "import gc; gc.disable(); from dse.running.beforehand import compiled; compiled()"
 """Compiling makes millions of objects, and the process ends when it is done."""
@@ -31,7 +30,9 @@ def begun() -> "subprocess.Popen[bytes] | None":
     if cores < 2 or not missing(play):
         return None
     nothing = subprocess.DEVNULL
-    return subprocess.Popen([sys.executable, "-c", COMMAND], env=environment(), stdin=nothing, stdout=nothing, stderr=nothing)
+    return subprocess.Popen(
+        python_command("-c", COMMAND), env=child_environment(), stdin=nothing, stdout=nothing, stderr=nothing
+    )
 
 
 def compiled() -> None:

@@ -119,7 +119,7 @@ class Bench:
     def _mapped(
         self, work: Callable[[T], R], items: Sequence[T], kinds: Sequence[int], takes: Sequence[float], *, apart: bool
     ) -> Iterator[tuple[int, R, Turn]]:
-        known, waiting, tries = self._ray.put(work), list(range(len(items))), [0] * len(items)
+        known, waiting, tries = self._cluster.shared(work), list(range(len(items))), [0] * len(items)
         while waiting or any(worker.place is not None for worker in self._workers):
             self._hire()
             for worker in self._workers:
@@ -191,13 +191,17 @@ class Bench:
                 raise error.as_instanceof_cause() from None
             except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError):
                 self._workers.remove(worker)
+                self._cluster.check_after_death()
                 if worker.place is not None:
                     waiting.append(worker.place)
                     yield worker, None
                     continue
                 self._false_starts += 1
                 if self._false_starts >= STARTS:
-                    raise DesignError("workers: processes end as they start; workers=serial goes without them") from None
+                    words = self._cluster.last_words()
+                    raise DesignError(
+                        f"workers: processes end as they start{words}; workers=serial goes without them"
+                    ) from None
                 continue
             if not worker.ready:
                 worker.ready, self._false_starts = True, 0

@@ -5,12 +5,12 @@ nobody stores.
 """
 
 import contextlib
-import os
 import pickle
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+from dse.terminal.child_python import child_environment, python_command
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,15 +40,10 @@ def beside(work: Callable[[T], R], shares: Sequence[T]) -> list[R]:
             of.wait()
 
 
-def environment() -> dict[str, str]:
-    """Of a process that finds what this one finds."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path)}
-
-
 def _asked(work: Callable[[T], R], share: T) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
-    words, nothing = [sys.executable, "-c", COMMAND], subprocess.DEVNULL
-    process = subprocess.Popen(words, env=environment(), stdin=pipe, stdout=pipe, stderr=nothing)
+    words, nothing = python_command("-c", COMMAND), subprocess.DEVNULL
+    process = subprocess.Popen(words, env=child_environment(), stdin=pipe, stdout=pipe, stderr=nothing)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as into:
         into.write(pickle.dumps((work, share)))

@@ -6,7 +6,7 @@ few seconds. Two who make the same block write the same file.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -47,6 +47,8 @@ FEASIBLE = b"feasible"
 """In what a file with some rows of a block says of itself, how many of all keep every limit and constraint."""
 
 PRUNED = b"pruned"
+
+REFUSED = b"refused"
 """In what it says of itself, how many designs were left out without being evaluated, by why, as JSON."""
 
 SPREAD = 256
@@ -94,6 +96,7 @@ class Made:
         left: whether the file is without metrics that nobody asked for.
         front: the designs that no other of its rows beats, by their row in the screen: knobs, metrics and limits in columns.
         pruned: designs that were left out without being evaluated, by why.
+        refused: designs that were evaluated and are left out, by the limit or the constraint that they break.
     """
 
     number: int
@@ -105,6 +108,7 @@ class Made:
     left: bool
     front: pd.DataFrame
     pruned: dict[str, int]
+    refused: dict[str, int]
 
 
 def asked(study: Study) -> tuple[str, ...]:
@@ -147,7 +151,7 @@ def made(
     even = np.linspace(0, table.num_rows - 1, min(SPREAD, table.num_rows)).round().astype(int)
     places = np.union1d(best, even).astype(int)
     few = table.take(pa.array(places))
-    said = {**(table.schema.metadata or {}), FEASIBLE: str(feasible)}
+    said = {**(table.schema.metadata or {}), FEASIBLE: str(feasible), REFUSED: json.dumps(_refused(study, table))}
     said |= {PRUNED: json.dumps(block.pruned)} if block.pruned else {}
     few = few.replace_schema_metadata(said)
     return seen(study, span, block_files.write(few, span.place, span.number, block.rows[places]), before - block.left)
@@ -160,7 +164,8 @@ def seen(study: Study, span: Span, stored: Stored, evaluated: int) -> Made:
     best = table.take(pa.array(rows)).to_pandas().set_index(span.start + stored.rows[rows])
     looked, feasible = (span.stop - span.start, int(said[FEASIBLE])) if FEASIBLE in said else (table.num_rows, feasible)
     pruned = json.loads(said.get(PRUNED, b"{}"))
-    return Made(span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best, pruned)
+    refused = json.loads(said[REFUSED]) if REFUSED in said else _refused(study, table)
+    return Made(span.number, stored.file, looked, feasible, table.num_rows, evaluated, LEFT in said, best, pruned, refused)
 
 
 def merged(study: Study, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -180,6 +185,34 @@ def _best(study: Study, table: pa.Table) -> tuple[int, Array]:
     return len(rows), rows[front(values, study.directions)] if len(rows) else rows
 
 
+def _refused(study: Study, table: pa.Table) -> dict[str, int]:
+    """How many rows each limit and each constraint rules out, as `refusals` has it."""
+    limit = table["limit"].combine_chunks()
+    limit = limit if pa.types.is_dictionary(limit.type) else limit.dictionary_encode()
+    codes = limit.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return refusals(study, codes, limit.dictionary.to_pylist(), {of.metric: _column(table, of.metric) for of in study.bounds})
+
+
+def refusals(study: Study, codes: Array, names: Sequence[str], columns: Mapping[str, Array]) -> dict[str, int]:
+    """How many designs each limit and each constraint rules out; each counts once, of several constraints for the first.
+
+    Args:
+        study: whose constraints count.
+        codes: of the limit that each design breaks most, -1 where all hold; shape (designs,).
+        names: of limits, by code.
+        columns: metrics of the constraints, shape (designs,).
+    """
+    left = codes < 0
+    counts = np.bincount(codes[~left], minlength=len(names)).tolist()
+    found = {name: count for name, count in zip(names, counts, strict=True) if count}
+    for bound in study.bounds:
+        kept = bound.excess(columns[bound.metric]) <= 0
+        if broken := int((left & ~kept).sum()):
+            found[str(bound)] = broken
+        left = left & kept
+    return found
+
+
 def _column(table: pa.Table, name: str) -> Array:
     """Of a metric; not a number where no row has it."""
     return np.asarray(table[name].to_numpy()) if name in table.column_names else np.full(table.num_rows, np.nan)
@@ -190,7 +223,7 @@ class _Block:
 
     def __init__(self, study: Study, columns: Columns, span: Span, files: Sequence[File]) -> None:
         self._study, self._columns, self._span = study, columns, span
-        self._size = len(next(iter(columns.values())))
+        self._size = len(next(iter(columns.values()))) if columns else 1  # a space without a knob is one design
         # a grid has no row twice, and what is not served takes no longer than looking
         self._first = None if span.exact or not served(study) else firsts(columns)
         self._metrics: dict[str, Array] = {}  # those that this kind of chip and workload has

@@ -14,11 +14,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dse.running.workers import Crew, NotStartedError, cpus
 from dse.space.errors import DesignError
+from dse.space.shown import masked, printable
 from dse.terminal import left
+from dse.terminal.child_python import script_path
+from dse.terminal.exit_watcher import ExitWatcher
 from dse.terminal.signals import held_back
 
 T = TypeVar("T")
@@ -29,6 +33,21 @@ OBJECT_STORE = 80 * 2**20
 
 PATIENCE = 20.0
 """How long a cluster may not answer before it is lost. [s]"""
+
+INLINE = 80 * 2**10
+"""Largest argument that goes with each call; Ray itself takes up to 100 kB into a message. [B]"""
+
+MOST_OF_A_LOG = 10_000
+"""Characters at the end of a worker's log that are looked at."""
+
+RAYLET_END = 0.3
+"""How long Ray on this machine takes to end after its workers, where it ends with them. [s]"""
+
+ENDED = (
+    "dse: the process was ended from outside, by a kill or with Ray's processes on this machine; what is finished is stored; "
+    "run the same command again, and it goes on from there"
+)
+"""The last line of a driver that could not print one."""
 
 TOKEN = (
     "write it to ~/.ray/auth_token or give it as RAY_AUTH_TOKEN=..., set RAY_AUTH_MODE=token, and run the same command again"
@@ -48,6 +67,7 @@ class Cluster:
 
     def __init__(self, crew: Crew) -> None:
         self._after = _connected(crew)
+        self._watcher = None if self._after is None else ExitWatcher(ENDED)
         self.owned = self._after is not None
         import ray
 
@@ -100,7 +120,7 @@ class Cluster:
             DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
         """
         ray = self.ray
-        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), ray.put(work)
+        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), self.shared(work)
         waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
         while waiting or under_way:
             most = count or int(ray.cluster_resources().get("CPU", 1))
@@ -112,6 +132,36 @@ class Cluster:
             for answer in ready:
                 yield under_way.pop(answer), _answered(ray, answer)
 
+    def shared(self, value: T) -> Any:
+        """An argument of many calls: the value itself where it is small, else one copy in Ray's object store.
+
+        An object in the store of a machine whose Ray ends takes the driver with it: Ray tries to recover it there.
+        """
+        return value if len(self.ray.cloudpickle.dumps(value)) <= INLINE else self.ray.put(value)
+
+    def check_after_death(self) -> None:
+        """As `check`, once the death of a worker may have been that of Ray on this machine, which a moment tells apart.
+
+        Who asks Ray for a new worker in that moment is ended by Ray itself, without a word.
+        """
+        if self._raylet is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._raylet.wait(RAYLET_END)
+        self.check()
+
+    def last_words(self) -> str:
+        """The last line that a worker on this machine wrote to standard error, after a colon; empty string where none did."""
+        node = getattr(self.ray._private.worker, "_global_node", None)
+        if self._raylet is None or node is None:
+            return ""
+        logs = Path(node.get_logs_dir_path()).glob("worker-*.err")
+        for path in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
+            lines = path.read_text(errors="replace")[-MOST_OF_A_LOG:].split("\n")
+            said = [line.strip() for line in lines if line.strip() and not line.startswith(":")]  # Ray's own marks begin so
+            if said:
+                return f": {printable(masked(said[-1]))[:200]}"
+        return ""
+
     def sweep(self) -> None:
         """Ends what a worker that died here has left; those that are told to end do so themselves."""
         left.end(0.0, WORKERS)
@@ -120,6 +170,8 @@ class Cluster:
         """Lets go of Ray, where it was started or connected to here."""
         if self._after is None:
             return
+        if self._watcher is not None:
+            self._watcher.close()
         if self.lost:  # Ray would wait for it, here and at the end; processes that were started here end with the driver
             atexit.unregister(self.ray._private.worker.shutdown)
             atexit.register(_leave)
@@ -184,6 +236,7 @@ def _connected(crew: Crew) -> Callable[[], None] | None:
             with held_back(), _silent():
                 ray.init(
                     address="local",
+                    job_config=_job_config(),
                     num_cpus=crew.count or cpus(),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE,
@@ -204,13 +257,25 @@ def _connected(crew: Crew) -> Callable[[], None] | None:
         if port.isdigit():  # Ray itself would try for minutes
             socket.create_connection((host, int(port)), timeout=10).close()
         with _silent():
-            ray.init(address=crew.address, log_to_driver=False, logging_level=logging.CRITICAL)
+            ray.init(address=crew.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         if "uthentication" in "".join(traceback.format_exception(error)):
             raise DesignError(f"ray.address: the cluster at {crew.address} asks for a token; {TOKEN}") from None
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
     return lambda: None
+
+
+def _job_config() -> Any:
+    """Settings of a Ray job whose workers look for no module in the current folder, which Ray itself would add."""
+    from ray.job_config import JobConfig
+
+    class Settings(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            """Whether Ray adds neither the script's nor the current folder to the workers' `sys.path`."""
+            return True
+
+    return Settings(_py_driver_sys_path=script_path())
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Results as tables: one row a design, knobs and metrics in SI, and whether it is on the front."""
+"""Results as tables: one row a design, with its id, knobs and metrics in SI, and whether it is on the front."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,22 +9,33 @@ import pandas as pd
 from dse.config import formats
 from dse.config.expressions import evaluate, known
 from dse.evaluators.account.metrics import METRICS
+from dse.running.block import refusals
 from dse.running.screen import Screened, coded, completed
 from dse.running.study import Study
 from dse.search.pareto import front
 from dse.search.samplers import Ask
 from dse.space.chips import CHIP
+from dse.space.design import ids_of
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at
 from dse.store.store import Result
+
+DESIGN = "design"
+"""Column of ids: the beginning of the key of each design, as long as tells it apart in the table."""
+
+SEARCH_ORDER = "search_order"
+"""Column of the place of a design among those that a search asked for, from 0; none of one that was screened only."""
+
+KEY = "key"
+"""Column of the keys of designs, whole."""
 
 SCREEN_ROWS = 20_000
 """Screened designs that a report shows beside the front; of more, an even sample."""
 
 
 def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataFrame:
-    """The asks of a search in order: ``number``, knobs, metrics, ``limit``, ``excess``, ``error``; repeated designs once."""
+    """The asks of a search in order, repeated designs once: key, order, knobs, metrics, ``limit``, ``excess``, ``error``."""
     seen: set[str] = set()
     rows = []
     for number, (ask, result) in sorted(found.items()):
@@ -32,14 +43,28 @@ def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataF
             continue
         seen.add(result.key)
         excess = result.need / result.have - 1 if result.limit and result.have else 0.0
-        row: dict[str, Any] = {"number": number, **ask.values, **known(result.metrics, asked.question.defined)}
+        row: dict[str, Any] = {
+            KEY: result.key,
+            SEARCH_ORDER: number,
+            **ask.values,
+            **known(result.metrics, asked.question.defined),
+        }
         rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
-    columns = ["number", *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
+    columns = [KEY, SEARCH_ORDER, *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
     return pd.DataFrame(rows, columns=columns)
 
 
+def search_refusals(asked: Study, frame: pd.DataFrame) -> dict[str, int]:
+    """How many designs of a search each limit and each constraint rules out, and how many evaluations failed."""
+    failed = int(frame["error"].notna().sum())
+    frame = frame[frame["error"].isna()]
+    codes, names = pd.factorize(frame["limit"])
+    columns = {bound.metric: frame[bound.metric].to_numpy(dtype=float) for bound in asked.bounds}
+    return refusals(asked, codes, list(names), columns) | ({"failed evaluations": failed} if failed else {})
+
+
 def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) -> pd.DataFrame:
-    """Searched and screened designs together, with ``stage``, ``feasible`` and ``front``.
+    """Searched and screened designs together, with `DESIGN`, their ids, first, and with ``stage``, ``feasible`` and ``front``.
 
     Screened ones count only at the fidelity of the screen; of very many, the front and an even sample.
     """
@@ -50,18 +75,37 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
         return pd.DataFrame()
     frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)
     knobs = [knob.address for knob in asked.question.space.knobs]
-    for column in ("limit", "error", "number", *knobs):
+    for column in (KEY, "limit", "error", SEARCH_ORDER, *knobs):
         if column not in frame:
             frame[column] = None
-    if knobs:
-        frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"}).drop_duplicates(subset=knobs)
+    frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"})
+    frame = frame.drop_duplicates(subset=knobs) if knobs else frame.head(1)  # a space without a knob is one design
     frame = frame.reset_index(drop=True)
+    ids = ids_of(_keys(asked, frame))
+    frame = frame.drop(columns=KEY)
+    frame.insert(0, DESIGN, ids)
     absent = [name for name in asked.objectives if name not in frame]
     if absent and frame["limit"].notna().all():  # designs that are not evaluated have no metrics
         return judged(asked, frame.assign(**dict.fromkeys(absent, np.nan)))
     if absent:
         raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
     return judged(asked, frame)
+
+
+def keys_of(asked: Study, rows: pd.DataFrame) -> list[str]:
+    """The content keys of designs, by their knobs."""
+    space = asked.question.space
+    if not len(rows) or not space.knobs:
+        return [space.key_at({})] * len(rows)
+    return space.keys(coded(space, rows))
+
+
+def _keys(asked: Study, frame: pd.DataFrame) -> list[str]:
+    """The keys of searched designs as they are stored, and those of others."""
+    keys = frame[KEY].astype(object)
+    absent = keys.isna().to_numpy()
+    keys[absent] = keys_of(asked, frame[absent])
+    return [str(key) for key in keys]
 
 
 def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:

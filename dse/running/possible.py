@@ -5,6 +5,7 @@ long as its limits do, so there only those are looked at first that a layout kno
 division takes, and how requests are spread over them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +45,11 @@ class Limits:
         """The result of a design that breaks a limit: by which, and no metrics."""
         (worst,) = self._binding([self._space.canonical(values)])
         return Result(key, values, {}, *worst) if worst else None
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many of the designs that were asked for each limit rules out."""
+        return dict(Counter(worst[0] for worst in self._known.values() if worst))
 
     def possible(self, several: Sequence[Values]) -> list[bool]:
         """Whether designs keep all limits; of each only knobs that count."""

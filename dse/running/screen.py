@@ -52,6 +52,7 @@ class Screened:
         evaluated: rows that were not stored before.
         left: whether the files are without metrics that nobody asked for.
         pruned: designs that were left out without being evaluated, by why (screen.prune).
+        refused: designs that were evaluated and are left out, by the limit or the constraint that they break.
     """
 
     rows: int
@@ -63,6 +64,7 @@ class Screened:
     evaluated: int
     left: bool = False
     pruned: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
 
 
 def screen(study: Study, progress: Callable[[int, int, int], None], hands: Hands | None = None) -> Screened:
@@ -174,7 +176,7 @@ class _Found:
         self._study, self._plan, self._progress = study, plan, progress
         self._rows = self._feasible = self._kept = self._evaluated = 0
         self._front: pd.DataFrame | None = None
-        self._left, self._pruned = False, Counter[str]()
+        self._left, self._pruned, self._refused = False, Counter[str](), Counter[str]()
         self.whole = True
         self.files: dict[tuple[int, str], File] = {}
 
@@ -187,6 +189,7 @@ class _Found:
         self._evaluated += one.evaluated
         self._left |= one.left
         self._pruned.update(one.pruned)
+        self._refused.update(one.refused)
         self._front = one.front if self._front is None else merged(self._study, [self._front, one.front])
         self.say(0)
 
@@ -200,8 +203,8 @@ class _Found:
         front = completed(self._study, self._front.reset_index(drop=True), self._left, hands if hands and hands.hired else None)
         files = tuple(file for _, file in sorted(self.files.items()))
         exact = self._plan.exact and self.whole
-        pruned = dict(self._pruned)
-        return Screened(self._rows, self._feasible, exact, front, files, self._kept, self._evaluated, self._left, pruned)
+        counts = self._kept, self._evaluated, self._left, dict(self._pruned), dict(self._refused)
+        return Screened(self._rows, self._feasible, exact, front, files, *counts)
 
 
 def _made(

@@ -21,7 +21,7 @@ from dse.evaluators.readers.ways import compared
 from dse.running.actors import hired
 from dse.running.decision import Decision, decision
 from dse.running.decisive import changed, decisive, not_known, pace, time_said
-from dse.running.frame import judged, rounded, search_frame, values_of
+from dse.running.frame import DESIGN, KEY, SEARCH_ORDER, judged, rounded, search_frame, values_of
 from dse.running.provenance import Clock
 from dse.running.ranks import Ranks, ranks
 from dse.running.strata import dominated, spread
@@ -282,7 +282,9 @@ def _both(
             return judged(asked, frame.loc[rows], DIGITS)
         answered = {place: (Ask(place, values), played[fidelity][design]) for place, (_, values, design) in enumerate(both)}
         found = search_frame(asked, answered)
-        return judged(asked, found.drop(columns="number").set_index(rows[found["number"].to_numpy(dtype=int)]), DIGITS)
+        found = found.set_index(rows[found[SEARCH_ORDER].to_numpy(dtype=int)]).drop(columns=[KEY, SEARCH_ORDER])
+        found.insert(0, DESIGN, frame.loc[found.index, DESIGN])
+        return judged(asked, found, DIGITS)
 
     return at(low), at(high)
 

@@ -1,7 +1,7 @@
 """What every ``--json`` prints, and tools of ``dse mcp`` answer, as JSON Schema (draft 2020-12): one document a name,
 each with a version.
 
-A document says at its top which it is, as in ``"schema": "dse/evaluate/6"``. Whoever adds, removes or renames a key, or gives
+A document says at its top which it is, as in ``"schema": "dse/evaluate/7"``. Whoever adds, removes or renames a key, or gives
 it another type, raises the version here; `tests/dse/fingerprints.json` holds it to that.
 """
 
@@ -14,8 +14,8 @@ from dse.space.errors import DesignError, nearest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-EVALUATE = 6
-FRONT = 2
+EVALUATE = 7
+FRONT = 3
 
 SHORTLIST: Schema = closed(
     {"designs": named(document(f"dse/evaluate/{EVALUATE}", design.EVALUATE), "by name, in the order of the file")},
@@ -24,17 +24,17 @@ SHORTLIST: Schema = closed(
 
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
-    "shortlist": (6, "dse evaluate --json --from FILE", SHORTLIST),
-    "compare": (3, "dse compare --json", design.COMPARE),
-    "capacity": (8, "dse capacity --json", design.CAPACITY),
-    "explain": (2, "dse explain --json, of a design", study.EXPLAIN),
+    "shortlist": (7, "dse evaluate --json --from FILE", SHORTLIST),
+    "compare": (4, "dse compare --json", design.COMPARE),
+    "capacity": (10, "dse capacity --json", design.CAPACITY),
+    "explain": (3, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),
-    "whynot": (2, "dse whynot --json", study.WHYNOT),
+    "whynot": (3, "dse whynot --json", study.WHYNOT),
     "validate": (1, "dse validate --json FILE", measured.VALIDATE),
     "validation": (1, "dse validate --json [STUDY]", measured.VALIDATION),
     "calibrate": (1, "dse calibrate --json", measured.CALIBRATE),
     "list": (1, "dse list --json", study.LIST),
-    "run": (2, "dse mcp --allow-run, tool run", study.ran(document(f"dse/front/{FRONT}", study.FRONT))),
+    "run": (3, "dse mcp --allow-run, tool run", study.ran(document(f"dse/front/{FRONT}", study.FRONT))),
 }
 """By name: version, what prints it, what is in it beside its name."""
 
@@ -43,7 +43,7 @@ def stamp(name: str) -> str:
     """The name and version that a document says at its top.
 
     >>> stamp("evaluate")
-    'dse/evaluate/6'
+    'dse/evaluate/7'
     """
     return f"dse/{name}/{DOCUMENTS[name][0]}"
 

@@ -1,6 +1,21 @@
 """What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
 
-from dse.schemas.words import KIND, METRICS, Schema, closed, each, flag, maybe, named, number, one_of, scalar, text, whole
+from dse.schemas.words import (
+    KIND,
+    METRICS,
+    WITHOUT_EFFECT,
+    Schema,
+    closed,
+    each,
+    flag,
+    maybe,
+    named,
+    number,
+    one_of,
+    scalar,
+    text,
+    whole,
+)
 
 SECONDS = named(number("s"), "seconds by what they are spent on")
 
@@ -39,6 +54,16 @@ OF_TURN = closed(
     }
 )
 
+TRACE = closed(
+    {
+        "file": text("its name"),
+        "part": text("which of its requests, and what was done to them, in words"),
+        "times": one_of(["replayed", "scaled", "drawn"], "whether arrivals are those of the file"),
+        "process": maybe(text("that times are drawn from; null where they are the file's")),
+    },
+    "what a served load has of its trace; null where requests are from no file",
+)
+
 UNLOADED = closed(
     {"ttft_s": maybe(number("s; to the first token")), "tpot_s": maybe(number("s; a token; null where no request has two"))},
     "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
@@ -50,12 +75,13 @@ CASE = closed(
         "feasible": flag("whether every limit holds"),
         "metrics": METRICS,
         "rows_skipped": whole("of a served load: rows of its trace that workload.skip passed over; absent of other cases"),
+        "trace": maybe(TRACE),
         "kv_memory": each(HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"),
         "unloaded": maybe(UNLOADED),
         "classes": each(OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"),
         "turns": each(OF_TURN, "of a served load of sessions: what turns got, by their places; absent of other cases"),
     },
-    optional=["rows_skipped", "kv_memory", "unloaded", "classes", "turns"],
+    optional=["rows_skipped", "trace", "kv_memory", "unloaded", "classes", "turns"],
 )
 
 MODEL = closed(
@@ -64,6 +90,7 @@ MODEL = closed(
         "parameters": number("all of them"),
         "active_parameters": number("those that one token meets"),
         "kv_values_per_token": number("values that are cached for each token"),
+        "kv_tokens_until_full": maybe(whole("tokens of a sequence up to which that is so, where all layers have windows")),
         "kv_values_per_sequence": number("values that are cached for each sequence, however long"),
         "state_bytes_per_sequence": number("B; recurrent states of a sequence"),
     }
@@ -118,8 +145,41 @@ SOURCE = closed(
     }
 )
 
+STACK_BASIS = closed(
+    {
+        "text": text("all of it, for people"),
+        "measured": each(
+            closed(
+                {
+                    "part": text("of the stack"),
+                    "rows": whole("measurements that its constants were fitted on; 0 where nothing says how many"),
+                    "chips": each(text(), "that were measured, by name"),
+                    "source": maybe(text("a key of the sources")),
+                }
+            ),
+            "parts that the design reads and whose constants were fitted on measurements",
+        ),
+        "assumed": each(text(), "kinds of kernels at flat rates that nobody measured, or these rates"),
+    },
+    "what stands behind the software stack; null of a chip without one",
+)
+
+FACT = closed(
+    {
+        "name": text("die_area, tdp, clock or price"),
+        "value": number("as the data sheet has it, in `unit`"),
+        "unit": text("of `value`, `modelled` and `of_part`"),
+        "modelled": number("what the model makes of this design"),
+        "of_part": number("what the model makes of the part as it was given"),
+        "holds": flag("whether both are the same, so that the data sheet counts; else the model does"),
+        "text": text("all of it, for people"),
+    }
+)
+
 EVALUATE: Schema = closed(
     {
+        "title": text("what was asked, and on how many devices where that was left open"),
+        "stack_basis": maybe(STACK_BASIS),
         "chip": text("name of the choice; empty where there is none"),
         "mapping": text("name of the choice"),
         "stack": text("name of the choice; empty where there is none"),
@@ -127,11 +187,15 @@ EVALUATE: Schema = closed(
         "fidelity": text("the reader that it was evaluated by"),
         "part": maybe(text("on which part of the mesh it was played; metrics then begin with part.")),
         "parts_of_chip": named(text(), "what was chosen by name of the chip's parts, by group and place"),
+        "published": each(FACT, "what a data sheet says of the chip, beside the model's own figures"),
+        "remarks": each(text(), "limits of the model that facts of the data sheet contradict, in words"),
+        "peaks": named(number("op/s"), "of all cores of a chip, by format that its matrix engines multiply"),
         "design": named(scalar(), "every leaf of the chip and the mapping by address, in SI"),
         "cases": each(CASE),
         "models": each(MODEL),
         "feasible": flag("whether every limit holds in every case"),
         "infeasible": maybe(text("the limit that binds, with what is needed and what there is")),
+        "without_effect": WITHOUT_EFFECT,
         "not_tied": each(
             text(), "leaves of a study's design that would follow a knob and were given a value of their own, in words"
         ),
@@ -160,12 +224,20 @@ SIDE = closed(
         "set": each(text(), "parts and values of the chip that are not as it ships, as overrides say them"),
         "mapping": maybe(text("name of the choice")),
         "software": maybe(text("name of the stack of libraries; null where a chip runs without one")),
+        "stack_basis": maybe(STACK_BASIS),
         "knobs": named(scalar(), "what the search chose, in SI, by address"),
         "formats": named(text(), "number formats, by what they are of"),
         "metrics": METRICS,
         "tokens_per_joule": maybe(number("token/J; null where energy is not known")),
         "seconds_by_bound": SECONDS,
-        "looked_at": closed({"designs": whole("that the search evaluated"), "feasible": whole("those of them that fit")}),
+        "looked_at": closed(
+            {
+                "designs": whole("that the search evaluated"),
+                "feasible": whole("those of them that fit"),
+                "refused_by": named(whole("designs"), "evaluated or not, by the limit that they break"),
+                "left_out": text("the same in words"),
+            }
+        ),
     }
 )
 
@@ -177,7 +249,9 @@ COMPARE: Schema = closed(
                 "where software is unlike: of which chips, and the override that makes it alike; what was fitted on other chips"
             )
         ),
+        "cases": each(text(), "what is asked, case by case, in words"),
         "chips": each(SIDE),
+        "without_effect": WITHOUT_EFFECT,
     },
     "chips side by side, each with the best mapping that a short search finds",
 )
@@ -200,6 +274,16 @@ DEPLOYMENT = closed(
         "max_rate_hz": number("requests/s; the largest that keeps the bounds"),
         "max_users": maybe(whole("of a closed population, the most that keep the bounds; null for others")),
         "rate_override": text("the same as an override"),
+        "max_rate_range_hz": maybe(
+            each(
+                number("requests/s"),
+                "the least and the most of the largest rates of single seeds; users of a closed population",
+            ),
+            "null where there is one stream",
+        ),
+        "requests": whole("of each seed; workload.requests of the run that confirms the rate"),
+        "seed": whole("of that run, as an override"),
+        "lasts": flag("whether the verdict is the same of half as many requests"),
         "estimate_hz": maybe(number("requests/s; by the steady state")),
         "breaks_beyond": text("the bound that is broken beyond that rate"),
         "ttft_s": maybe(number("s; of the share of requests that `bounds` says, at that rate")),
@@ -237,11 +321,13 @@ SERVED = closed(
         "why_not": maybe(text("why nothing can be served; null where something can")),
         "note": maybe(text("what to know of the answer")),
         "extrapolated": maybe(text("which constants of the best one's stack were fitted on other chips alone, in words")),
+        "stack_basis": maybe(STACK_BASIS),
         "model": text(),
         "requests": closed(
             {
                 "count": whole("that are played"),
                 "rows_skipped": whole("rows of the trace that workload.skip passed over"),
+                "trace": maybe(TRACE),
                 "mean_prompt_tokens": number("token"),
                 "mean_output_tokens": number("token"),
             }
@@ -263,6 +349,7 @@ SERVED = closed(
                 "fit": whole("deployments"),
                 "played": whole("deployments"),
                 "refused_by": named(whole("deployments"), "by the limit that they break"),
+                "left_out": text("the same in words"),
             }
         ),
         "front": each(ON_THE_FRONT, "of runs, those that no other exceeds in both"),
@@ -271,6 +358,6 @@ SERVED = closed(
 )
 
 CAPACITY: Schema = closed(
-    {"physics": whole("version of the physics"), "chips": each(SERVED)},
+    {"physics": whole("version of the physics"), "chips": each(SERVED), "without_effect": WITHOUT_EFFECT},
     "the largest rate of requests that keeps bounds on latency, by the best deployment",
 )

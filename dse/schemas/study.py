@@ -5,6 +5,7 @@ from dse.schemas.words import (
     KNOBS,
     MEASURED,
     METRICS,
+    WITHOUT_EFFECT,
     Schema,
     closed,
     each,
@@ -69,6 +70,7 @@ PRICE = closed(
         "text": text("the same, and what it buys, in a sentence with units"),
         "buys": named(MEASURED, "by how much objectives would be better"),
         "for_each": named(MEASURED, "the same for each unit of relaxation"),
+        "design": text("the id of the design that it admits"),
         "knobs": KNOBS,
     },
     "what it would buy to relax a constraint",
@@ -78,7 +80,7 @@ MOVED = named(closed({"from": FIELD, "to": FIELD}), "changes by address")
 
 NEXT = closed(
     {
-        "design": maybe(text("number in the report; null where it has none")),
+        "design": maybe(text("its id; null where it is not of a study")),
         "metrics": named(closed({"here": number(), "there": number(), "unit": text()}), "the cost and the pace"),
         "knobs": MOVED,
     }
@@ -101,7 +103,8 @@ ASKED = {
 
 EXPLAIN: Schema = closed(
     {
-        "design": text("number in the report, or what was typed"),
+        "design": text("its id"),
+        "name": text("its id, or what was typed"),
         **ASKED,
         "shares_of_time": SHARES,
         "steps": each(STEP),
@@ -110,6 +113,7 @@ EXPLAIN: Schema = closed(
         "prices_of_constraints": each(PRICE),
         "cheaper_and_slower": maybe(NEXT),
         "dearer_and_faster": maybe(NEXT),
+        "without_effect": WITHOUT_EFFECT,
         "looked_among": text("among which designs the last three were looked for"),
     },
     "why a design is as it is: what takes its time, what each knob would do, what constraints cost",
@@ -117,7 +121,8 @@ EXPLAIN: Schema = closed(
 
 ON_THE_FRONT = closed(
     {
-        "design": text("number in the report"),
+        "design": text("its id"),
+        "rank": whole("its place on the front by the first objective, from 1; it changes as the study goes on"),
         "knobs": KNOBS,
         "metrics": METRICS,
         "shares_of_time": maybe(SHARES),
@@ -132,18 +137,18 @@ FRONT: Schema = closed(
         "designs": each(ON_THE_FRONT, "those that no other beats"),
         "prices_of_constraints": each(PRICE),
         "remarks": each(closed({"kind": text(), "what": text(), "text": text()}), "what the study cannot say"),
-        "distinct": each(text(), "of designs that errors do not tell apart, one for each: numbers in the report"),
+        "distinct": each(text(), "of designs that errors do not tell apart, one for each: their ids"),
     },
     "the front of a study, what each knob does there, and what constraints cost",
 )
 
 RIVAL = closed(
     {
-        "design": text("number in the report"),
+        "design": text("its id"),
         "metrics": METRICS,
         "better_by": GAINS,
         "knobs": MOVED,
-        "alike": each(text(), "others with the same objectives, up to a thousandth of each"),
+        "alike": each(text(), "ids of others with the same objectives, up to a thousandth of each"),
     }
 )
 
@@ -161,18 +166,20 @@ HOP = closed(
 
 WHYNOT: Schema = closed(
     {
-        "design": text("what was typed"),
+        "design": text("its id"),
+        "name": text("what was typed, or its id"),
         **ASKED,
         "outside_the_study": named(
             closed({"study": scalar(), "here": scalar()}), "what no knob of the study moves, in SI, by address"
         ),
         "front_designs_that_beat_it": each(RIVAL, "distinct ones, fewest changes first"),
-        "front_designs_that_it_beats": each(text()),
+        "front_designs_that_it_beats": each(text(), "their ids"),
         "distance": maybe(number("share by which it would have to be better in every objective; null where unknown")),
         "alone": named(MEASURED, "what each objective alone would have to be"),
         "fewest_changes": maybe(RIVAL, "the stored design that beats it with fewest changes"),
         "path": each(HOP, "to that design, each time the best change next"),
         "not_ordered": each(text(), "changes whose order there was no time for"),
+        "without_effect": WITHOUT_EFFECT,
         "stored_designs": whole("that it was compared with"),
     },
     "where a design stands in a study: who beats it, and through which changes",

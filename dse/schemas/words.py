@@ -85,6 +85,17 @@ MEASURED = closed(
 )
 """A value with its unit beside it."""
 
+WITHOUT_EFFECT: Schema = each(
+    closed(
+        {
+            "setting": text("as it was typed"),
+            "reader": maybe(text("what reads it, as fidelity=cycles; null where nothing is known to")),
+            "text": text("the same in a sentence"),
+        }
+    ),
+    "what was typed and has no effect on this answer",
+)
+
 METRICS = named(MEASURED, "by metric, those that this kind of chip and workload has; SI units")
 
 FIELD = {

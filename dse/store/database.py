@@ -107,7 +107,7 @@ REMEDIES = (
     ("^42501|^3F000|^25006", "this user may not write there; ask for the right to, or choose another with store=URL"),
     (
         "^28P01|^28000|password|no pg_hba|role .* does not exist",
-        "correct USER and the password in store=postgresql://USER:PASSWORD@HOST/NAME, or keep it in ~/.pgpass",
+        "correct USER and the password in store=postgresql://USER:PASSWORD@HOST/NAME, or keep it in ~/.pgpass or PGPASSWORD",
     ),
     ("^3D000|database .* does not exist", "make it with createdb, or correct NAME in store=postgresql://USER@HOST/NAME"),
     (
@@ -117,6 +117,18 @@ REMEDIES = (
     ),
 )
 """What a database reports, by its code or words, and what to do about it."""
+
+
+def without_password(place: str) -> str:
+    """A database's URL without its password, which a file should not keep; a path as it is.
+
+    >>> without_password("postgresql://me:secret@host/results")
+    'postgresql://me@host/results'
+    """
+    if "://" not in place:
+        return place
+    url = sql.make_url(place).difference_update_query(["password"])
+    return url._replace(password=None).render_as_string(hide_password=False)
 
 
 def _url(place: str) -> sql.URL:

@@ -304,6 +304,11 @@ class Store:
         with self._reading() as connection:
             return {int(physics): int(count) for physics, count in connection.execute(query).all()}
 
+    def check_rows(self) -> None:
+        """Tell the user which tables have damaged rows, whichever of them a command reads."""
+        for table in CHECKED:
+            self._rows(table)
+
     def close(self) -> None:
         """Lets go of the database, and of the study that is held."""
         self._release()

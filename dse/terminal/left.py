@@ -93,3 +93,15 @@ def held() -> int:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+
+
+def limit_memory(nbytes: float) -> None:
+    """Make allocations of more than some bytes beyond what is held now raise MemoryError, where the kernel counts them."""
+    import resource
+
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return
+    held = next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData"))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (held + int(nbytes), hard))

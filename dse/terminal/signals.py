@@ -1,4 +1,4 @@
-"""How a command ends that is told to end: Ctrl-C or SIGTERM once, and it puts things in order; twice, and it is gone at once.
+"""How a command ends: Ctrl-C, SIGTERM or SIGHUP once, and it puts things in order; twice, and it ends at once.
 
 Nothing heavy is imported here, as both may come while libraries are still being imported.
 """
@@ -15,7 +15,8 @@ from typing import Any
 
 from dse.terminal.left import end_all
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Ctrl-C, the end that a scheduler sends, and a terminal or connection that is closed."""
 
 TWICE = "ends_at_the_second"
 """Of a handler: the process is the command's own, so it may be ended at once."""
@@ -25,7 +26,7 @@ class Stopped(KeyboardInterrupt):
     """A command was told to end.
 
     Attributes:
-        status: to exit with: 130 after Ctrl-C, 143 after SIGTERM, as shells have it.
+        status: to exit with: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, as shells have it.
     """
 
     def __init__(self, number: int) -> None:

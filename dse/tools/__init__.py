@@ -59,6 +59,8 @@ class Tool:
     writes: bool = False
 
 
+DESIGN = _with(text("the id of a design of the study, as the tool front has it; instead of overrides"), "1f3a09c27b")
+
 TOOLS = {
     "list": Tool(
         "Studies, and what can be chosen",
@@ -71,7 +73,7 @@ TOOLS = {
         "Evaluate one design",
         "Evaluates one design: whether it is feasible, its metrics with units, the time of every operator and what binds it, "
         "area, power and price, and the sources of constants. Without overrides it is the usual one. study=NAME among the "
-        "overrides starts from what that study starts from.",
+        "overrides starts from what that study starts from; study and design answer for a design of a study that ran here.",
         closed(
             {
                 "overrides": _with(
@@ -79,9 +81,11 @@ TOOLS = {
                     ["chip=h200", "model=llama3_8b", "mapping.both.tp=2", "workload.batch=[16]"],
                     ["chip=ascend910b", "chip.l2.size=64 MB", "workload.prompt=2048", "workload.output=256"],
                     ["chip=wse2", "workload=gemv", "fidelity=events"],
-                )
+                ),
+                "study": _with(STUDY, "quickstart"),
+                "design": DESIGN,
             },
-            optional=("overrides",),
+            optional=("overrides", "study", "design"),
         ),
         "evaluate",
     ),
@@ -101,7 +105,7 @@ TOOLS = {
         closed(
             {
                 "study": _with(STUDY, "quickstart"),
-                "design": _with(text("number in the report, or the beginning of its key; instead of overrides"), "#3", "3"),
+                "design": DESIGN,
                 "overrides": _with(OVERRIDES, ["chip.cores=300", "mapping.both.tp=4"], ["chip=npu64", "model=qwen3_1b7"]),
             },
             optional=("study", "design", "overrides"),
@@ -115,9 +119,10 @@ TOOLS = {
         closed(
             {
                 "study": _with(STUDY, "quickstart"),
+                "design": DESIGN,
                 "overrides": _with(OVERRIDES, ["chip.cores=300", "chip.l2.size=64 MB"], ["chip=ascend910b"]),
             },
-            optional=("overrides",),
+            optional=("design", "overrides"),
         ),
         "whynot",
     ),

@@ -4,6 +4,7 @@ What an assistant says is data, as that of any stranger: no flags, no code (`dse
 folder, as a message may quote a line of it, and no other place of results than ./runs.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,10 +45,10 @@ def answer(name: str, arguments: Mapping[str, Any], told: Told) -> dict[str, Any
         return _run(study, words, told)
     does: dict[str, Callable[[], dict[str, Any]]] = {
         "list": _list,
-        "evaluate": lambda: _evaluate(words),
+        "evaluate": lambda: _evaluate(study, design, words),
         "front": lambda: _front(study),
         "why": lambda: _why(study, design, words),
-        "whynot": lambda: _whynot(study, words),
+        "whynot": lambda: _whynot(study, design, words),
     }
     return does[name]()
 
@@ -78,9 +79,18 @@ def _words(name: str, overrides: list[str]) -> list[str]:
                 f"{name}: {word!r}: a cluster is for people to choose; leave it out, and Ray starts on this machine"
             )
         value = word.partition("=")[2]
-        if any(OUTSIDE.search(read) for read in (value, value.replace("\\", ""))):
+        if any(OUTSIDE.search(read) or _leads_outside(read) for read in (value, value.replace("\\", ""))):
             raise DesignError(f"{name}: {word!r}: names a place outside of the folder of the server; bring the file there")
     return words
+
+
+def _leads_outside(value: str) -> bool:
+    """Whether a path in a value is, or is below, a link to a place outside of the folder of the server or of a study in it."""
+    here = Path.cwd().resolve()
+    folders = [Path(), *(path.parent for path in Path("studies").glob("*/study.yaml"))]
+    names = filter(None, re.split(r"[\[\]{},:'\"\s]+", value))
+    paths = [folder / name for name in {value, *names} for folder in folders]
+    return any(os.path.lexists(path) and not path.resolve().is_relative_to(here) for path in paths)
 
 
 def _list() -> dict[str, Any]:
@@ -90,11 +100,15 @@ def _list() -> dict[str, Any]:
     return listed(studies())
 
 
-def _evaluate(words: list[str]) -> dict[str, Any]:
-    from dse.commands.api import evaluate
+def _evaluate(study: str, design: str, words: list[str]) -> dict[str, Any]:
+    from dse.commands.api import evaluate, load
     from dse.commands.sheet import record
 
-    return record(evaluate(words))
+    if not study and not design:
+        return record(evaluate(words))
+    if not study or not design or words:
+        raise DesignError("evaluate: say study and design, the id of a design of the study; or overrides alone")
+    return record(load(study).evaluate(design))
 
 
 def _front(study: str) -> dict[str, Any]:
@@ -114,11 +128,11 @@ def _why(study: str, design: str, words: list[str]) -> dict[str, Any]:
     return why_record(of_study(study, design, words) if study else explained(words))
 
 
-def _whynot(study: str, words: list[str]) -> dict[str, Any]:
+def _whynot(study: str, design: str, words: list[str]) -> dict[str, Any]:
     from dse.commands.explained import why_not_of
     from dse.commands.whynot_text import why_not_record
 
-    return why_not_record(why_not_of(study, words))
+    return why_not_record(why_not_of(study, words, which=design))
 
 
 def _run(study: str, words: list[str], told: Told) -> dict[str, Any]:

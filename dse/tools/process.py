@@ -14,8 +14,9 @@ import time
 import traceback
 from typing import Any, TextIO
 
+from dse.space.units import show
 from dse.terminal.json_text import json_text
-from dse.terminal.left import end_all
+from dse.terminal.left import end_all, limit_memory
 from dse.terminal.locale import readable
 from dse.terminal.refused import refusal
 from dse.terminal.signals import stoppable
@@ -23,6 +24,9 @@ from dse.tools.answers import answer
 
 BETWEEN = 0.25
 """Two reports of progress. [s]"""
+
+MEMORY_LIMIT = 6 << 30
+"""What a call may take beyond what the process holds when it starts. [B]"""
 
 GRACE = 20.0
 """Time that a call has to put things in order when it is stopped. [s]"""
@@ -60,6 +64,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     readable()
+    limit_memory(MEMORY_LIMIT)
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     busy = threading.Event()
     threading.Thread(target=_read, args=(calls, waiting, busy), daemon=True).start()
@@ -88,6 +93,8 @@ def _answered(line: str, out: TextIO) -> dict[str, Any]:
     call = json.loads(line)
     try:
         return {"document": answer(call["tool"], call["arguments"], Reports(out).told)}
+    except MemoryError:
+        return {"refused": f"dse: {call['tool']}: needs more than {show(MEMORY_LIMIT, 'B')} of memory; ask for less"}
     except Exception as error:
         said = refusal(error)
         if not said:

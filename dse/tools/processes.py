@@ -6,17 +6,24 @@ or breaks reaches the server.
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from dse.space.errors import DesignError
+from dse.space.units import show
+from dse.terminal.child_python import child_environment, python_command
 
 MOST = 4
 """Calls at a time; others wait."""
 
 IDLE = 2
 """Processes that are kept for later calls, as to start one takes seconds."""
+
+TIME_LIMIT = {"run": 6 * 3600.0}
+"""How long a call of a tool may take, where it is not `USUAL_LIMIT`. [s]"""
+
+USUAL_LIMIT = 600.0
+"""How long a call of a tool may take. [s]"""
 
 LONGEST = 1 << 30
 """Of an answer. [B]"""
@@ -41,7 +48,11 @@ class Processes:
         async with self._turns:
             process = await self._taken()
             try:
-                found = await _answer(process, tool, arguments, heard)
+                limit = TIME_LIMIT.get(tool, USUAL_LIMIT)
+                found = await asyncio.wait_for(_answer(process, tool, arguments, heard), limit)
+            except TimeoutError:
+                _dismissed(process)
+                raise DesignError(f"{tool}: took longer than {show(limit, 's')}, the most for a call; ask for less") from None
             except BaseException:
                 _dismissed(process)
                 raise
@@ -72,7 +83,8 @@ class Processes:
 async def _started() -> asyncio.subprocess.Process:
     """A process of a session of its own: what ends the server ends its input, and so lets it put things in order."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "dse.tools.process"),
+        *python_command("-m", "dse.tools.process"),
+        env=child_environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LONGEST,

@@ -14,7 +14,7 @@ from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.account.outcomes import LIMITS
 from dse.evaluators.evaluation import limits
 from dse.search.pareto import minimised
-from dse.space.design import Design
+from dse.space.design import Design, ids_of, key
 from dse.space.elementwise import Array
 from dse.space.units import display, show
 from dse.why.moves import Goal, Point
@@ -75,6 +75,11 @@ class Price:
     gains: Mapping[str, float]
     directions: Mapping[str, str]
     together: bool
+
+    @property
+    def design(self) -> str:
+        """Id of the design that this admits."""
+        return ids_of([key(self.known.design())])[0]
 
     @property
     def relaxation(self) -> float:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from dse.config.build import question
 from dse.config.compose import compose, folder_of
+from dse.config.effects import NoEffect, without_effect
 from dse.config.said import refuse_named
 from dse.config.spelling import said
 from dse.config.ties import tied_over
@@ -16,6 +17,7 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.knobs import Space
+from dse.why.stored_design import Stored
 from dse.why.why import SECONDS
 from dse.why.whynot import WhyNot, why_not
 
@@ -31,11 +33,13 @@ class Typed:
         space: its knobs, with the design as base.
         chip: which of a study's chips it is of; "" of a study of one.
         words: the overrides.
+        without_effect: those of them that have none.
     """
 
     space: Space
     chip: str
     words: tuple[str, ...]
+    without_effect: tuple[NoEffect, ...] = ()
 
     @property
     def name(self) -> str:
@@ -81,7 +85,8 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
         space = following(own.base, there, config["overrides"])
     except DesignError as error:
         raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
-    return Typed(space, chip, tuple(typed))
+    idle = without_effect("explain", own, {**config, "overrides": list(typed)}, folder_of(config), space.base)
+    return Typed(space, chip, tuple(typed), idle)
 
 
 def following(base: Design, of: Space, words: Sequence[str]) -> Space:
@@ -113,4 +118,20 @@ def not_in(asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bo
         DesignError: it is asked something else than the study asks.
     """
     own = typed_design(asked, typed, "whynot", trust=trust)
-    return why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)
+    found = why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)
+    return replace(found, without_effect=own.without_effect)
+
+
+def of_study_not_in(asked: Study, frame: pd.DataFrame, design: Stored, *, seconds: float = SECONDS) -> WhyNot:
+    """Where a design of a study stands among the others.
+
+    Args:
+        asked: the study.
+        frame: of its designs, as `dse.running.frame.with_front` has it.
+        design: which.
+        seconds: what the steps of the way to a better design may take.
+    """
+    chip = str(design.values.get(CHIP, ""))
+    there = next(space for chosen, space in asked.question.space.each if str(chosen.get(CHIP, "")) == chip)
+    space = following(asked.question.space.at(design.values), there, ())
+    return why_not(asked, frame, space, chip, design.id, seconds=seconds)

@@ -9,20 +9,22 @@ from math import inf, log
 import pandas as pd
 
 from dse.answers.certified import Certificate, certificate
+from dse.config.effects import NoEffect
 from dse.evaluators import explain
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.passes.part import PART
-from dse.running.frame import ordered, values_of
+from dse.running.frame import DESIGN, ordered, values_of
 from dse.running.screen import Screened
 from dse.running.study import Study
 from dse.space.chips import AnySpace
-from dse.space.design import Design
+from dse.space.design import Design, ids_of, key
 from dse.space.errors import DesignError
 from dse.space.knobs import Value
 from dse.why.elastic import Change, change, of_designs
 from dse.why.moves import Goal, Point, Step, points, quick, steps
 from dse.why.shadow import MOST, Known, Price, beaten, gained, prices
 from dse.why.sifted import known_rows
+from dse.why.stored_design import Stored
 
 COSTS = ("system_price", "system_mm2", "die_mm2", "cores")
 """What cheaper means: the first of these that both designs have."""
@@ -48,7 +50,7 @@ class Near:
     """A design next to another one: cheaper and slower, or dearer and faster.
 
     Attributes:
-        name: of the design, as the report numbers it; "" of a step away.
+        name: id of the design in its study; "" of a step away.
         knobs: that differ, from which value to which.
         cost, pace: the metrics that are compared, with the values of both, in SI.
         point: how it came out.
@@ -66,7 +68,7 @@ class Why:
     """Why a design is as it is.
 
     Attributes:
-        name: of the design: its number in the report, or what was typed.
+        name: of the design: its id in its study, or what was typed.
         space: whose knobs are moved.
         values: of its knobs.
         goal: its workload, objectives, constraints and fidelity.
@@ -80,6 +82,7 @@ class Why:
         cheaper: the nearest design that is cheaper and slower; None where none is known.
         faster: the nearest that is dearer and faster.
         known: in words, among which designs the last three were looked for.
+        without_effect: settings that were typed and have no effect.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Why:
     cheaper: Near | None
     faster: Near | None
     known: str
+    without_effect: tuple[NoEffect, ...] = ()
 
     @cached_property
     def certificate(self) -> Certificate | None:
@@ -104,6 +108,12 @@ class Why:
             return None
         seconds = explain(self.design, workload.cases[0], decode_at=workload.decode_at, fidelity=goal.fidelity).seconds
         return certificate(self.design, workload, seconds)
+
+    @property
+    def id(self) -> str:
+        """Its id; in a study where others share its beginning, with more digits."""
+        own = key(self.design)
+        return self.name if own.startswith(self.name) else ids_of([own])[0]
 
     @property
     def idle(self) -> list[str]:
@@ -126,21 +136,22 @@ def shares(design: Design, goal: Goal) -> dict[str, float]:
     return {name: one / total for name, one in sorted(sums.items(), key=lambda pair: -pair[1]) if one} if total else {}
 
 
-def of_row(asked: Study, frame: pd.DataFrame, row: int, screened: Screened | None = None, *, seconds: float = SECONDS) -> Why:
+def of_stored(
+    asked: Study, frame: pd.DataFrame, design: Stored, screened: Screened | None = None, *, seconds: float = SECONDS
+) -> Why:
     """Why a design of a study is as it is, at the study's fidelity.
 
     Args:
         frame: of its designs, as `dse.running.frame.with_front` has it.
-        row: number in the order of the report, from 0.
+        design: of the study, as `dse.why.stored_design.stored_design` finds it.
         screened: what its screen looked at; with it all of that is looked through for what constraints cost.
         seconds: what its steps may take.
     """
     rows = ordered(asked, frame)
-    values = values_of(asked, rows.iloc[row].to_dict())
-    space = asked.question.space
-    near = [one for one in front_points(asked, rows) if one[1] != values]
+    values, space = design.values, asked.question.space
+    near = [one for one in front_points(asked, rows) if one[0] != design.id]
     return named(
-        f"#{row + 1}",
+        design.id,
         space,
         values,
         space.at(values),
@@ -228,12 +239,12 @@ def goal_of(asked: Study) -> Goal:
 
 
 def front_points(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], Point]]:
-    """The front of ordered rows: number in the report, knob values, and the metrics that say what is dear and what is slow."""
+    """The front of ordered rows: id, knob values, and the metrics that say what is dear and what is slow."""
     names = [name for name in dict.fromkeys((*asked.objectives, *COSTS, *PACE)) if name in rows]
     found = []
-    for place, (_, row) in enumerate(rows[rows["front"]].iterrows()):
+    for row in rows[rows["front"]].to_dict("records"):
         metrics = {name: float(row[name]) for name in names if row[name] == row[name]}
-        found.append((f"#{place + 1}", values_of(asked, row.to_dict()), Point(metrics)))
+        found.append((row[DESIGN], values_of(asked, row), Point(metrics)))
     return found
 
 
@@ -242,7 +253,7 @@ class Member:
     """A design of a front, and why it is there.
 
     Attributes:
-        name: its number in the report.
+        name: its id in the study.
         values: of its knobs.
         point: its objectives, and what it costs.
         changes: what a step of each knob does to it by the closed form, both ways; None where there was no time.
@@ -272,7 +283,7 @@ def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECOND
 
 
 def front_shares(asked: Study, members: Sequence[Member], *, seconds: float = FRONT_SECONDS) -> dict[str, dict[str, float]]:
-    """By number in the report, shares of the time of front designs by what it is spent on, by the closed form; in sum 1 each.
+    """By id, shares of the time of front designs by what it is spent on, by the closed form; in sum 1 each.
 
     Args:
         members: of the front.
@@ -333,32 +344,6 @@ def nearest_two(
             costs, paces = ((of, here.metrics[of], point.metrics[of]) for of in (cost, pace[0]))
             best[side] = far, Near(name, differ, costs, paces, point)
     return tuple(best[side][1] if side in best else None for side in (-1, 1))  # type: ignore[return-value]
-
-
-def row_of(asked: Study, frame: pd.DataFrame, which: str) -> int:
-    """The row that a name means, in the order of the report: its number there, or the beginning of the design's key.
-
-    Raises:
-        DesignError: no design has it, or several do.
-    """
-    text = which.removeprefix("#")
-    if text.isdecimal() and 1 <= int(text) <= len(frame):
-        return int(text) - 1
-    rows = ordered(asked, frame)
-    keys = (
-        [asked.question.space.key_at(values_of(asked, row.to_dict())) for _, row in rows.iterrows()]
-        if len(text) >= LEAST
-        else []
-    )
-    found = [place for place, one in enumerate(keys) if one.startswith(text)]
-    if len(found) != 1:
-        have = f"#1 to #{len(frame):,} as the report numbers them, or the beginning of a key, {LEAST} letters or more"
-        raise DesignError(f"--design: {'several designs have' if found else 'no design'} {which!r}; valid: {have}")
-    return found[0]
-
-
-LEAST = 6
-"""Letters of a key that tell a design."""
 
 
 def metrics_of(goal: Goal) -> list[str]:

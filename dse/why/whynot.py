@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dse.running.frame import ordered, values_of
+from dse.config.effects import NoEffect
+from dse.running.frame import DESIGN, ordered, values_of
 from dse.running.study import Study
 from dse.search.pareto import minimised
 from dse.space.chips import CHIP
-from dse.space.design import Design
+from dse.space.design import Design, ids_of, key
 from dse.space.elementwise import Array
 from dse.space.fields import at, leaves, replaced
 from dse.space.knobs import Space, Value
@@ -34,11 +35,11 @@ class Rival:
     """A stored design that is at least as good in all objectives, and better in one.
 
     Attributes:
-        name: its number in the report.
+        name: its id in the study.
         point: its objectives.
         gains: by objective, how much better it is than the design asked about, relative to that. [-]
         knobs: in which they differ, from the design asked about to this one; of another chip that alone.
-        alike: others that beat it as well, in as many changes or more, with the same objectives up to `ALIKE`; their numbers.
+        alike: others that beat it as well, in as many changes or more, with the same objectives up to `ALIKE`; their ids.
     """
 
     name: str
@@ -76,7 +77,7 @@ class WhyNot:
         point: how it came out.
         outside: leaves that no knob of the study moves, which differ from what the study has: (there, here).
         rivals: designs of the front that beat it, fewest changes first; of those that are alike the first.
-        beats: numbers of the designs of the front that it beats.
+        beats: ids of the designs of the front that it beats.
         target: the stored design that beats it and differs in fewest knobs; of those that differ in as many, the best. None
             where no stored design of its chip beats it.
         path: the changes to it, each time the one that is best next.
@@ -84,6 +85,7 @@ class WhyNot:
         distance: by how much every objective would have to be better for no front design to beat it; 0 where none does. [-]
         alone: by objective, the value from which on no front design would beat it, the others as they are.
         looked: stored designs that were compared.
+        without_effect: settings that were typed and have no effect.
     """
 
     name: str
@@ -100,6 +102,13 @@ class WhyNot:
     distance: float
     alone: Mapping[str, float]
     looked: int
+    without_effect: tuple[NoEffect, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The id of the design."""
+        own = key(self.space.base)
+        return self.name if own.startswith(self.name) else ids_of([own])[0]
 
 
 def why_not(asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: str, *, seconds: float = SECONDS) -> WhyNot:
@@ -170,7 +179,7 @@ def _alike(one: Rival, other: Rival) -> bool:
 
 
 def _label(rows: pd.DataFrame, place: int) -> str:
-    return f"#{int(rows.index[place]) + 1}"
+    return str(rows[DESIGN].iloc[place])
 
 
 def _sides(goal: Goal, here: Point, rows: pd.DataFrame) -> tuple[Array, Array] | None:

@@ -12,7 +12,7 @@ from dse.evaluators.layouts.formats import Sizes
 from dse.space.elementwise import ceil_div
 from dse.space.layers import MOE, at_reach, layers
 from dse.space.model import Model
-from dse.space.parameters import attention_parameters, drafting, ffn_parameters, growths, shared_width
+from dse.space.parameters import attention_parameters, drafting, ffn_parameters, growths, position_values, shared_width
 
 
 def units_of(model: Model) -> dict[str, tuple[str, str]]:
@@ -60,7 +60,7 @@ def by_kind(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: S
     usual = sizes.weights
     table, h = ceil_div(model.vocab, of.tp) * model.hidden * usual, model.hidden * usual
     if unit == EMBEDDING:
-        return {TABLES: table}
+        return {TABLES: table + position_values(model) * usual}
     if unit == HEAD:  # a tied table is where the embedding is, and on a last stage of its own once more
         return {TABLES: h + (0.0 if model.tied_embeddings and of.pp == 1 else table)}
     mixes, feeds = names

@@ -148,7 +148,7 @@ SHIPPED: dict[str, Metric] = {
     "max_rate": Metric(
         "Hz",
         "max",
-        "the largest rate at which a share of the requests keeps each bound; the other metrics are at that rate",
+        "the largest rate that lasts at which a share of the requests keeps both bounds; the other metrics are at that rate",
         "min",
     ),
     "devices": Metric("1", "min", "chips that serve requests", "max"),
@@ -219,7 +219,20 @@ METRICS: Registry[Metric] = Registry("dse.metric", SHIPPED)
 Metrics that a chip does not have are not a number there.
 """
 
-COLUMNS = ("chip", "number", "stage", "feasible", "front", "limit", "excess", "error", "formats", "place")
+COLUMNS = (
+    "chip",
+    "design",
+    "key",
+    "search_order",
+    "stage",
+    "feasible",
+    "front",
+    "limit",
+    "excess",
+    "error",
+    "formats",
+    "place",
+)
 """What else tables of designs have, beside knobs and metrics: no metric has such a name."""
 
 MADE = {name: one for name, one in METRICS.items() if one.worth is not None}

@@ -17,7 +17,15 @@ from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.part import cut
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import DTYPES
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked, crossings, jobs
+from dse.evaluators.readers import (
+    closed_attention,
+    closed_streamed,
+    closed_summa,
+    closed_walked,
+    crossings,
+    jobs,
+    row_pieces,
+)
 from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.part_jobs import job_on
@@ -63,13 +71,21 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
 
 def filled(blocks: Iterable[Block]) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use, whatever anything takes. [B]"""
-    each = {id(job): job for block in blocks for call in block.calls for job in one_by_one(asked(call.job))}
-    return [(name, most(_nbytes(job) for job in each.values() if isinstance(job, kind))) for name, kind in KINDS.items()]
+    each = {id(job): (times, job) for block in blocks for call in block.calls for times, job in _counted(asked(call.job))}
+    return [
+        (name, most(_nbytes(job) * (times > 0) for times, job in each.values() if isinstance(job, kind)))
+        for name, kind in KINDS.items()
+    ]
+
+
+def _counted(job: Any) -> tuple[tuple[Any, Any], ...]:
+    """Jobs that come one after the other, by themselves, and how often each counts."""
+    return job.counted if isinstance(job, InTurn) else ((1.0, job),)
 
 
 def one_by_one(job: Any) -> tuple[Any, ...]:
     """Jobs that come one after the other, by themselves."""
-    return job.jobs if isinstance(job, InTurn) else (job,)
+    return tuple(one for _, one in _counted(job))
 
 
 def most(values: Iterable[Any]) -> Any:
@@ -156,7 +172,7 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
             priced = jobs.price(word, job).activity
             left = crossings.left(job) if isinstance(job, crossings.Job) else priced.sent_bytes
             nbytes, sent = (phase.dies * times * float(of) for of in (priced.memory_bytes, left))
-            shape = " x ".join(f"{float(size):.0f}" for size in call.shape)
+            shape = " x ".join(f"{float(size):.0f}" for size in call.shape) + row_pieces.shown(asked(call.job))
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
             flop = phase.dies * phase.asked * of.block.times * call.flop

@@ -216,6 +216,8 @@ def _compressed_attention(of: Model, said: Compressed, at: Step, far: Step) -> l
 
 def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
     """Projections, a short convolution, the state, and a gated norm; prompts chunk by chunk, decodes token by token."""
+    if state.rule == "selective":
+        return _selective(of, state, at)
     m, h = at.tokens, Dim(of.hidden)
     keys, values = Dim(state.key_heads, state.key_dim, split=True), Dim(state.heads, state.value_dim, split=True)
     pairs, first = Dim(state.key_heads, 2 * state.key_dim, split=True), ("attention_norm",)
@@ -257,5 +259,41 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
         *found,
         norm("state_norm", tuple(left), m, values),
         Elementwise("output_activation", ("state_norm", "gate_up"), m, values, *GATE),
+        MatMul("o_proj", ("output_activation",), m, values, h),
+    ]
+
+
+def _selective(of: Model, state: Recurrence, at: Step) -> list[Operator]:
+    """Mamba-1 [gu2023]: inputs and gates, a short convolution of inputs, of which B, C and steps are made, and the state.
+
+    Each entry of a state has a decay of its own, so that prompts go token by token as decodes do. Where inputs are divided
+    between devices, the sum of their B, C and steps, of some hundred values a token, is not counted.
+    """
+    m, h, values = at.tokens, Dim(of.hidden), Dim(state.heads, state.value_dim, split=True)
+    first, rank = ("attention_norm",), Dim(state.gate_rank)
+    found: list[Operator] = [MatMul("state_v", first, m, h, values), MatMul("gate_up", first, m, h, values)]
+    steps = [one for one in ((at, None) if at.phase == "decode" else _apart(at)) if one is not None]
+    names = list(zip(steps, (("state_conv", "state"), (NEWEST, DECODED)), strict=False))
+    inputs: tuple[str, ...] = ("state_v",)
+    if state.conv:
+        for one, (conv, _) in names:
+            passes = convolution(state.conv, alone=one.phase == "decode")
+            found.append(Elementwise(conv, ("state_v",), one.tokens, values, *passes, alone=True))
+        inputs = tuple(conv for _, (conv, _) in names)
+    found.append(MatMul("state_qk", inputs, m, values, Dim(2 * state.key_dim)))
+    if state.gate_rank:
+        found += [MatMul("decay_down", inputs, m, values, rank), MatMul("decay_up", ("decay_down",), m, rank, values)]
+    needs = (*inputs, "state_qk", *(("decay_up",) if state.gate_rank else ()))
+    for one, (_, name) in names:
+        found.append(
+            Recur(
+                name, needs, state.rule, Dim(state.heads, split=True), state.heads // state.key_heads, state.key_dim,
+                state.value_dim, one.tokens, one.sequences, one.states, 1,
+            )
+        )  # fmt: skip
+    left = tuple(name for _, (_, name) in names)
+    return [
+        *found,
+        Elementwise("output_activation", (*left, "gate_up"), m, values, *GATE),
         MatMul("o_proj", ("output_activation",), m, values, h),
     ]

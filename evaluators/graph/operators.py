@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dse.space.elementwise import ceil_div
+from dse.space.errors import DesignError
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,16 @@ class Recur:
     def state(self) -> int:
         """Values of a head's state."""
         return self.key_dim * self.value_dim
+
+
+def refuse_selective(of: Recur) -> None:
+    """Refuses states of Mamba-1 where no kernel has them.
+
+    Raises:
+        DesignError: decays of each entry of a state.
+    """
+    if of.rule == "selective":
+        raise DesignError("model: states of Mamba-1 (selective) have kernels on chips with a shared cache alone; say chip=h100")
 
 
 @dataclass(frozen=True, slots=True)

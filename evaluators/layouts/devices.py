@@ -37,7 +37,7 @@ from dse.space.layers import Layer, at_reach
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model, Recurrence
 from dse.space.numbers import Rates
-from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
+from dse.space.parameters import STATE_BYTES, convolved_keys, growths, kv_values, position_values, v_dim
 
 SOFTMAX = 4.0
 """Vector operations a score: subtract the maximum, exponential, add to the sum, rescale."""
@@ -154,6 +154,7 @@ def footprint(
     per_value = BYTES[precision.weights]
     layer = {part.name: stored_bytes(part, precision, lambda of: _stored(of, tp, heads)) for part in parts}
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
+    table = table + position_values(model) * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
     times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
@@ -197,6 +198,10 @@ def _cached(
     return found
 
 
+SELECTIVE = 6.0
+"""Vector operations on each entry of a state of Mamba-1: the decay and what it is of, what stays and is added, what is read."""
+
+
 def kv_local(of: Model, tp: Any, heads: str | None = None) -> Any:
     """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each.
 
@@ -214,7 +219,7 @@ def state_local(of: Recurrence, tp: Any, itemsize: float) -> Any:
     """
     heads, keys = ceil_div(of.heads, tp), ceil_div(of.key_heads, tp)
     kept = max(of.conv - 1, 0) * itemsize
-    return heads * (of.key_dim * of.value_dim * STATE_BYTES + of.value_dim * kept) + keys * (2 * of.key_dim * kept)
+    return heads * (of.key_dim * of.value_dim * STATE_BYTES + of.value_dim * kept) + keys * (2 * convolved_keys(of) * kept)
 
 
 def stored(part: Part, tp: Any) -> Any:
@@ -334,10 +339,21 @@ def _index(part: Part, of: Index, tp: Any, precision: Precision, rates: Rates | 
 
 
 def _recur(part: Part, of: Recur, tp: Any, precision: Precision, rates: Rates | None) -> Call:
-    """States are read and written once a step; of a prompt they stay with the cores meanwhile. What meets is activations."""
+    """States are read and written once a step; of a prompt they stay with the cores meanwhile. What meets is activations.
+
+    Decays of each entry leave no products: all is done on vector units, in one kernel that keeps states in registers.
+    """
     heads = ceil_div(of.heads.units, tp)
     each = of.tokens * (heads * (1.0 / of.chunk))
     macs = products(of)
+    if of.rule == "selective":
+        fetch = (of.sequences + of.resumed) * heads * (STATE_BYTES * of.state)
+        width = of.tokens * (heads * float(3 * of.value_dim) + 2.0 * of.key_dim)  # what comes in, its steps, what is read
+        return Call(
+            part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
+            operations=each * (float(of.state) * SELECTIVE), reads="kv", fetch=fetch,
+            local=width * float(BYTES[precision.activations]), flop=useful(of), nbytes=fetch, operators=(of.name,),
+        )  # fmt: skip
     decays = each * (float(of.state) * of.chunk if of.chunk == 1 else float(of.state))
     # a prompt starts from nothing
     fetch = (of.sequences + of.resumed) * heads * (STATE_BYTES * of.state)

@@ -17,6 +17,7 @@ from dse.evaluators.graph.operators import (
     Operator,
     Part,
     Recur,
+    refuse_selective,
     repeated,
     shapes,
     useful,
@@ -261,6 +262,7 @@ def _around(of: Attention, precision: Precision) -> float:
 
 def _recur(part: Part, of: Recur, plan: TilePlan, precision: Precision) -> Call:
     """States of the heads of a core, or, where rows are divided, of the sequences of a core; read and written once."""
+    refuse_selective(of)
     heads = ceil_div(of.heads.units, plan.tp) if plan.partition == "k" else of.heads.units
     rows = 1.0 if plan.partition == "k" else plan.tp
     each = ceil_div(of.tokens, rows) * heads / of.chunk

@@ -21,7 +21,7 @@ each other. What is read with queries waits for no chain.
 
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Part, Recur, shapes
+from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Part, Recur, refuse_selective, shapes
 from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.layouts.region_calls import Group, On, attention_group, call, element
@@ -45,6 +45,7 @@ def recurred(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
         part, of, on: what, and where.
         ring: the algorithm by which blocks of a chunk go round, an option of their products.
     """
+    refuse_selective(of)
     return _token(part, of, on) if on.vectors else _chunks(part, of, on, ring)
 
 

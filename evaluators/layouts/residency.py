@@ -15,7 +15,7 @@ from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.layers import at_reach
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
-from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
+from dse.space.parameters import STATE_BYTES, growths, kv_values, position_values, v_dim
 from dse.space.remember import same
 
 BLOCK = 512
@@ -116,7 +116,7 @@ def resident(
     routed = of_experts if plan.experts == "whole" else 0.0
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     of = share or Share(whole, 1 / plan.pp, whole)
-    table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) * stored
+    table = (model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) + position_values(model)) * stored
     weights = ((layers - routed) * of.layers + table * of.tables) / copies
     if model.experts is not None:  # the fullest core has whole ones
         weights = weights + routed * of.layers * (ceil_div(model.experts.count, plan.tp) / model.experts.count)

@@ -12,6 +12,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.graph.mixing import DECODES
 from dse.evaluators.graph.operators import (
     MIXING,
@@ -23,6 +25,7 @@ from dse.evaluators.graph.operators import (
     Part,
     Recur,
     common,
+    refuse_selective,
     repeated,
     useful,
 )
@@ -30,7 +33,7 @@ from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import Cached, selected
+from dse.evaluators.kernels.attention.shape import Cached, Heads, queries_of, selected
 from dse.evaluators.kernels.gemm.summa_diagonal import Weights
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import index, streamed
@@ -40,9 +43,11 @@ from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, at
 from dse.evaluators.layouts.formats import cached_as, expanding, index_keys, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, idle_columns, row_pieces, through_cache
+from dse.evaluators.readers.cached import Cached as ThroughCache
 from dse.evaluators.readers.closed_indexed import indexed
 from dse.evaluators.readers.closed_recurrent import decoded, prefilled
+from dse.evaluators.readers.row_pieces import Pieces
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
@@ -225,14 +230,35 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
     weights = kept_as(weights_of(part, of, on.precision), on.precision)
     key = shape, copies, weights, of.name in KEYS_AND_VALUES
     if key not in on.known:
-
-        def proposed(chip: Chip) -> closed_summa.Job:
-            return closed_summa.proposed(shape, chip, on.plan.gemm, copies, on.itemsize, weights)
-
-        on.known[key] = (
-            proposed(on.chip) if on.kept is None else through_cache.product(proposed, on.chip, on.kept, cached=key[3])
-        )
+        on.known[key] = _in_pieces(shape, copies, weights, on, cached=key[3])
     return _call(part, of, (of.m, k, n), on.known[key], useful(of))._replace(repeated=repeated(of))
+
+
+def _in_pieces(shape: Shape, copies: Any, weights: Weights | None, on: On, *, cached: bool) -> Any:
+    """Products on the chip, whose rows may be cut in two where the plan leaves their sizes open."""
+    plan = on.plan.gemm
+
+    def proposed(first: Any, end: Any) -> closed_summa.Job | ThroughCache:
+        some = Shape(end - first, shape.k, shape.n)
+
+        def job(chip: Chip) -> closed_summa.Job:
+            return closed_summa.proposed(some, chip, plan, copies, on.itemsize, weights)
+
+        return (
+            idle_columns.quickest(job, on.chip)
+            if on.kept is None
+            else through_cache.product(job, on.chip, on.kept, cached=cached)
+        )
+
+    def least(first: Any, end: Any) -> Any:
+        if on.kept is not None:  # which may be as fast as any
+            return 0.0
+        return closed_summa.least(Shape(end - first, shape.k, shape.n), on.chip, copies, on.itemsize, weights)
+
+    whole = proposed(0, shape.m)
+    if np.size(shape.m) > 1 or any(np.any(said > 0) for said in (plan.rows, plan.m, plan.k, plan.n)):
+        return whole
+    return row_pieces.quickest(whole, int(shape.m), Pieces(proposed, least))
 
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
@@ -243,14 +269,41 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
         shape = selected(shape, max(ceil_div(some.pairs, some.queries), 1), row)
     dataflow = attention(on.plan.attention.dataflow)
 
-    def proposed(chip: Chip) -> closed_attention.Job:
-        return closed_attention.suited(dataflow, shape, chip, on.plan.attention, on.itemsize, on.kv)
+    def proposed(of_these: Heads) -> closed_attention.Job | ThroughCache:
+        def job(chip: Chip) -> closed_attention.Job:
+            return closed_attention.suited(dataflow, of_these, chip, on.plan.attention, on.itemsize, on.kv)
 
-    known = 1 - some.queries / maximum(some.keys, 1)
-    job = proposed(on.chip) if on.kept is None else through_cache.attention(proposed, on.chip, on.kept, known)
+        known = 1 - of_these.queries / maximum(some.keys, 1)
+        return idle_columns.quickest(job, on.chip) if on.kept is None else through_cache.attention(job, on.chip, on.kept, known)
+
+    job: Any = proposed(shape)
+    if part.of.compressed is None and some.prompts and not shape.selected and _open(on.plan.attention):
+        job = _queries_in_pieces(job, shape, proposed, on)
     flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)
     sizes = (some.requests * some.queries, of.qk_dim, some.keys)
     return _call(part, of, sizes, job, flop)
+
+
+def _open(plan: AttentionPlan) -> bool:
+    """Whether groups and slices of attention are left open."""
+    return not any(np.any(said > 0) for said in (plan.rows, plan.cols, plan.queries, plan.keys))
+
+
+def _queries_in_pieces(
+    whole: closed_attention.Job | ThroughCache,
+    shape: Heads,
+    proposed: Callable[[Heads], closed_attention.Job | ThroughCache],
+    on: On,
+) -> Any:
+    """Prompts, whose queries may be cut in two."""
+
+    def least(first: int, end: int) -> Any:
+        if on.kept is not None:
+            return 0.0
+        return closed_attention.least(queries_of(shape, first, end), on.chip, on.itemsize, on.kv)
+
+    pieces = Pieces(lambda first, end: proposed(queries_of(shape, first, end)), least, row_pieces.MANY_QUERIES)
+    return row_pieces.quickest(whole, int(shape.queries), pieces)
 
 
 def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
@@ -272,6 +325,7 @@ def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
 
 def _recur(part: Part, of: Recur, on: On) -> Call:
     """States, a token of each sequence at a time or chunk by chunk."""
+    refuse_selective(of)
     heads, sequences = of.heads.units, ceil_div(of.sequences, 1)
     shape = Recurrence(
         of.rule, heads, max(heads // of.shared, 1), of.key_dim, of.value_dim, sequences, ceil_div(of.tokens, 1), of.chunk
@@ -315,7 +369,9 @@ def _by_rows(part: Part, of: Elementwise, on: On, recipe: Recipe) -> Call:
             return closed_streamed.proposed(recipe, rows, columns, chip, on.itemsize)
 
         on.known[key] = (
-            proposed(on.chip) if on.kept is None else through_cache.streamed(proposed, on.chip, on.kept, table=key[3])
+            idle_columns.quickest(proposed, on.chip)
+            if on.kept is None
+            else through_cache.streamed(proposed, on.chip, on.kept, table=key[3])
         )
     return _call(part, of, (of.rows, 1, width(of.dim)), on.known[key], 0.0)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.laid import Asked, pace
-from dse.space.chip import Chip, Hbm, MainMemory
+from dse.space.chip import Chip, Hbm, MainMemory, memory_channels
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
 from dse.space.fields import replaced
 from dse.space.memory import Memory, behind, peak, refuse
@@ -127,9 +127,26 @@ def beyond(hbm: MainMemory | Hbm) -> bool:
     return bool(np.any(bandwidth > SAME * peak(hbm.banks)))
 
 
+def near_memory(chip: Chip, rows: int) -> Chip:
+    """A chip's rows of tiles nearest to its memory, by themselves, with those faults that they have.
+
+    Args:
+        chip: leaves are numbers.
+        rows: how many; the chip itself where that is all.
+    """
+    away = int(chip.mesh.rows) - rows
+    if not away:
+        return chip
+    first = 0 if chip.hbm.place == "north" else away * int(chip.mesh.cols)
+    nodes = range(first, first + rows * int(chip.mesh.cols))
+    parts = [] if chip.faults in (None, "none") else [tuple(map(int, part.split("-"))) for part in chip.faults.split("+")]
+    left = ["-".join(str(node - first) for node in part) for part in parts if all(node in nodes for node in part)]
+    return replaced(chip, {"mesh.rows": rows} | ({"faults": "+".join(left) or "none"} if parts else {}))
+
+
 def channels_used(chip: Chip) -> Any:
     """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
-    return minimum(chip.hbm.channels, chip.mesh.cols)
+    return minimum(memory_channels(chip), chip.mesh.cols)
 
 
 @same
@@ -150,7 +167,7 @@ def ahead_byte(chip: Chip) -> Any:
 @same
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
-    byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(memory_channels(chip) / count, 1.0))
     if hbm.banks is not None:
         byte = byte * pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
     return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)

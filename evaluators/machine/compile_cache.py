@@ -301,7 +301,7 @@ class _Place:
         own = f"{os.path.basename(self._folder)}_{hashlib.sha256(self._folder.encode()).hexdigest()[:16]}"
         beside = os.path.join(self._folder, "__pycache__")
         user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        given: str = getattr(config, "CACHE_DIR", "")
+        given = os.environ.get("NUMBA_CACHE_DIR", "")  # numba itself would also read a file of the current folder
         places = [os.path.join(given, own)] if given else [beside]
         if not given and os.path.isabs(user):  # who has neither HOME nor an entry among users keeps the ~
             places += [os.path.join(user, "mesh-dse", own)]

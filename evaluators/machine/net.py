@@ -174,7 +174,7 @@ def network(
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
         roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
-        width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
+        width: cycles that a flit takes each port, shape (routers, ports), or (1, ports) of all routers; 1 where None.
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
         sums: whether packets are added.
@@ -188,7 +188,7 @@ def network(
     at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), depth + on_way[1], -(-n * ports // 64)
     packets = packets or (channels + own) * depth + n
     ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
-    width = np.broadcast_to(1 if width is None else width, (n, ports))
+    width = np.ones(1, np.int64) if width is None else width
     _hold(n, channels + own, ring, depth + on_way[0], packets, int(width.max()))
     shapes: dict[str, tuple[Any, Any]] = {
         "router_of": (n * ports, np.uint32), "number": (n * ports, np.uint8), "router": (n, ROUTER),
@@ -212,17 +212,23 @@ def network(
         shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1, apart=0,
         **arrays,
     )  # fmt: skip
+    _begin(made, cols, width, depth, on_way)
+    return made
+
+
+def _begin(made: Net, cols: int, width: Array, depth: int, on_way: tuple[int, int]) -> None:
+    """Write what routers of a mesh of so many columns are before anything comes; arguments as of `network`."""
+    n, ports, slots = made.routers, made.ports, np.arange(made.slots + 1)
     made.router_of[:], made.number[:] = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
     made.router["row"], made.router["col"] = np.divmod(np.arange(n), cols)
     port = made.port.reshape(n, ports)
-    _join_ports(port, (rows, cols), shift, width)
-    port["unused"] = port["room"] = (1 << vcs) - 1
+    _join_ports(port, (n // cols, cols), made.shift, width)
+    port["unused"] = port["room"] = (1 << made.vcs) - 1
     made.chain["member"], made.chain["chief"] = -1, np.arange(len(made.chain))
-    for name, most in zip(SLOT.names or (), (at_once, at_most, at_once, channels), strict=True):
-        made.slot[name] = np.arange(slots) * most
+    for name, most in zip(SLOT.names or (), (made.at_once, made.at_most, made.at_once, made.channels), strict=True):
+        made.slot[name] = slots * most
     made.adding[:] = -1
-    _give_credits(made.out, port, shift, depth, on_way)
-    return made
+    _give_credits(made.out, port, made.shift, depth, on_way)
 
 
 def _hold(routers: int, channels: int, inside: int, outside: int, packets: int, width: int) -> None:

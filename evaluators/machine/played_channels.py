@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.machine.channels import LONG, Channels, behind_channel, beyond, channels, channels_used
-from dse.space.chip import Chip, MainMemory
+from dse.space.chip import Chip, MainMemory, memory_channels
 from dse.space.fields import leaves, replaced
 from dse.space.memory import behind
 
@@ -18,7 +18,7 @@ def chip_memory(chip: Chip) -> dict[str, Any]:
     hbm, count = chip.hbm, int(channels_used(chip))
     if hbm.banks is None or beyond(hbm):
         return {"memory": chip_channels(chip), "banks": None}
-    banks = behind_channel(hbm.banks, float(hbm.channel_bandwidth * max(hbm.channels / count, 1.0)))
+    banks = behind_channel(hbm.banks, float(hbm.channel_bandwidth * max(float(memory_channels(chip) / count), 1.0)))
     return {"memory": _channels(chip, 1.0), "banks": banks._replace(paced=lambda: chip_channels(chip))}
 
 
@@ -49,5 +49,8 @@ def reached(hbm: MainMemory) -> Any:
 def _channels(chip: Chip, share: Any) -> Channels:
     """Channels of a chip of which long blocks have a share of the bandwidth."""
     hbm, count = chip.hbm, int(channels_used(chip))
-    sides, bandwidth = (int(chip.mesh.rows), int(chip.mesh.cols)), hbm.channel_bandwidth * max(hbm.channels / count, 1.0)
+    sides, bandwidth = (
+        (int(chip.mesh.rows), int(chip.mesh.cols)),
+        hbm.channel_bandwidth * max(float(memory_channels(chip) / count), 1.0),
+    )
     return channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))

@@ -75,8 +75,7 @@ class Measured(NamedTuple):
 def network(of: Router, rows: int, cols: int, order: str, ways: Detours | None = None) -> Net:
     """Empty routers for packets of one target each."""
     t = stages(of)
-    width = np.ones((rows * cols, routers.CORE + 1), np.int32)
-    width[:, :2], width[:, 2:4] = of.flit_x, of.flit_y
+    width = np.array([[of.flit_x, of.flit_x, of.flit_y, of.flit_y, 1]], np.int64)
     made = routers.network(
         rows, cols, int(of.vcs), int(of.depth), route=int(t.before - (not of.speculative)), forward=int(t.after),
         credit=int(t.back), inject=int(1 + of.link), local=max(1, int(of.link)), speculative=of.speculative,
@@ -94,8 +93,8 @@ def measure(of: Router, rows: int, cols: int, order: str, case: Traffic, faults:
         DesignError: `MOST` is not enough for the packets that are asked for.
     """
     ways = detours(rows, cols, faults, order, vcs=int(of.vcs)) if faults else None
-    asked = flows(case, rows, cols, order, faults, ways)
     net = network(of, rows, cols, order, ways)
+    asked = flows(case, rows, cols, order, faults, ways)
     chance = case.rate / case.flits
     to, sends = healthy(targets(case, rows, cols), rows * cols, faults)
     source = sources.load(net, chance, case.flits, to, case.seed)

@@ -54,6 +54,10 @@ def products(call: Call, a: Array, weights: Array) -> Array:
     Raises:
         ValueError: they have other shapes.
     """
+    if isinstance(call.job, InTurn):
+        ends = np.cumsum([whole(job.shape.m) for job in call.job.jobs])
+        pieces = zip(call.job.jobs, np.split(a, ends[:-1], axis=1), strict=True)
+        return np.concatenate([products(call._replace(job=job), rows, weights) for job, rows in pieces], axis=1)
     of = call.job
     shape, copies, mesh = Shape(*map(whole, (of.shape.m, of.shape.k, of.shape.n))), whole(of.copies), _mesh(of)
     if (copies, shape.m, shape.k, shape.n) != (*a.shape, weights.shape[2]):
@@ -61,13 +65,16 @@ def products(call: Call, a: Array, weights: Array) -> Array:
     part = summa.Part(*map(whole, of.part))
     program = in_double(summa.steps(shape, part, mesh, "float32", channels=mesh.cols, copies=copies, weights=of.weights))
     stored = play(program, {}, summa.place(a, weights, part, mesh))
-    return summa.result(stored["c"].reshape(-1, mesh.rows // part.split, mesh.cols, part.m, part.n), shape, part, mesh, copies)
+    return summa.result(
+        stored["c"].reshape(-1, program.rows // part.split, mesh.cols, part.m, part.n), shape, part, mesh, copies
+    )
 
 
 def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:
     """Products of the experts that have any rows, each with as many rows as the job says."""
     some = [(matrix, places) for matrix, places in zip(weights, rows, strict=True) if len(places)]
-    m, copies = whole(call.job.shape.m), whole(call.job.copies)
+    jobs = call.job.jobs if isinstance(call.job, InTurn) else (call.job,)
+    m, copies = sum(whole(job.shape.m) for job in jobs), whole(jobs[0].copies)
     if len(some) > copies or max(len(places) for _, places in some) > m:
         raise ValueError(f"call {call.name!r}: {copies} experts of {m} rows, has {[len(places) for _, places in some]}")
     given = np.zeros((copies, m, a.shape[1]))
@@ -86,6 +93,16 @@ def attention(call: Call, of: Attends) -> Array:
     Raises:
         ValueError: heads or keys are not those of the job, or a sink joins the softmax, which no program has.
     """
+    if isinstance(call.job, InTurn):
+        found, first = [], 0
+        for job in call.job.jobs:
+            queries, keys = whole(job.shape.queries), whole(job.shape.keys)
+            end = first + queries
+            seen = of.k.shape[1] - (of.q.shape[1] - end if job.shape.causal else 0)
+            some = {"q": of.q[:, first:end], "k": of.k[:, seen - keys : seen], "v": of.v[:, seen - keys : seen]}
+            found.append(attention(call._replace(job=job), of._replace(**some)))
+            first = end
+        return np.concatenate(found, axis=1)
     job: Job = call.job
     shape = replace(job.shape, **_whole(job.shape))
     q, k, v = (some.swapaxes(1, 2) for some in (of.q, of.k, of.v))
@@ -235,9 +252,9 @@ def _tokens(call: Call, of: Recur, done: Fed, matrices: Array) -> Array:
         tiles = {}
         if job.recipe.whole:
             here = streamed.place({"state": given["state"][None]}, job.recipe, block, mesh)["state/last"]
-            tiles["state"] = np.zeros((mesh.rows * mesh.cols, *here.shape[2:]))
+            tiles["state"] = np.zeros((program.rows * program.cols, *here.shape[2:]))
             tiles["state"][: here.shape[1]] = here[0]
-            tiles["state"] = tiles["state"].reshape(mesh.rows, mesh.cols, *here.shape[2:])
+            tiles["state"] = tiles["state"].reshape(program.rows, program.cols, *here.shape[2:])
         loads = {name: given[name][None] for name in job.recipe.loads}
         out = _stored(play(program, tiles, streamed.place(loads, job.recipe, block, mesh)), "out", len(given["v"]), block, mesh)
         parts.append(out.reshape(count, -1)[:, : of.value_dim])
@@ -295,7 +312,7 @@ def _convolved(call: Call, rows: Array, taps: Array) -> Array:
         starts = range(0, len(padded) - before, block.rows)
         seen = np.concatenate([padded[start : start + block.rows + before] for start in starts])
         program = in_double(streamed.steps(job.recipe, new, block, mesh, "float32", channels=mesh.cols))
-        tiles = {slot.name: np.ones((mesh.rows, mesh.cols, *slot.shape)) for slot in program.slots}
+        tiles = {slot.name: np.ones((program.rows, program.cols, *slot.shape)) for slot in program.slots}
         tiles |= {name: _in_tiles(value, tiles[name]) for name, value in weights.items()}
         wide = streamed.Block(block.rows + before, block.width)
         out = play(program, tiles, streamed.place({"x": seen[None]}, job.recipe, wide, mesh))
@@ -335,7 +352,7 @@ def _played(call: Call, values: dict[str, Array], known: dict[str, Array], slot:
     if columns != block.width or count > whole(job.rows):
         raise ValueError(f"call {call.name!r}: {job.rows} rows of {block.width}, has {count} of {columns}")
     program = in_double(streamed.steps(job.recipe, count, block, mesh, "float32", channels=mesh.cols))
-    tiles = {one.name: np.ones((mesh.rows, mesh.cols, *one.shape)) for one in program.slots}
+    tiles = {one.name: np.ones((program.rows, program.cols, *one.shape)) for one in program.slots}
     for name, value in known.items():
         tiles[name] = _in_tiles(value, tiles[name])
     return _stored(play(program, tiles, streamed.place(values, job.recipe, block, mesh)), slot, count, block, mesh)

@@ -9,8 +9,8 @@ import numpy as np
 from dse.evaluators.choices.quickest import Bounds, quickest
 from dse.evaluators.choices.structures import alike
 from dse.evaluators.kernels.attention import cost, merge, strategy
-from dse.evaluators.kernels.attention.dataflow import Dataflow, kept
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling
+from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, kept
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling, busy_mesh
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import column_memory
@@ -19,7 +19,7 @@ from dse.evaluators.machine.fabric import VALUE, Fabric, summing
 from dse.evaluators.machine.scattered import pace
 from dse.evaluators.program.rounds import DTYPES, Slot
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, maximum, where
+from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.mapping import AttentionPlan
 from dse.space.remember import same
 
@@ -57,6 +57,15 @@ def machine(chip: Chip, of: Dataflow) -> tuple[Fabric, Engines]:
 def price(job: Job) -> Cost:
     """Time and activity."""
     return cost.cost(*_asked(job)) if job.taken is None else Cost(job.taken, cost.activity(_task(job)))
+
+
+def least(shape: Heads, chip: Chip, itemsize: float, kv: Cached = AS_OTHERS) -> Any:
+    """Time that attention takes at least, however it is cut: all engines at their rate, or each operand once. [s]"""
+    engine, memory = chip.tile.matrix, column_memory(chip)
+    rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
+    nbytes = shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * itemsize
+    nbytes = nbytes + shape.problems * shape.keys * (shape.key_dim + shape.v) * kv.of(itemsize)
+    return maximum(shape.macs / rate, nbytes * minimum(memory.byte, memory.crowded) / memory.count)
 
 
 def counts(job: Job) -> Cut:
@@ -206,17 +215,19 @@ def _task(job: Job) -> cost.Task:
     return cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize, pace(job.chip.hbm.banks, job.shape.piece), job.kv)
 
 
+def busy(job: Job) -> Mesh:
+    """Tiles that work."""
+    return busy_mesh(job.shape, in_turns(job.of, job.shape, job.tiling), job.mesh)
+
+
 def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE, kv: Cached = AS_OTHERS) -> Job:
-    """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
+    """What is priced; sides of groups that the mesh does not have, a limit, count as the mesh's."""
     return Job(of, shape, _dividing(cut, chip), chip, itemsize, kv)
 
 
 def _dividing(cut: Tiling, chip: Chip) -> Tiling:
-    rows, cols = (
-        where((side == 0) | (whole % maximum(side, 1) == 0), side, whole)
-        for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
-    )
-    return replace(cut, rows=rows, cols=cols)
+    cols = where((cut.cols == 0) | (chip.mesh.cols % maximum(cut.cols, 1) == 0), cut.cols, chip.mesh.cols)
+    return replace(cut, rows=minimum(cut.rows, chip.mesh.rows), cols=cols)
 
 
 def tiled(

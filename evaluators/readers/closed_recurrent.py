@@ -23,7 +23,7 @@ TOGETHER = (1, 2, 4, 8, 16)
 
 
 def decoded(shape: Recurrence, chip: Chip, itemsize: float = 2.0, resident: float = 0.0) -> closed_streamed.Job | InTurn:
-    """A token of each sequence; leaves of the shape broadcast over designs.
+    """A token of each sequence, or several in turn; leaves of the shape broadcast over designs.
 
     Args:
         shape: states, and what updates them; each token is a state's next one.
@@ -37,7 +37,8 @@ def decoded(shape: Recurrence, chip: Chip, itemsize: float = 2.0, resident: floa
         closed_streamed.proposed(update(shape.rule, int(shape.key_dim), resident=kept), count, shape.value_dim, chip, itemsize)
         for count, kept in parts
     )
-    return found[0] if len(found) == 1 else InTurn(found)
+    again = ceil_div(shape.tokens, shape.sequences)  # tokens that are guessed and checked follow one another
+    return found[0] if len(found) == 1 and np.all(again == 1) else InTurn(found, (again,) * len(found))
 
 
 def prefilled(shape: Recurrence, chip: Chip, itemsize: float = 2.0) -> closed_walked.Job:

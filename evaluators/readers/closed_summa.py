@@ -17,7 +17,7 @@ from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, ceil_div, even, lowest, maximum, one_value
+from dse.space.elementwise import Array, ceil_div, even, lowest, maximum, minimum, one_value
 from dse.space.fields import replaced
 from dse.space.mapping import SummaPlan
 from dse.space.remember import remembered, same
@@ -66,6 +66,15 @@ def seconds(job: Job) -> Any:
     return _seconds(job, tile_fabric(job.chip), column_memory(job.chip)) if job.taken is None else job.taken
 
 
+def least(shape: Shape, chip: Chip, copies: Any, itemsize: float, weights: Weights | None = None) -> Any:
+    """Time that products take at least, however they are cut: all engines at their rate, or each operand once. [s]"""
+    engine, memory = chip.tile.matrix, column_memory(chip)
+    rate = maximum(engine.rows * engine.cols, chip.tile.vector.lanes) * chip.clock * chip.mesh.rows * chip.mesh.cols
+    stored = weights.nbytes if weights else itemsize
+    nbytes = itemsize * shape.m * (shape.k + shape.n) + stored * shape.k * shape.n
+    return copies * maximum(shape.m * shape.k * shape.n / rate, nbytes * memory.crowded / memory.count)
+
+
 def split(job: Job) -> dict[str, Any]:
     """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn."""
     fabric, memory = tile_fabric(job.chip), column_memory(job.chip)
@@ -100,6 +109,12 @@ FEW = 64
 
 SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
 """Groups that a mesh is tried with, and groups that divide the depth among them, where they divide its rows."""
+
+LINES = 32
+"""Columns of a product that an array takes at a time: a tile that has fewer leaves some of it idle."""
+
+HALVES = tuple(2**power for power in range(20))
+"""Rows of a group, and groups that divide the depth, that are tried on any mesh that has as many, the rest of it being idle."""
 
 
 class Tried(NamedTuple):
@@ -284,7 +299,7 @@ def _tried(
 def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPlan) -> Part:
     """Groups and slices that are tried, once each, shape (candidates,)."""
     most, high = mesh[0], np.array(list(product(SLICES, DEPTHS, SLICES)), float).T
-    groups: list[Any] = [most // share for share in SHARES if most % share == 0]
+    groups = sorted({*(most // share for share in SHARES if most % share == 0), *_halves(most)}, reverse=True)
     groups = groups if shape.m < SLICES[-1] * most else groups[:1]  # smaller groups are for products of few rows
     if said.rows > 0:
         groups = [said.rows if most % said.rows == 0 else most]  # others are a limit
@@ -294,11 +309,19 @@ def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPl
         k = said.k + 0 * high[1] if said.k > 0 else even(shape.k, split, high[1])
         # groups that a row of blocks leaves without work share its columns
         sharing = maximum(mesh[0] // (rows * split) // (copies * ceil_div(shape.m, m * rows)), 1)
-        n = said.n + 0 * high[2] if said.n > 0 else even(shape.n, mesh[1] * sharing, high[2])
-        found.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
+        # all that there are, or as few as leave a tile columns enough for its array
+        # all that there are, or as few as leave a tile columns enough for its array
+        # all that there are, or as few as leave a tile columns enough for its array
+        for teams in (sharing, minimum(sharing, ceil_div(shape.n, mesh[1] * minimum(high[2], LINES)))):
+            n = said.n + 0 * high[2] if said.n > 0 else even(shape.n, mesh[1] * teams, high[2])
+            found.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
     every = np.concatenate(found, axis=1)
     first, _ = alike(list(every))
     return Part(*every[:, np.sort(first)])
+
+
+def _halves(most: float) -> list[int]:
+    return [rows for rows in HALVES if rows <= most]
 
 
 def _shared(most: float, groups: list[Any], shape: Shape, said: SummaPlan) -> list[tuple[Any, Any]]:
@@ -306,7 +329,7 @@ def _shared(most: float, groups: list[Any], shape: Shape, said: SummaPlan) -> li
     if said.split_k > 0:
         fits = most % said.split_k == 0 and said.rows <= 1  # others are a limit
         return [(1, said.split_k)] if said.split_k > 1 and fits else [(rows, 1) for rows in groups]
-    several = [share for share in SHARES if most % share == 0] if shape.m <= SLICES[-1] else [1]
+    several = sorted({*(share for share in SHARES if most % share == 0), *_halves(most)}) if shape.m <= SLICES[-1] else [1]
     return [(rows, split) for rows in groups for split in (several if rows == 1 else [1])]
 
 

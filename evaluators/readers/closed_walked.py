@@ -102,7 +102,8 @@ def _price(job: Job, memory: ColumnMemory) -> Cost:
 
 def _sizes(job: Job) -> tuple[Any, ...]:
     """What `_counts` is asked with."""
-    return (job.items, job.blocks, *(job.rising or (1.0, job.blocks, 0.0)), job.chip.mesh.rows * job.chip.mesh.cols)
+    mesh = walked.busy_mesh(job.items, Mesh(job.chip.mesh.rows, job.chip.mesh.cols))
+    return (job.items, job.blocks, *(job.rising or (1.0, job.blocks, 0.0)), mesh.rows * mesh.cols)
 
 
 @lru_cache(maxsize=4096)

@@ -114,7 +114,7 @@ def _network(graph: Graph) -> Net:
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
         credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
         memory=graph.on.memory is not None, roomy=True,
-        width=np.full((graph.cores, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
+        width=np.full((1, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
         trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
     )  # fmt: skip
     if graph.detours is not None:

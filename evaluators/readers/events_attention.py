@@ -10,7 +10,7 @@ from dse.evaluators.kernels.attention.dataflow import steps
 from dse.evaluators.kernels.attention.operands import rows
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.machine.channels import channels_used
+from dse.evaluators.machine.channels import channels_used, near_memory
 from dse.evaluators.machine.played_channels import chip_memory
 from dse.evaluators.program.rounds import DTYPES, Load, Multiply, Send, Step, Store, Vector
 from dse.evaluators.readers import players
@@ -50,10 +50,13 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
         programs = [without(program, lambda step: _part(step) in gone) for program in programs]
-    on: dict[str, Any] = {"engines": engines, "faults": faults(chip), **chip_memory(chip)}
-    first, *others = programs
-    kept = on["banks"] and on["banks"]._replace(rows=partial(rows, job.of, shape, tiling, mesh))
-    timings = [play(first, fabric, **on | {"banks": kept}), *(play(program, fabric, **on) for program in others)]
+    timings = []
+    for program in programs:
+        part = near_memory(chip, program.rows)
+        on: dict[str, Any] = {"engines": engines, "faults": faults(part), **chip_memory(part)}
+        if on["banks"] and not timings:
+            on["banks"] = on["banks"]._replace(rows=partial(rows, job.of, shape, tiling, mesh))
+        timings.append(play(program, fabric, **on))
     return one_after_another(timings)
 
 

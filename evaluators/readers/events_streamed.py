@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.vector.streamed import Block, steps
-from dse.evaluators.machine.channels import channels_used
+from dse.evaluators.machine.channels import channels_used, near_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.machine.played_channels import chip_memory
@@ -19,9 +19,9 @@ from dse.space.network import faults
 @lru_cache(maxsize=1024)
 def _played(job: Job, left: int, play: Play) -> Timing:
     """With the last parts only, `left` of them: with or without loads and stores."""
-    chip, block = job.chip, Block(*map(int, job.block))
-    mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
-    program = steps(job.recipe, int(job.rows), block, mesh, DTYPES[job.itemsize], channels=int(channels_used(chip)))
+    rows, block, mesh = int(job.rows), Block(*map(int, job.block)), Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
+    program = steps(job.recipe, rows, block, mesh, DTYPES[job.itemsize], channels=int(channels_used(job.chip)))
+    chip = near_memory(job.chip, program.rows)
     if left < len(PARTS):
         program = without(program, lambda step: isinstance(step, Load | Store))
     return play(program, tile_fabric(chip), engines=engines(chip), **chip_memory(chip), faults=faults(chip))

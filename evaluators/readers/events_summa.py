@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from dse.evaluators.kernels.gemm.summa_diagonal import Part, steps
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.channels import channels_used
+from dse.evaluators.machine.channels import channels_used, near_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.machine.played_channels import chip_memory
@@ -32,10 +32,11 @@ def _parts(job: Job, left: int, play: Play) -> Timing:
 
 @lru_cache(maxsize=1024)
 def _played(job: Job, left: int, play: Play) -> Timing:
-    chip, gone = job.chip, PARTS[: len(PARTS) - left]
+    gone, dtype, copies = PARTS[: len(PARTS) - left], DTYPES[job.itemsize], int(job.copies)
     shape, part = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n)), Part(*map(int, job.part))
-    mesh, dtype = Mesh(int(chip.mesh.rows), int(chip.mesh.cols)), DTYPES[job.itemsize]
-    program = steps(shape, part, mesh, dtype, channels=int(channels_used(chip)), copies=int(job.copies), weights=job.weights)
+    mesh, channels = Mesh(int(job.mesh.rows), int(job.mesh.cols)), int(channels_used(job.chip))
+    program = steps(shape, part, mesh, dtype, channels=channels, copies=copies, weights=job.weights)
+    chip = near_memory(job.chip, program.rows)
     program = without(program, lambda step: _part(step) in gone)
     return play(program, tile_fabric(chip), engines=engines(chip), **chip_memory(chip), faults=faults(chip))
 

@@ -8,14 +8,15 @@ class InTurn(NamedTuple):
 
     Attributes:
         jobs: of one kind or several.
-        times: how often each counts, where a part of it is played for all.
+        times: how often each counts, where a part of it is played for all, or where some of many designs have it: leaves
+            broadcast over designs.
     """
 
     jobs: tuple[Any, ...]
-    times: tuple[float, ...] = ()
+    times: tuple[Any, ...] = ()
 
     @property
-    def counted(self) -> tuple[tuple[float, Any], ...]:
+    def counted(self) -> tuple[tuple[Any, Any], ...]:
         """How often, and what."""
         return tuple(zip(self.times or (1.0,) * len(self.jobs), self.jobs, strict=True))
 

@@ -58,10 +58,11 @@ def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None
         if held[slot.name].shape != wanted:
             raise ValueError(f"slot {slot.name!r}: tiles of shape {held[slot.name].shape}, expected {wanted}")
     slots = {slot.name: slot for slot in program.slots}
-    for turns in zip_longest(*(rounds_of(strand) for strand in program.strands)):
-        for turn in turns:
-            if turn is not None:
-                _play_round(turn, held, slots, memory, known)
+    with np.errstate(divide="ignore", invalid="ignore"):  # padding is zero, and so has no root and no quotient
+        for turns in zip_longest(*(rounds_of(strand) for strand in program.strands)):
+            for turn in turns:
+                if turn is not None:
+                    _play_round(turn, held, slots, memory, known)
     return held | {name: np.stack(blocks) for name, blocks in memory.stored.items()}
 
 

@@ -11,7 +11,7 @@ from dse.evaluators.kernels.attention.shape import Cut, Tiling, cut, memory_byte
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.vector import streamed
+from dse.evaluators.kernels.vector import streamed, walked
 from dse.evaluators.passes.part import share, sides
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked
 from dse.evaluators.readers.cached import Cached
@@ -39,8 +39,8 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
         (here, times), (there, _) = job_on(job.job, side), job_on(job.there, side)
         return job._replace(job=here, there=there), times
     if isinstance(job, InTurn):
-        parts = [job_on(one, side) for one in job.jobs]
-        return InTurn(tuple(one for one, _ in parts), tuple(times for _, times in parts)), 1.0
+        parts = [(count, job_on(one, side)) for count, one in job.counted]
+        return InTurn(tuple(one for _, (one, _) in parts), tuple(count * times for count, (_, times) in parts)), 1.0
     if isinstance(job, closed_attention.Job):
         return attention_on(job, side)
     if isinstance(job, closed_walked.Job):
@@ -50,8 +50,9 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
 
 def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]:
     """As deep for a group, so that as many blocks come from memory to each tile of the diagonal; as many outputs as turns."""
-    whole, of, copies = Mesh(int(job.mesh.rows), int(job.mesh.cols)), Part(*map(int, job.part)), int(job.copies)
+    of, copies = Part(*map(int, job.part)), int(job.copies)
     shape = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n))
+    whole = summa_diagonal.busy_mesh(shape, of, Mesh(int(job.mesh.rows), int(job.mesh.cols)), copies)
     rows, cols = sides(whole.rows, whole.cols, side)
     here = Mesh(rows, cols)
     part = of._replace(**{name: divisor(rows, rows * getattr(of, name) // whole.rows) for name in ("rows", "split")})
@@ -75,8 +76,8 @@ def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]
 
 def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention.Job, float]:
     """Groups as they are, or as large as the part: queries and keys of a block shrink with them, heads with their number."""
-    shape, tiling = job.shape, job.tiling
-    whole = Mesh(int(job.mesh.rows), int(job.mesh.cols))
+    shape, tiling, mesh = job.shape, job.tiling, closed_attention.busy(job)
+    whole = Mesh(int(mesh.rows), int(mesh.cols))
     here = Mesh(*sides(whole.rows, whole.cols, side))
     # both sides by as much, since what a mask leaves goes by their ratio
     scale = min(1.0, here.rows / float(tiling.rows), here.cols / float(tiling.cols))
@@ -115,10 +116,11 @@ def _heads(before: Cut, of: Cut, *, causal: bool) -> int:
 
 def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Job, float]:
     """As many rows a tile, and as many tiles a memory channel."""
-    whole = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
-    here = Mesh(*sides(whole.rows, whole.cols, side))
+    every = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
+    before = streamed.cut(job.rows, job.block, every)
+    whole = streamed.busy_mesh(before, every)
+    here = Mesh(*sides(int(whole.rows), whole.cols, side))
     tiles = here.rows * here.cols / (whole.rows * whole.cols)
-    before = streamed.cut(job.rows, job.block, whole)
     kept = min(before.waves, WAVES)
     rows = min(ceil(job.rows * tiles), int(job.block.rows) * here.rows * here.cols * kept)
     return job._replace(rows=rows, chip=chip_on(job.chip, here, tiles), taken=None), float(before.waves / kept)
@@ -126,7 +128,7 @@ def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Jo
 
 def walked_on(job: closed_walked.Job, side: int) -> tuple[closed_walked.Job, float]:
     """As many items a tile, and as many tiles a memory channel; of longer and longer items the first ones."""
-    whole = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
+    whole = walked.busy_mesh(int(job.items), Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols)))
     here = Mesh(*sides(whole.rows, whole.cols, side))
     tiles = here.rows * here.cols / (whole.rows * whole.cols)
     items = min(ceil(job.items * tiles), here.rows * here.cols * WAVES)

@@ -16,7 +16,7 @@ from dse.evaluators.kernels.gemm.summa_diagonal import Blocks
 from dse.evaluators.machine.channels import channels_used
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
 from dse.evaluators.readers.cached import Cached
-from dse.space.chip import Chip
+from dse.space.chip import Chip, memory_channels
 from dse.space.elementwise import maximum, minimum, where
 from dse.space.fields import replaced
 
@@ -25,6 +25,10 @@ SHARE = 0.5
 
 FASTER = (1.0, 2.0, 4.0, 8.0, 64.0)
 """Memories, over the chip's own, for which groups and slices are looked for: what takes the least time is chosen of these."""
+
+
+THROUGH = ("hbm.channel_bandwidth", "hbm.crowded")
+"""Leaves of a chip that say how blocks reach its memory through a cache."""
 
 
 class Kept(NamedTuple):
@@ -64,7 +68,7 @@ def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *
     beyond = maximum(1 - of.activations, 1 - of.kv) if cached else 1 - of.activations
 
     def moved(job: closed_summa.Job) -> tuple[Any, Any, Any]:
-        part, mesh = job.part, job.mesh
+        part, mesh = job.part, summa_diagonal.busy_mesh(job.shape, job.part, job.mesh, job.copies)
         blocks = summa_diagonal.cut(job.shape, part, mesh, job.copies)
         m, k, n = part.m * part.rows, part.k * part.split * blocks.chunks, part.n * mesh.cols
         rows, columns, outputs = apart(blocks, mesh.rows // (part.rows * part.split), job.copies)
@@ -131,14 +135,14 @@ def through(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
         The chip; the share that main memory moves; and whether the cache is what takes the time.
     """
     hbm, count = chip.hbm, channels_used(chip)
-    crowded = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0) * hbm.crowded)
+    crowded = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(memory_channels(chip) / count, 1.0) * hbm.crowded)
     near = 0.0 if chip.l2 is None else count / chip.l2.bandwidth
     used = near < crowded
     share = where(used, share, 1.0)
     pace = where(used, maximum(near, share * crowded), crowded)
     alone = where(used, maximum(near, share * crowded * hbm.crowded), crowded * hbm.crowded)
-    changes = {"hbm.channel_bandwidth": hbm.channel_bandwidth * (crowded * hbm.crowded / alone), "hbm.crowded": alone / pace}
-    return replaced(chip, changes), share, used * (near > share * crowded)
+    changes = (hbm.channel_bandwidth * (crowded * hbm.crowded / alone), alone / pace)
+    return replaced(chip, dict(zip(THROUGH, changes, strict=True))), share, used * (near > share * crowded)
 
 
 def _best(

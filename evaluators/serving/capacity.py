@@ -30,7 +30,7 @@ SLOWEST = 2.0**-20
 
 
 class Bounds(NamedTuple):
-    """What a share of the requests must keep, each bound by itself; of each class, where there are classes.
+    """What a share of the requests must keep, both bounds; of each class, where there are classes.
 
     Attributes:
         ttft, tpot: time to first token, and mean time per output token of requests with two or more; of classes, the most that
@@ -67,30 +67,55 @@ class Bounds(NamedTuple):
         """At which a run of so many requests is over: a bound can no longer be kept, by no class where there are some."""
         return Stop(ttft=self.ttft, tpot=self.tpot, misses=self.misses(count))
 
-    def broken(self, served: Served) -> str:
-        """Which bound a run breaks: ttft or tpot; "" where it keeps both."""
+    def counts(self, served: Served) -> list[tuple[str, int, int, int, int]]:
+        """Of each class its name, its requests, and those that miss the bound on the first token, on a token, and either."""
+        asked, found = served.requests, list[tuple[str, int, int, int, int]]()
+        late_by = served["first"] - asked.arrival
+        each = (served["completed"] - served["first"]) / np.maximum(asked.output - 1, 1)
+        never = np.isnan(served["completed"])
+        for number, of in enumerate(self.each):
+            mine = asked.kinds == number if self.classes else np.ones(len(asked), bool)
+            late, slow = mine & (never | (late_by > of.ttft)), mine & (each > of.tpot) & (asked.output > 1)
+            found.append((of.name, int(mine.sum()), int(late.sum()), int(slow.sum()), int((late | slow).sum())))
+        return found
+
+    def attainment(self, served: Served) -> float:
+        """Share of a whole run's requests that keep both bounds; of the class that keeps its bounds least."""
+        return min((1 - either / many for _, many, _, _, either in self.counts(served) if many), default=1.0)
+
+    def missed(self, served: Served) -> str:
+        """The bound that most requests miss, as in "ttft" or, of a class, "tpot of chat"; "" where all keep all."""
         if served.never:
             return "memory"
-        total, several = served.total, int((served.requests.output > 1).sum())
-        if total["slow"] > self.misses(several):
-            return "tpot"
-        if served.stopped or total["late"] > self.misses(len(served.requests)):
-            return "ttft"
-        return next(iter(self.breaks(served)), "") if self.classes else ""
+        if served.stopped:
+            return "tpot" if served.total["slow"] > served.total["late"] else "ttft"
+        worst = max(self.counts(served), key=lambda of: of[4] / max(of[1], 1))
+        return _named(worst, "tpot" if worst[3] > worst[2] else "ttft") if worst[4] else ""
+
+    def broken(self, served: Served) -> str:
+        """Which bound a run breaks, as of `missed`; "" where the share keeps both."""
+        if not (served.never or served.stopped) and not self.breaks(served):
+            return ""
+        return self.missed(served)
 
     def breaks(self, served: Served) -> list[str]:
-        """All bounds that a whole run breaks, as in "ttft" or, of a class, "ttft of chat"."""
-        asked, found = served.requests, list[str]()
-        several = asked.output > 1
-        first = served["first"] - asked.arrival
-        each = (served["completed"] - served["first"]) / np.maximum(asked.output - 1, 1)
-        kinds = asked.kinds if self.classes else np.zeros(len(asked), int)
-        for number, of in enumerate(self.each):
-            mine, whose = kinds == number, f" of {of.name}" if of.name else ""
-            for name, took, bound, some in (("ttft", first, of.ttft, mine), ("tpot", each, of.tpot, mine & several)):
-                if int((took[some] > bound).sum()) > self.misses(int(some.sum())):
-                    found.append(name + whose)
+        """All bounds that a whole run breaks, as in "ttft" or, of a class, "ttft of chat".
+
+        Where either alone is kept by the share, and both together are not, the one that more requests miss.
+        """
+        found = list[str]()
+        for of in self.counts(served):
+            _, many, late, slow, either = of
+            if either > self.misses(many):
+                most = max(late, slow)
+                for name, missed in (("ttft", late), ("tpot", slow)):
+                    if missed > self.misses(many) or missed == most:
+                        found.append(_named(of, name))
         return found
+
+
+def _named(of: tuple[str, int, int, int, int], bound: str) -> str:
+    return f"{bound} of {of[0]}" if of[0] else bound
 
 
 Played = Callable[[float, Stop], Served]
@@ -114,8 +139,8 @@ class Capacity:
     tried: dict[float, str]
 
 
-def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float = NEAR, users: int = 0) -> Capacity:
-    """The largest rate that keeps the bounds, or number of users.
+def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float = NEAR) -> Capacity:
+    """The largest rate at which one stream of requests keeps the bounds.
 
     Rates stand in equal ratios round the guess, `BEYOND` among them, each of `DIGITS` digits as it is printed: where bounds are
     near, another rounding breaks one. They are bracketed in growing steps, and the bracket is halved until it is one ratio. At
@@ -127,7 +152,6 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
         count: requests.
         guess: where to begin. [1/s]
         near: the largest ratio of two rates side by side.
-        users: that there may be of a closed population, in whose place a rate then stands; 0 where a rate is looked for.
     """
     tried: dict[float, str] = {}
     runs: dict[float, Served] = {}
@@ -138,8 +162,6 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
 
     def at(place: int) -> float:
         rate = float(guess * BEYOND ** (place / beyond))
-        if users:
-            return float(min(max(round(rate), 1), users))
         return rates.setdefault(place, float(f"{rate:.{DIGITS}g}"))
 
     def broken(place: int) -> str:
@@ -172,8 +194,6 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
         low = high = low + beyond
         while not broken(high):
             low, high = high, high + beyond
-            if at(low) == users:
-                return Capacity(inf, runs[at(low)], "", tried)
 
 
 def percentile(values: Array, share: float) -> float:

@@ -139,6 +139,7 @@ class Served:
         stopped: whether it was ended at the caller's bound.
         never: why the load can never be served, in one line; empty where it can.
         routing: of requests to instances.
+        rate: the largest that keeps the bounds, as it is said, where that was looked for. [1/s]
     """
 
     requests: Requests
@@ -148,6 +149,7 @@ class Served:
     stopped: bool = False
     never: str = ""
     routing: str = "least_loaded"
+    rate: float = 0.0
 
     @property
     def deployment(self) -> Deployment:

@@ -97,6 +97,7 @@ class Rows:
     thinks: Any = field(default_factory=lambda: array("d"))
     turns: Any = field(default_factory=lambda: array("i"))
     within: str = ""
+    truncated: bool = False
 
     def fault(self, row: int, what: str) -> None:
         """Notes what is wrong with a row, counted from the first line that was walked."""
@@ -264,7 +265,8 @@ class Rows:
             raise DesignError(f"{self.path}: no requests{rest}")
         arrival = np.frombuffer(self.arrival, float)
         prompt, output = (np.frombuffer(column, np.int32) for column in (self.prompt, self.output))
-        found = Requests(arrival - arrival[0], prompt, output, rows=np.frombuffer(self.lines, np.int64), skipped=self.skipped)
+        lines = np.frombuffer(self.lines, np.int64)
+        found = Requests(arrival - arrival[0], prompt, output, rows=lines, skipped=self.skipped, truncated=self.truncated)
         if self.sorts.column:
             found = replace(found, kinds=np.frombuffer(self.kinds, np.int32))
         if not self.hashes:

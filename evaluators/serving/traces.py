@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dse.evaluators.serving.trace_lines import header, objects, one_object, records, undecodable
-from dse.evaluators.serving.trace_rows import LONGEST_NAME, NAMED, NO_SORTS, Format, Rows, Sorts
+from dse.evaluators.serving.trace_rows import NO_SORTS, Format, Rows, Sorts
 from dse.space.errors import DesignError, chosen
 from dse.space.requests import Requests
+from dse.space.shown import number_of
 
 FORMATS = {
     "mooncake": Format("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
@@ -35,6 +36,9 @@ FORMATS = {
 """The first whose columns are all there is taken. Mooncake's clock ticks every 3 s, BurstGPT's every second, that of Azure's
 second trace finely, but not as finely as requests come; LLMServingSim's bursts come at once."""
 
+MOST_BYTES, MOST_TEXTS = 400_000_000, 150_000_000
+"""Of a file, and of one whose conversations are read at once, so that reading takes less than a gigabyte."""
+
 SKIP = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
 """Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
 
@@ -50,7 +54,8 @@ def read(
         kind: a name of `FORMATS`; empty to see from the first line.
         ticks: whether requests may come at the same time; None for what the format says.
         skip: which rows are passed over, a word of `SKIP`; they are counted in `Requests.skipped`.
-        most: requests to read; 0 for all. What comes after them is not looked at.
+        most: requests to read; 0 for all. Of what comes after them only whether there is any is looked at
+            (`Requests.truncated`).
         characters: a token stands for, of a file of conversations, which has texts and no counts of tokens; 0 refuses it.
         sorts: a column that says what sort each request is of.
 
@@ -59,6 +64,7 @@ def read(
             above them: the message gives file, row and column, of up to ten rows, and how many more.
     """
     try:
+        _check_size(path, MOST_BYTES, "cut it, as by head -n 1000000")
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = _requests(path, file, kind, ticks, chosen(SKIP, skip, "workload.skip"), most, characters, sorts)
             return rows.requests()
@@ -71,11 +77,22 @@ def read(
         raise DesignError(f"{path}: row {undecodable(path)}: not text in UTF-8; a trace is CSV or JSONL") from None
 
 
+def _check_size(path: Path, most: int, do: str) -> None:
+    """Refuses a file that is too large, before it is read.
+
+    Raises:
+        DesignError: its size, and what to do.
+    """
+    if (size := path.stat().st_size) > most:
+        raise DesignError(f"{path}: a file of {size / 1e6:,.0f} MB; at most {most / 1e6:,.0f} MB are read: {do}")
+
+
 def _requests(
     path: Path, file: Any, kind: str, ticks: bool | None, skip: tuple[str, ...], most: int, characters: float, sorts: Sorts
 ) -> Rows:
     before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
     if first.lstrip().startswith("[") and not kind:
+        _check_size(path, MOST_TEXTS, "keep its first conversations, as by jq '.[:20000]'")
         return _conversations(path, first + file.read(), skip, most, characters, sorts)
     if characters:
         raise DesignError(f"{path}: workload.characters: of conversations in JSON only; this file has tokens")
@@ -86,7 +103,7 @@ def _requests(
     missing = [name for name in wanted if name and name not in (columns or ())]
     if lines != of.lines or missing:
         raise DesignError(
-            f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has; there are {_names(columns)}"
+            f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has, but {_others(columns)}"
         )
     twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
     if twice:
@@ -96,6 +113,7 @@ def _requests(
     for number, row in (objects if lines == "jsonl" else records)(file, first, rows.fault):
         rows.add(number, row)
         if most and len(rows.prompt) >= most:
+            rows.truncated = any(line.strip() for line in file)
             break
     return rows
 
@@ -131,6 +149,7 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
         asked, told = (int(-(-len(str(value)) // characters)) for value in texts[:2])
         rows.add(number, {"first text": asked, "second text": told, sorts.column: one.get(sorts.column)})
         if most and len(rows.prompt) >= most:
+            rows.truncated = number < len(found)
             break
     return rows
 
@@ -152,7 +171,7 @@ def _seen(path: Path, lines: str, columns: Any) -> Format:
             others = ", ".join(f"{said!r} to {name!r}" for name, said in sorted(meant.items()) if said != name)
             raise DesignError(f"{path}: row 1: columns differ by spaces or capitals from known ones; rename {others}")
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
-    raise DesignError(f"{path}: row 1: no known columns; there are {_names(columns)}; known are {known}")
+    raise DesignError(f"{path}: row 1: no known columns; the file has {_others(columns)}; known are {known}")
 
 
 def _plain(name: str) -> str:
@@ -160,8 +179,6 @@ def _plain(name: str) -> str:
     return name.strip().casefold()
 
 
-def _names(columns: Any) -> str:
-    """Of the first columns, on one line."""
-    shown = [repr(str(name))[1:-1][:LONGEST_NAME] for name in list(columns or ())]
-    rest = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
-    return (", ".join(shown[:NAMED]) or "nothing") + rest
+def _others(columns: Any) -> str:
+    """How many columns a file has that no format knows; they are not named, as any file may be given for a trace."""
+    return number_of(len(columns or ()), "other column")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.silicon import links
+from dse.evaluators.silicon import links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import DATAFLOWS, Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, minimum, option, where
@@ -12,6 +12,7 @@ from dse.space.elementwise import total as summed
 from dse.space.fields import leaves
 from dse.space.memory import peak
 from dse.space.numbers import FORMATS, Rates
+from dse.space.published import as_modelled, given_part, is_near, is_said
 from dse.space.remember import same
 from dse.space.technology import Node
 
@@ -23,6 +24,11 @@ LANE = 4e9
 
 OPERAND = 2.0
 """What an element of an array holds of the next operand that stays, where that is loaded meanwhile. [B]"""
+
+
+STAGE = 8.0
+"""What a pipeline register of a multiply-adder holds: a product and a sum that are not yet added, and exponents (assumed:
+64 bits); `supply.STAGES` of them are in the area of a node's multiply-adder. [B]"""
 
 
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
@@ -42,7 +48,12 @@ def total(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @at_once
 def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
-    """Parts, and what they sum to."""
+    """Parts, and what they sum to; with the difference from the model where a data sheet says a die's area."""
+    if is_said(chip, "die_area"):
+        modelled = as_modelled(chip)
+        found, whole = _made(modelled, decode_cores)
+        more = _dies(modelled, whole) * (die(chip, decode_cores) - die(modelled, decode_cores))
+        return found | {DIFFERENCE: more}, whole + more
     if chip.areas is not None or chip.router is not None:
         found = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
         return found, summed(found.values())
@@ -61,6 +72,8 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
 @at_once
 def die(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores. [mm2], broadcasts over designs."""
+    if is_said(chip, "die_area"):
+        return where(is_as_sold(chip, decode_cores), chip.published.die_area, die(as_modelled(chip), decode_cores))
     found, area = _made(chip, decode_cores)
     if chip.areas is not None:
         return area
@@ -70,10 +83,29 @@ def die(chip: Chip, decode_cores: Any = 0) -> Any:
     return area / _dies(chip, area)
 
 
+@at_once
+def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Whether the model makes of a chip the die of the part whose area a data sheet says, broadcasts over designs."""
+    return is_near(die(as_modelled(chip), decode_cores), die(given_part(chip, "die_area")))
+
+
 def dies(chip: Chip, area: Any) -> tuple[Any, Any]:
     """Dies with cores, and dies below them, of a chip with so much area in all. [1], broadcasts over designs."""
+    if is_said(chip, "die_area"):  # as many as the model makes, however large
+        return dies(as_modelled(chip), total(as_modelled(chip)))
     return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
 
+
+@at_once
+def pitch(chip: Chip) -> Any:
+    """Distance between neighbours of a mesh: the side of a core with its router, as if it were square. [mm]"""
+    found = _of_cores(chip)
+    area = summed(value for name, value in found.items() if name != "hbm_phy") / (1 - chip.technology.other)
+    return (area / _count(chip, chip.mesh.rows * chip.mesh.cols)) ** 0.5
+
+
+DIFFERENCE = "data sheet less model"
+"""Item by which a figure of a data sheet differs from what the model makes of its parts."""
 
 BETWEEN = "links between dies"
 
@@ -188,12 +220,13 @@ def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
 
 
 def _element(matrix: Any, tech: Node) -> Any:
-    """A multiply-adder; of an array that loads what stays next behind its work, with a register for that.
+    """A multiply-adder; with a register for what an array loads behind its work, and pipeline registers over the usual ones.
 
     What stays makes no difference: an element holds two operands and a sum, whichever of them streams by.
     """
-    twice = where(option(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce"), 0.0, 1.0 * (matrix.reload == "hidden"))
-    return tech.multiplier + OPERAND * tech.register * twice
+    pipelined = option(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
+    held = where(pipelined, STAGE * (matrix.depth + 1.0 - supply.STAGES), OPERAND * (matrix.reload == "hidden"))
+    return tech.multiplier + held * tech.register
 
 
 def _router(noc: Any, tech: Node, ports: Any, linked: Any = 1.0) -> Any:

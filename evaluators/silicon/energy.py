@@ -9,6 +9,7 @@ from dse.evaluators.silicon import area, links, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import maximum, of_each, total, where
+from dse.space.published import as_modelled, given_part, is_near, is_said
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -16,6 +17,11 @@ WORD = 2.0
 SMALL, GROWTH = 32 * 1024.0, 0.144
 """Local memory whose bytes a node prices [B], and how the energy of a byte grows with its size: 8.5 pJ for 64 bits of 32 KiB,
 14 pJ of 1 MiB [jouppi2021]."""
+
+PITCH, WIRES = 1.0, 0.5
+"""Distance of the tiles between which a node's energy of a hop was measured [mm], and the share of it that wires take: tiles of
+nine cores and 128 KiB at 12 nm [fischer2025] are some square millimetre, and a millimetre of wire whose bits change one time in
+four takes 0.08 of the 0.15 pJ a byte (both assumed; repeated wires of a node of 7 nm take 0.04 pJ a bit and mm). [1]"""
 
 PASSES = 3.0
 """Operands that a multiply-add of a core of a mesh reads and writes: two and the sum; those of an array serve several. [1]"""
@@ -70,7 +76,7 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         activity.macs * _product(chip, width)
         + activity.elements * (tech.element + 2 * width * byte)
         + stored * byte
-        + activity.hop_bytes * tech.hop * _length(chip)
+        + activity.hop_bytes * hop(chip)
         + activity.cache_bytes * tech.shared
     )
     found = on_chip * supply.squared(chip)
@@ -133,11 +139,21 @@ def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
 @at_once
 def design_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """That power by what takes it. [W], broadcasts over designs; some tiles may only decode."""
+    if is_said(chip, "tdp"):
+        modelled = as_modelled(chip)
+        found, whole = design_parts(modelled, decode_cores), design_power(modelled, decode_cores)
+        return found | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - whole, 0.0)}
     found = _busy(chip)
     if isinstance(decode_cores, np.ndarray) or decode_cores:
         share = decode_cores / (chip.mesh.rows * chip.mesh.cols)
         found = {name: value * (1 - share) + _busy(decoding(chip))[name] * share for name, value in found.items()}
     return found | {"whatever is done": static(chip, decode_cores)}
+
+
+@at_once
+def is_as_rated(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Whether the model makes of a chip the power of the part that a data sheet rates, broadcasts over designs."""
+    return is_near(design_power(as_modelled(chip), decode_cores), design_power(given_part(chip, "tdp")))
 
 
 def _busy(chip: Chip) -> dict[str, Any]:
@@ -165,6 +181,13 @@ def _near(chip: Chip) -> Any:
 def outward(chip: Chip) -> Any:
     """Energy of a byte over a link to other chips. [J/B]"""
     return getattr(chip.technology, chip.die.reach + "_byte")
+
+
+@at_once
+def hop(chip: Chip) -> Any:
+    """Energy of a byte from router to router of a mesh, at the node's own supply: a router, and wires by length. [J/B]"""
+    length = area.pitch(chip) / PITCH * _length(chip)
+    return chip.technology.hop * ((1 - WIRES) * _length(chip) + WIRES * length)
 
 
 def _length(chip: Chip) -> Any:

@@ -7,8 +7,9 @@ import numpy as np
 from dse.evaluators.silicon import area, energy, supply
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div, extremes, where
+from dse.space.elementwise import ceil_div, extremes, maximum, where
 from dse.space.limits import Limit
+from dse.space.published import is_said
 
 
 @at_once
@@ -44,19 +45,23 @@ def limits(chip: Chip) -> list[Limit]:
 
 
 def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
-    """Of each limit, its address, need, what there is, and the unit of both."""
+    """Of each limit, its address, need, what there is, and the unit of both; a part that is sold keeps those of its facts."""
     if chip.die is None or chip.areas is not None:
         return []
     one, own, whole = area.die(chip), chip.die, area.total(chip)
+    sold = is_said(chip, "die_area") and area.is_as_sold(chip)
+    rated = is_said(chip, "tdp") and energy.is_as_rated(chip)
+    density = energy.design_power(chip) / whole
     made = [
-        ("chip.die.reticle", one, where(own.wafer, one, own.reticle), "mm2"),
+        ("chip.die.reticle", one, where(own.wafer, one, where(sold, maximum(one, own.reticle), own.reticle)), "mm2"),
         ("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
-        ("chip.die.cooling", energy.design_power(chip) / whole, own.cooling, "W/mm2"),
+        ("chip.die.cooling", density, where(rated, maximum(density, own.cooling), own.cooling), "W/mm2"),
     ]
     if chip.dram is None:
         return made
     edges = area.EDGES * one**0.5 * area.dies(chip, whole)[0] * own.shore
-    return [*made, ("chip.die.shore", area.shore(chip), edges, "mm")]
+    shore = area.shore(chip)
+    return [*made, ("chip.die.shore", shore, where(sold, maximum(shore, edges), edges), "mm")]
 
 
 def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
@@ -77,8 +82,13 @@ def remedy(address: str, chip: Chip) -> str:
         whole = area.total(chip)
         return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.wafer=true for a wafer"
     words = {
-        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock",
+        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock{_deeper(chip)}",
         "chip.die.cooling": "lower the clock, or cool better: chip.die.cooling",
         "chip.die.shore": "fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
     }
     return words.get(address, "")
+
+
+def _deeper(chip: Chip) -> str:
+    """What else makes a clock possible: more pipeline registers, where elements have fewer than a usual design."""
+    return ", or set more pipeline registers: chip.tile.matrix.depth" if supply.is_shallow(chip) else ""

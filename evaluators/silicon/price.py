@@ -1,5 +1,6 @@
 """Money: dies of a wafer, how many of them work, and what a chip costs to make and to run."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from dse.evaluators.silicon.energy import design_power
 from dse.evaluators.silicon.whole import at_once
 from dse.space.chip import Chip, memory_of
 from dse.space.elementwise import exponential, extremes, maximum, minimum, total, where
+from dse.space.published import as_modelled, given_part, is_near, is_said
 from dse.space.remember import same
 
 WAFER = 300.0
@@ -77,6 +79,10 @@ def good(chip: Chip, decode_cores: Any = 0) -> Any:
 @same
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs; some tiles may only decode."""
+    if is_said(chip, "price"):
+        found = parts(replace(chip, published=replace(chip.published, price=None)), decode_cores)
+        more = chip.published.price - sum(found[name] for name in SOLD if name in found)
+        return found | {area.DIFFERENCE: where(is_as_priced(chip, decode_cores), more, 0.0)}
     memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip) * _sold(chip)
     dies, package, around = _without_memory(chip, decode_cores)
     made = {"dies": dies, "memory": memory, "package": package}
@@ -170,8 +176,23 @@ def _joined(chip: Chip) -> Any:
     return links.interfaces(chip) / chip.d2d.ports
 
 
+SOLD = ("dies", "memory", "package", "carrier", "lost in joining", "test")
+"""What of the price of a chip in its server is the chip's."""
+
+
+def of_chip(chip: Chip, decode_cores: Any = 0) -> Any:
+    """What the model makes of a chip's price, without its server. [USD], broadcasts over designs."""
+    found = parts(as_modelled(chip), decode_cores)
+    return sum(found[name] for name in SOLD if name in found)
+
+
+def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Whether the model makes of a chip the price of the part that a data sheet prices, broadcasts over designs."""
+    return is_near(of_chip(chip, decode_cores), of_chip(given_part(chip, "price")))
+
+
 def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
     found = area.parts(chip, decode_cores)
     inside = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
     above = [name for name in found if chip.base is None or name not in area.BELOW]
-    return sum(found[name] for name in inside) / sum(found[name] for name in above if name != "other")
+    return sum(found[name] for name in inside) / sum(found[name] for name in above if name not in ("other", area.DIFFERENCE))

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.silicon.whole import at_once
-from dse.space.chip import Chip
-from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, of_each, where
+from dse.space.chip import DATAFLOWS, Chip, MatrixEngine
+from dse.space.elementwise import exponential, extremes, logarithm, maximum, minimum, of_each, option, where
+from dse.space.published import as_modelled, given_part, is_near, is_said
 from dse.space.remember import remembered
 from dse.space.technology import Node
 
@@ -22,6 +23,20 @@ NEAR = 1e-8
 
 ABOVE = 1e-3
 """Supply above the threshold from which on transistors switch. [V]"""
+
+
+STAGES = 4.0
+"""Of a multiply-add of 16 bits in a pipelined element that keeps up with a usual design of its node: three pipeline registers
+and that of the result, as RedMulE's elements have them [tortorella2023]."""
+
+REGISTER = 0.2
+"""Share of a usual cycle that a register takes: clock to output, setup and skew (assumed: 4 to 5 of some 20 to 25 inverter
+delays). [1]"""
+
+
+LEAST_HOP = 1e-6
+"""Cycles of a hop below which nothing is told apart: a router is passed in a usual cycle at least, so that a hop of fewer has
+longer ones. [cycle]"""
 
 
 def volts(chip: Chip) -> Any:
@@ -69,10 +84,42 @@ def _table(least: float, threshold: float, most: float) -> tuple[float, float, A
 
 
 def nominal(chip: Chip) -> Any:
-    """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]"""
+    """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]
+
+    Elements with too few pipeline registers for that, or routers with too few cycles, slow all cores, which share a clock.
+    A part that is sold reaches the clock of its data sheet at its usual supply.
+    """
+    if is_said(chip, "clock"):
+        return where(is_as_clocked(chip), chip.published.clock, nominal(as_modelled(chip)))
     if chip.die is None:  # of a network by itself
         return chip.technology.speed
-    return where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
+    built = where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
+    if chip.noc is None:
+        return built
+    routed = 1 / minimum(maximum(chip.noc.hop, LEAST_HOP), 1.0)
+    return built / (routed if chip.tile is None else maximum(stage_time(chip.tile.matrix), routed))
+
+
+@at_once
+def is_as_clocked(chip: Chip) -> Any:
+    """Whether a chip is built as the part whose clock a data sheet says, and no faster, broadcasts over designs."""
+    alike = is_near(nominal(as_modelled(chip)), nominal(given_part(chip, "clock")))
+    return alike & ((chip.clock <= chip.published.clock) | is_near(chip.clock, chip.published.clock))
+
+
+def stage_time(matrix: MatrixEngine) -> Any:
+    """Time of a pipeline stage of a matrix engine's elements over a usual cycle, at least one. [1], broadcasts over designs.
+
+    The logic of `STAGES` stages is cut into depth + 1, each with a register: STAGES / (depth + 1) (1 - REGISTER) + REGISTER.
+    Systolic arrays have no pipelines in their elements, and keep up with a usual cycle.
+    """
+    pipelined = option(matrix.dataflow, DATAFLOWS) == DATAFLOWS.index("ce")
+    return where(pipelined, maximum(STAGES / (matrix.depth + 1.0), 1.0) * (1 - REGISTER) + REGISTER, 1.0)
+
+
+def is_shallow(chip: Chip) -> bool:
+    """Whether the elements of one chip's matrix engines have fewer pipeline registers than keep up with a usual design."""
+    return chip.tile is not None and bool(stage_time(chip.tile.matrix) > 1)
 
 
 def fastest(chip: Chip) -> Any:

@@ -139,6 +139,7 @@ def yaml(found: Found) -> str:
     text += f"fitted_on: [{part.chip}]\n"
     if others := meant_for(part.chip, part.kind):
         text += f"meant_for: [{', '.join(others)}]\n"
+    text += f"measured_rows: {int((~checks).sum())}\nmeasured_by: {part.sources}\n"
     open_: tuple[str, ...] = ()
     for name, (value, unit) in part.constants(settled(found)).items():
         *path, last = name.split(".")

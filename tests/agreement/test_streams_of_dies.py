@@ -132,18 +132,11 @@ def test_banks_that_move_less_than_is_said_of_a_die_are_not_played_and_the_answe
     assert "memory" not in dict(closed.about())
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("fidelity=cycles",), "whose banks nobody says; add "),
-        (BANKS, "chip.hbm.banks: nothing reads it"),
-    ],
-)
-def test_banks_of_a_die_are_refused_where_nothing_plays_them_and_asked_for_where_something_would(
-    words: tuple[str, ...], said: str
-) -> None:
-    with pytest.raises(DesignError, match=said):
-        dse.evaluate(*MODEL, *words)
+def test_banks_of_a_die_are_asked_for_where_something_plays_them_and_noted_where_nothing_does() -> None:
+    with pytest.raises(DesignError, match="whose banks nobody says; add "):
+        dse.evaluate(*MODEL, "fidelity=cycles")
+    (noted,) = (one for one in dse.evaluate(*MODEL, *BANKS).without_effect if one.address == "chip.hbm.banks")
+    assert str(noted).startswith("chip.hbm.banks has no effect here")
 
 
 @pytest.mark.parametrize("order", ORDERS)

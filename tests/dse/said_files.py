@@ -20,8 +20,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_8b", {"some_new_gate": 7}, "some_new_gate.*not understood in this architecture"),
     ("qwen3_8b", {"num_experts": 8}, "num_experts.*not understood in this architecture"),
     ("qwen3_8b", {"hidden_act": "gelu"}, 'hidden_act: "gelu" is not understood; valid: "silu'),
-    ("qwen3_8b", {"rope_scaling": {"rope_type": "mrope"}}, "rope_scaling: .*valid: default"),
-    ("qwen3_8b", {"rope_parameters": {"rope_type": "mrope"}}, "rope_parameters: .*valid: default"),
+    ("qwen3_8b", {"rope_scaling": {"rope_type": "swirl"}}, "rope_scaling: .*valid: default"),
+    ("qwen3_8b", {"rope_parameters": {"rope_type": "swirl"}}, "rope_parameters: .*valid: default"),
     ("qwen3_8b", {"torch_dtype": "int3"}, 'torch_dtype: "int3"'),
     ("qwen3_8b", {"dtype": "float16"}, "dtype: float16, but torch_dtype is bfloat16"),
     ("qwen3_8b", {"quantization_config": {"quant_method": "hqq", "bits": 4}}, 'quant_method "hqq" .*valid: fp8'),
@@ -42,8 +42,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("glm4_moe", {"layer_types": ["full_attention"] * 5}, "layer_types: .* valid: full_attention for each of 6 layers"),
     (
         "nemotron_nas",
-        {"block_configs": [{**one, "ffn": {**one["ffn"], "moe": {}}} for one in SMALL["nemotron_nas"]["block_configs"]]},
-        "block_configs: ffn: .moe.: not understood",
+        {
+            "block_configs": [
+                {**one, "ffn": {**one["ffn"], "moe": {"top_k": 2}}} for one in SMALL["nemotron_nas"]["block_configs"]
+            ]
+        },
+        "block_configs: ffn: .moe.: .* is not understood",
     ),
     ("qwen3_8b", {"is_encoder_decoder": True}, "is_encoder_decoder: true"),
     ("qwen3_30b_a3b", {"decoder_sparse_step": 2}, "decoder_sparse_step: 2 is not understood; valid: 1"),
@@ -61,7 +65,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deepseek_v3", {"topk_method": "greedy"}, 'topk_method: "greedy"'),
     ("deepseek_v3", {"index_topk": 2048}, "index_topk.*not understood"),
     ("qwen3_8b", {"architectures": ["Qwen4ForCausalLM"], "model_type": "qwen4"}, "no type .qwen4.; did you mean 'qwen3'"),
-    ("qwen3_8b", {"architectures": ["JambaForCausalLM"], "model_type": "jamba"}, "model_type: .jamba.: states of Mamba-1"),
+    (
+        "qwen3_8b",
+        {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1"},
+        "model_type: .falcon_h1.: attention and a state",
+    ),
     ("qwen3_8b", {"engram_layer_ids": [1, 14]}, "engram_layer_ids: .1, 14.: tables of n-grams"),
     ("kimi_linear", {"attn_res_block_size": 12}, "attn_res_block_size: 12: residuals that attend .* null leaves them out"),
     ("deepseek_v4", {"hc_mult": 4}, "hc_mult: 4: hyper-connections .* 1 leaves them out"),
@@ -131,7 +139,8 @@ SAME: list[tuple[str, dict[str, Any]]] = [
     ("qwen3_8b", {"architectures": ...}),
     ("qwen3_8b", {"model_type": ...}),
     ("qwen3_8b", {"torch_dtype": ..., "dtype": "bfloat16"}),
-    ("qwen3_8b", {"rope_scaling": {"rope_type": "yarn", "type": "yarn", "factor": 4.0}}),
+    ("qwen3_8b", {"rope_scaling": {"rope_type": "llama3", "type": "llama3", "factor": 4.0}}),
+    ("qwen3_8b", {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}),
     ("qwen3_8b", {"rope_scaling": ..., "rope_theta": ..., "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
     ("qwen3_8b", {"rope_scaling": ..., "rope_theta": ..., "rope_parameters": {"rope_theta": 1e6}}),
     ("qwen3_8b", {"layer_types": ["full_attention"] * 36}),
@@ -152,7 +161,7 @@ SAME: list[tuple[str, dict[str, Any]]] = [
 
 NOTES: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_8b", {"compression_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}}, "in fp8"),
-    ("gpt_oss", {}, "mxfp4 experts, bfloat16 else .mapping.precision.experts=mxfp4"),
+    ("gpt_oss", {}, "mxfp4 experts, bfloat16 else ..mapping.precision.experts=mxfp4"),
     ("deepseek_v4", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8, experts in mxfp4"),
     ("deepseek_v32", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8 .mapping.precision.weights=fp8"),
     ("nemotron_h", {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "weights=nvfp4"),

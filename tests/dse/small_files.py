@@ -234,6 +234,14 @@ SMALL: dict[str, dict[str, Any]] = {
         num_nextn_predict_layers=1,
         mtp_hybrid_override_pattern="*E",
     ),
+    "granitemoeshared": _small(
+        "GraniteMoeSharedForCausalLM",
+        "granitemoeshared",
+        head_dim=...,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        shared_intermediate_size=48,
+    ),
     "nemotron_nas": _small(
         "DeciLMForCausalLM",
         "nemotron-nas",

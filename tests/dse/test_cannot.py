@@ -32,7 +32,7 @@ from dse.running.study import Bound
 from dse.terminal.json_text import json_text
 from dse.why.sifted import tables
 from dse.why.why import front_prices, of_front
-from tests.dse.toy import searched, toy
+from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -201,10 +201,10 @@ def test_the_page_has_why_each_design_of_the_front_is_there(ran: Loaded) -> None
             [one.change["throughput_per_system_mm2"] for one in member.changes], rel=1e-3
         )
     for place in range(min(4, len(members))):
-        alone = ran.why(f"#{place + 1}")
+        alone = ran.why(members[place].name)
         shown = why["designs"][str(place)]
         for side, near in (("cheaper", alone.cheaper), ("faster", alone.faster)):
-            assert (shown[side] and f"#{shown[side]['row'] + 1}") == (near.name if near else None)
+            assert (shown[side] and design_ids(ran)[shown[side]["row"]]) == (near.name if near else None)
     assert why["left"] == 0
     assert [one["what"] for one in why["remarks"] if one["kind"] == "knob"] == ["chip.hbm.capacity"]
     assert set(why["distinct"]["of"]) == set(why["distinct"]["rows"])
@@ -222,4 +222,4 @@ def test_the_terminal_says_what_the_study_cannot(ran: Loaded, typed: Typed, monk
     said = json.loads(out)
     assert {one["what"] for one in said["remarks"]} >= {"chip.hbm.capacity"}
     front = ordered(ran.study, ran.frame())
-    assert set(said["distinct"]) <= {f"#{place + 1}" for place in range(int(front["front"].sum()))}
+    assert set(said["distinct"]) <= set(front["design"][front["front"]])

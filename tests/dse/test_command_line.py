@@ -126,7 +126,7 @@ MISTAKES = [
     ("run study=quickstart --json", "run: no flag '--json'"),
     ("export quickstart --too csv", "did you mean '--to'"),
     ("evaluate --trace", "evaluate --trace: takes a file, as in --trace step.json"),
-    ("explain quickstart --design=", "explain --design: takes ID, as in --design 3"),
+    ("explain quickstart --design=", "explain --design: takes ID, as in --design 1f3a09c27b"),
     ("evaluate --cfg", "evaluate --cfg: takes WHAT, as in --cfg job"),
     ("list here", "list: takes nothing; got here"),
     ("show a b", "takes the name of a study"),
@@ -190,7 +190,7 @@ def test_a_study_is_searched_in_several_ways_and_shows_what_all_found(
     monkeypatch.chdir(tmp_path)
     first = ("run", *QUICK, "screen.run=false", "search=local")
     typed(monkeypatch, capsys, *first)
-    alone = set(dse.load("quickstart").frame()["number"])
+    alone = set(dse.load("quickstart").frame()["search_order"])
     for other in ("search=tpe", "search.window=8", "seed=0", "search.warm_start=[quickstart]"):
         code, _, err = typed(monkeypatch, capsys, *first, "search.budget=16", other)
         assert code == 0, err
@@ -198,7 +198,7 @@ def test_a_study_is_searched_in_several_ways_and_shows_what_all_found(
     both = dse.load("quickstart").frame()
     code, _, err = typed(monkeypatch, capsys, *first)
     assert "going on from 48 asked designs" in err
-    assert alone < set(both["number"])
+    assert alone < set(both["search_order"])
     assert len(both) == len(dse.load("quickstart").frame())
 
 

@@ -133,3 +133,16 @@ def test_a_store_that_is_removed_while_a_study_runs_is_noticed_at_the_next_commi
     monkeypatch.setattr(Store, "append", removed)
     with pytest.raises(DesignError, match="was removed or replaced while study 'toy' ran"):
         searched(asked)
+
+
+@pytest.mark.parametrize("command", ["show", "export", "report", "explain"])
+@pytest.mark.parametrize("column", ["metrics", "need", "seconds"])
+def test_every_command_that_reads_a_store_tells_that_its_rows_were_changed(
+    command: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert typed("run", "study=quickstart", "screen.run=false", "search=random", "search.budget=2", "workers=serial")[0] == 0
+    with closing(sqlite3.connect("runs/quickstart/results.sqlite", isolation_level=None)) as connection:
+        connection.execute(f"""UPDATE results SET "{column}" = replace("{column}", '.', '1.')""")
+    _, _, err = typed(command, "quickstart")
+    assert "damaged row" in err

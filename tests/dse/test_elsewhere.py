@@ -51,9 +51,9 @@ def test_flat_rates_that_were_fitted_say_where() -> None:
         ("chip=h100 stack=trtllm_h100 mapping.both.allreduce=library", ""),
         ("chip=h200 stack=trtllm_h100 mapping.both.allreduce=library", ""),
         ("chip=a100", ""),
-        ("chip=h800 stack=vllm_h100 mapping.both.allreduce=library", "rings, short on h100"),
-        ("chip=mi300x stack=vllm_h100 mapping.both.allreduce=library", "rings, short on h100"),
-        ("chip=mi300x stack=vllm_h100 mapping.both.tp=1", ""),  # one die exchanges nothing
+        ("chip=h800 stack=vllm_allreduce_h100 mapping.both.allreduce=library", "rings, short on h100"),
+        ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.allreduce=library", "rings, short on h100"),
+        ("chip=mi300x stack=vllm_allreduce_h100 mapping.both.tp=1", ""),  # one die exchanges nothing
         ("chip=npu_dse stack=flash3_h100", "context on h100"),
         ("chip=h100 stack=sglang_he2025", "flat rates on a100"),
         ("chip=h100 stack=sglang_he2025 +library/context@mapping.stack.context=flash3_h100", "flat rates on a100"),
@@ -103,11 +103,11 @@ def test_chips_side_by_side_and_studies_say_it_too(tmp_path: Path) -> None:
 def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Of the best one: where it is of one die, nothing reads how dies exchange."""
     load = ("model=qwen3_1b7", "devices=2", "workload.requests=400", "workload.prompt=64", "workload.output=4")
-    words = ("stack=vllm_h100", "apart=false", "workload.ttft=20ms", "workload.tpot=100ms", *load)
+    words = ("stack=vllm_allreduce_h100", "apart=false", "workload.ttft=20ms", "workload.tpot=100ms", *load)
     of_two = ("mapping.both.tp=2", LIBRARY)
     several = (["chip=h100", *of_two], ["chip=mi300x", *of_two], ["chip=mi300x", "mapping.both.tp=1"])
     own, other, alone = (capacity([*of, *words]) for of in several)
-    wanted = "stack=vllm_h100 was fitted elsewhere (rings, short on h100); on chip=mi300x it is extrapolated"
+    wanted = "stack=vllm_allreduce_h100 was fitted elsewhere (rings, short on h100); on chip=mi300x it is extrapolated"
     found = [capacities.record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
     assert found == [None, wanted, None]
     capacities.leave(other, tmp_path / "page.html", as_json=False)

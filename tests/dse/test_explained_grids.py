@@ -18,7 +18,7 @@ from dse.space.elementwise import Array
 from dse.why.shadow import MOST, MOVES
 from dse.why.why import APART, front_prices
 from dse.why.whynot import OUTSIDE
-from tests.dse.toy import searched, toy
+from tests.dse.toy import design_ids, searched, toy
 
 KNOBS = {
     "chip.cores": ("choice({})", range(100, 601, 50), 3),
@@ -160,7 +160,7 @@ def test_steps_and_elasticities_are_those_between_designs_of_the_grid(grid: Grid
     """Both ways, by the designs that are there."""
     front = int(grid.ran.frame()["front"].sum())
     for number in sorted({1, front}):
-        why = grid.ran.why(f"#{number}")
+        why = grid.ran.why(design_ids(grid.ran)[number - 1])
         assert sum(why.shares.values()) == pytest.approx(1.0)
         here = grid.place(dict(why.values))
         steps = {(one.step.knob, one.step.new): one for one in why.changes}
@@ -188,7 +188,7 @@ def test_the_next_designs_are_cheaper_and_slower_or_dearer_and_faster(grid: Grid
     front = [grid.place(values_of(grid.ran.study, row.to_dict())) for _, row in frame[frame["front"]].iterrows()]
     cost, slow = (np.log(grid.metrics[name]) for name in ("system_price", "tpot"))
     for number in sorted({0, len(front) // 2, len(front) - 1}):
-        why, here = grid.ran.why(f"#{number + 1}"), front[number]
+        why, here = grid.ran.why(design_ids(grid.ran)[number]), front[number]
         for near, side in ((why.cheaper, -1), (why.faster, 1)):
             apart = {one: (side * (cost[one] - cost[here]), side * (slow[here] - slow[one])) for one in front}
             far = {one: sum(both) for one, both in apart.items() if min(both) >= APART}
@@ -201,7 +201,7 @@ def test_the_next_designs_are_cheaper_and_slower_or_dearer_and_faster(grid: Grid
 def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(grid: Grid) -> None:
     rng, space = np.random.default_rng(len(grid.rows)), grid.ran.study.question.space
     frame = ordered(grid.ran.study, grid.ran.frame())
-    front = {f"#{place + 1}" for place in np.flatnonzero(frame["front"])}
+    front = set(frame["design"][frame["front"]])
     good = grid.goals[grid.feasible]
     beaten = [row for row in np.flatnonzero(grid.limit < 0) if (good > grid.goals[row]).all(axis=1).any()]
     for row in rng.choice(beaten, min(2, len(beaten)), replace=False).tolist():

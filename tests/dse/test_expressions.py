@@ -24,7 +24,7 @@ from dse.running.frame import ordered
 from dse.running.offered import refuse_absent
 from dse.space.errors import DesignError
 from dse.store.store import Store
-from tests.dse.toy import searched, toy
+from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -133,7 +133,7 @@ def test_what_tables_have_beside_knobs_and_metrics_no_metric_is_named(tmp_path: 
     knobs = {knob.address for knob in asked.question.space.knobs}
     others = set(frame.columns) - knobs - METRICS.keys()
     assert others <= set(COLUMNS)
-    assert {"number", "stage", "feasible", "front", "limit", "place"} <= others
+    assert {"search_order", "stage", "feasible", "front", "limit", "place"} <= others
 
 
 PIECES = (
@@ -206,7 +206,7 @@ def test_a_study_screens_searches_and_shows_it(tmp_path: Path) -> None:
     assert good["per_dollar"].min() >= 0.002
     (column,) = [column for column in payload([loaded.part()])["columns"] if column["name"] == "per_dollar"]
     assert column["unit"] == "token/USD/s"
-    why = loaded.why("#1")
+    why = loaded.why(design_ids(loaded)[0])
     assert "per_dollar" in why.changes[0].change
     assert loaded.whynot("chip.cores=300").point.metrics["per_dollar"] > 0
 

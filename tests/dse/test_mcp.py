@@ -21,7 +21,7 @@ from dse.commands.options import parsed
 from dse.schemas import published
 from dse.space.errors import DesignError
 from dse.tools import TOOLS, checked
-from dse.tools.answers import OUTSIDE
+from dse.tools.answers import OUTSIDE, answer
 from dse.tools.process import Reports
 from dse.tools.processes import Processes
 
@@ -272,10 +272,12 @@ def test_a_run_answers_with_its_front_and_where_it_is(running: Client, ran: Any,
 
 QUESTIONS = [
     ("front", {"study": "quickstart"}, ["explain", "--json", "quickstart"]),
-    ("why", {"study": "quickstart", "design": "1"}, ["explain", "--json", "quickstart", "--design", "1"]),
+    ("why", {"study": "quickstart", "design": "ID"}, ["explain", "--json", "quickstart", "--design", "ID"]),
     ("why", {"study": "quickstart", "overrides": ["chip.cores=300"]}, ["explain", "--json", "quickstart", "chip.cores=300"]),
     ("why", {"overrides": ["chip=wse2", "workload=gemv"]}, ["explain", "--json", "chip=wse2", "workload=gemv"]),
     ("whynot", {"study": "quickstart", "overrides": ["chip.cores=300"]}, ["whynot", "--json", "quickstart", "chip.cores=300"]),
+    ("whynot", {"study": "quickstart", "design": "ID"}, ["whynot", "--json", "quickstart", "--design", "ID"]),
+    ("evaluate", {"study": "quickstart", "design": "ID"}, ["evaluate", "--json", "study=quickstart", "--design", "ID"]),
     ("list", {}, ["list", "--json"]),
 ]
 
@@ -286,6 +288,9 @@ def test_questions_about_a_run_are_answered_as_in_the_terminal(
     monkeypatch: pytest.MonkeyPatch, typed: Typed,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(folder)
+    if "ID" in line:  # the first of the front
+        first = running.document("front", study="quickstart")["designs"][0]["design"]
+        line, arguments = [first if word == "ID" else word for word in line], {**arguments, "design": first}
     code, out, err = typed(*line)
     assert code == 0, err
     assert running.document(tool, **arguments) == json.loads(out)
@@ -431,3 +436,69 @@ def test_examples_of_arguments_are_taken() -> None:
         fields = tool.takes["properties"]
         given = {key: schema["examples"][0] for key, schema in fields.items()}
         assert checked(name, given) == given
+
+
+@pytest.mark.parametrize("name", ["link/secret", "secret.csv", "'secret.csv'", "[secret.csv]", "link", "a/link/secret"])
+@pytest.mark.parametrize("address", ["workload.trace", "model.from_hf", "workload.lengths"])
+def test_a_link_out_of_the_folder_is_not_followed(
+    name: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor one beside a study, where its files are looked for too."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("API_KEY=sesame\n")
+    (tmp_path / "here" / "studies" / "mine").mkdir(parents=True)
+    (tmp_path / "here" / "studies" / "mine" / "study.yaml").write_text("question: ''\n")
+    for place in (tmp_path / "here", tmp_path / "here" / "a", tmp_path / "here" / "studies" / "mine"):
+        place.mkdir(exist_ok=True)
+        (place / "link").symlink_to(outside)
+        (place / "secret.csv").symlink_to(outside / "secret")
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(DesignError, match="outside of the folder"):
+        answer("evaluate", {"overrides": [f"{address}={name}"]}, lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "text", ["API_KEY=sesame\n", '{"API_KEY": "sesame"}', '"sesame"', '["sesame"]', "sesame,sesame\n1,2\n", ""]
+)
+@pytest.mark.parametrize("address", ["workload.trace", "model.from_hf", "workload.lengths", "workload.routing"])
+def test_what_stands_in_an_unknown_file_is_not_shown(
+    text: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("secrets.csv").write_text(text)
+    words = ["workload=serving"] if address == "workload.trace" else []
+    model = ["model=qwen3_30b_a3b"] if address == "workload.routing" else []
+    with pytest.raises(DesignError) as refused:
+        answer("evaluate", {"overrides": [*words, *model, f"{address}=secrets.csv"]}, lambda *_: None)
+    assert "sesame" not in str(refused.value)
+    assert "outside" not in str(refused.value)
+
+
+def test_a_call_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dse.tools.processes.USUAL_LIMIT", 0.2)
+
+    async def called() -> None:
+        processes = Processes()
+        try:
+            with pytest.raises(DesignError, match="evaluate: took longer than 200 ms"):
+                await processes.answer("evaluate", {}, told_nothing)
+        finally:
+            await processes.close()
+
+    async def told_nothing(done: int, total: int, said: str) -> None:
+        pass
+
+    asyncio.run(called())
+
+
+def test_a_call_has_a_bound_on_its_memory() -> None:
+    code = (
+        "from dse.tools import process; import numpy as np\n"
+        "process.answer = lambda *_: np.ones(1 << 28)\n"
+        "process.limit_memory(1 << 30)\n"
+        'print(process._answered(\'{"tool": "evaluate", "arguments": {}}\', None)[\'refused\'])\n'
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.startswith("dse: evaluate: needs more than 6.442 GB of memory")

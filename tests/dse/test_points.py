@@ -54,8 +54,8 @@ def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
     assert [name for name, _ in study["points"]] == ["usual", "other"]
     for (name, row), number in zip(study["points"], (0, 1), strict=True):
         assert values_of(asked, frame.iloc[row]) == asked.points[name]
-        assert frame.iloc[row]["number"] == number
-    assert rows(asked.points, asked.question.space, frame[frame["number"] > 0].reset_index(drop=True))["usual"] is None
+        assert frame.iloc[row]["search_order"] == number
+    assert rows(asked.points, asked.question.space, frame[frame["search_order"] > 0].reset_index(drop=True))["usual"] is None
 
 
 def test_a_chip_is_named_over_a_study_of_several(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -311,6 +312,25 @@ def test_ctrl_c_leaves_a_store_to_go_on_from_and_no_process(tmp_path: Path) -> N
     )
     assert again.returncode == 0, again.stderr
     assert f"going on from {done:,} asked designs" in again.stderr
+
+
+def test_ray_that_ends_with_its_agent_ends_a_run_in_a_line(tmp_path: Path) -> None:
+    """Ray's own processes on a machine end together; the run is noted as failed, and can go on."""
+    line = [sys.executable, "-m", "dse.main", "run", "study=quickstart", "screen.run=false", "workers=ray", "workers.count=1"]
+    process = subprocess.Popen([*line, "search.budget=1000000"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    agents: list[int] = []
+    for _ in range(600):
+        named = {one: Path(f"/proc/{one}/cmdline") for one in descendants(process.pid)}
+        agents = [one for one, path in named.items() if path.exists() and b"DashboardAgent" in path.read_bytes()]
+        if (agents and stored(tmp_path) > 64) or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    os.kill(agents[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.splitlines()[-1].startswith("dse: workers: Ray on this machine has ended")
+    with closing(Store(str(tmp_path / "runs/quickstart/results.sqlite"), create=False)) as store:
+        assert [run["state"] for run in store.runs("quickstart")] == ["failed"]
 
 
 def stored(folder: Path) -> int:

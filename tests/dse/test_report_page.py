@@ -118,6 +118,11 @@ def marks(page: Any) -> list[list[float]]:
     return found
 
 
+def wait_open(page: Any, design: str) -> None:
+    """Until a design is open."""
+    page.wait_for_function("text => document.querySelector('#design h2')?.textContent === text", arg=f"Design {design}")
+
+
 def open_design(page: Any) -> str:
     settle(page)
     return str(page.inner_text("#design h2"))
@@ -129,7 +134,7 @@ def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callabl
     assert len(marks(page)) == len(front)
     x, y = marks(page)[0]
     page.mouse.click(x, y)
-    page.wait_for_function("document.querySelector('#design h2').textContent === 'Design #1'")
+    wait_open(page, frame["design"].iloc[0])
     text = page.inner_text("#design")
     for knob in part.study.question.space.knobs:
         said = isinstance(front.iloc[0][knob.address], str) or np.isfinite(front.iloc[0][knob.address])  # or it is inactive
@@ -148,9 +153,9 @@ def test_a_click_where_marks_overlap_opens_the_nearest(opened: Callable[..., Any
     assert len(pairs)  # marks are 10 px wide
     for one, other in pairs[:: len(pairs) // 3 + 1]:
         away = np.floor(places[one] + 0.25 * (places[other] - places[one]))  # a pointer is at whole pixels
-        near = int(np.hypot(*(places - away).T).argmin()) + 1
+        near = int(np.hypot(*(places - away).T).argmin())
         page.mouse.click(*away)
-        page.wait_for_function("text => document.querySelector('#design h2').textContent === text", arg=f"Design #{near}")
+        wait_open(page, rows_of(part)["design"].iloc[near])
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -339,7 +344,7 @@ def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: P
     assert page.locator("#table tbody tr").first.get_attribute("data-row") == str(best)
     page.locator("#table tbody tr").nth(1).click()
     second = frame[frame["feasible"]]["tpot"].astype("f4").nsmallest(2, keep="all").index[1]
-    assert open_design(page) == f"Design #{second + 1}"
+    assert open_design(page) == f"Design {frame['design'].iloc[second]}"
     for row in (0, 2):
         page.locator("#table > .scroll:last-of-type tbody tr").nth(row).locator("input").click()
         settle(page)
@@ -358,7 +363,7 @@ def test_a_line_is_opened_where_it_is_clicked(opened: Callable[..., Any], part: 
     }""")
     page.mouse.click(x, y)
     near = page.evaluate(f"rowNear(document.getElementById('parallel'), {{clientX: {x}, clientY: {y}}})")
-    page.wait_for_function(f"document.querySelector('#design h2').textContent === 'Design #{near + 1}'")
+    wait_open(page, rows_of(part)["design"].iloc[near])
 
 
 def test_the_line_to_copy_evaluates_to_the_same_metrics(
@@ -370,7 +375,7 @@ def test_the_line_to_copy_evaluates_to_the_same_metrics(
     page, frame = opened(made), rows_of(made)
     for row in (0, len(frame) - 1):
         page.evaluate(f"view.scope = 'all'; openDesign({row})")
-        page.wait_for_function(f"document.querySelector('#design h2').textContent === 'Design #{row + 1}'")
+        wait_open(page, frame["design"].iloc[row])
         line, text = page.locator("#design .code pre").all_inner_texts()
         program, verb, *overrides = shlex.split(line)
         assert (program, verb) == ("dse", "evaluate")
@@ -460,9 +465,25 @@ def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], t
     page.wait_for_selector('#table .empty:has-text("No feasible design")')
 
 
+def test_the_address_of_a_page_opens_its_design(opened: Callable[..., Any], part: Part) -> None:
+    """It ends with the id of the design that is open, and shows that design to whoever opens it, on a newer page too."""
+    page, ids = opened(part), rows_of(part)["design"]
+    page.evaluate("view.scope = 'all'; openDesign(7)")
+    settle(page)
+    address = page.url
+    assert address.endswith(f"#design={ids.iloc[7]}")
+    page.goto("about:blank")
+    page.goto(address)
+    wait_open(page, ids.iloc[7])
+    assert "rank 8" in page.inner_text("#design")
+    page.evaluate(f"location.hash = 'design={ids.iloc[2]}'")
+    wait_open(page, ids.iloc[2])
+
+
 def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: Part) -> None:
-    page = opened(with_rows(part, part.frame.index == part.frame.index[part.frame["front"]][0]))
-    assert open_design(page) == "Design #1"
+    alone = with_rows(part, part.frame.index == part.frame.index[part.frame["front"]][0])
+    page = opened(alone)
+    assert open_design(page) == f"Design {alone.frame['design'].iloc[0]}"
     assert len(marks(page)) == 1
 
 
@@ -608,7 +629,7 @@ def test_arrow_keys_go_from_point_to_point_and_say_which(opened: Callable[..., A
     settle(page)
     page.focus("#front .plot")
     by = {
-        axis: list(front[name].astype("f4").sort_values(kind="stable").index + 1)
+        axis: list(front[name].astype("f4").sort_values(kind="stable").index)
         for axis, name in (("x", "throughput_per_system_mm2"), ("y", "tpot"))
     }
     page.keyboard.press("Home")
@@ -618,12 +639,14 @@ def test_arrow_keys_go_from_point_to_point_and_say_which(opened: Callable[..., A
         here = by[axis][place]
         page.keyboard.press(key)
         said = page.inner_text("#said")
-        assert said.startswith(f"Design #{here}, on the front, {place + 1} of {len(front)}: throughput per system mm² ")
+        assert said.startswith(
+            f"Design {front['design'][here]}, on the front, {place + 1} of {len(front)}: throughput per system "
+        )
         ring = page.locator("#spot").bounding_box()
         middle = ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2
         assert min(abs(middle[0] - x) + abs(middle[1] - y) for x, y in marks(page)) < 3
     page.keyboard.press("Enter")
-    assert open_design(page) == f"Design #{here}"
+    assert open_design(page) == f"Design {front['design'][here]}"
     page.locator("#front .plot").evaluate("plot => plot.blur()")
     assert page.locator("#spot").is_hidden()
 

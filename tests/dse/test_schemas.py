@@ -14,6 +14,7 @@ from dse.measured.validate import COLUMNS
 from dse.schemas import DOCUMENTS, published, stamp
 from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
+from tests.dse.toy import design_ids
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -39,7 +40,7 @@ def checked(name: str, text: str) -> Any:
 QUESTIONS = [
     "",
     "chip=a100 model=qwen2_7b mapping.prefill.tp=2",
-    "chip=a100 model=llama3_405b",
+    "chip=a100 model=llama3_405b mapping.both.tp=8",
     "model=[qwen3_1b7,qwen3_8b] workload.batch=[1,8]",
     "chip=wse2 workload.batch=[1]",
     "chip=wse2 workload=gemm",
@@ -53,7 +54,7 @@ QUESTIONS = [
     "workload.classes=[{name:a,share:0.5},{name:b,share:0.5,priority:1}]",
 ]
 
-INFEASIBLE = ("chip=a100 model=llama3_405b", "chip=wse2 workload.batch=[1]")
+INFEASIBLE = ("chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 workload.batch=[1]")
 
 
 @pytest.mark.parametrize("line", QUESTIONS)
@@ -173,7 +174,8 @@ def test_explain_of_a_study_keeps_to_its_schema(study: str, ran: Path, monkeypat
     code, out, err = typed("explain", "--json", study)
     assert code == 0, err
     assert bool(checked("front", out)["designs"]) == (study != "impossible")
-    code, out, err = typed("explain", "--json", study, "--design", "1")
+    first = design_ids(dse.load(study.removeprefix("study=")))[0]
+    code, out, err = typed("explain", "--json", study, "--design", first)
     assert code == 0, err
     assert checked("explain", out)["feasible"] == (study != "impossible")
 
@@ -188,10 +190,14 @@ def test_a_design_of_the_users_keeps_to_its_schemas(
             continue
         code, out, err = typed(command, "--json", study, *words)
         assert code == 0, err
-        assert checked(command, out)["design"] == " ".join(words)
+        assert checked(command, out)["name"] == " ".join(words)
 
 
-ALONE = ["chip=npu64 model=qwen3_1b7 workload.batch=[1]", "chip=a100 model=llama3_405b", "chip=wse2 workload=gemv"]
+ALONE = [
+    "chip=npu64 model=qwen3_1b7 workload.batch=[1]",
+    "chip=a100 model=llama3_405b mapping.both.tp=8",
+    "chip=wse2 workload=gemv",
+]
 
 
 @pytest.mark.parametrize("line", ALONE)

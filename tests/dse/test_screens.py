@@ -24,11 +24,12 @@ from dse.running import block
 from dse.running.bench import Bench
 from dse.running.block import CACHE_ROWS, SPREAD
 from dse.running.cluster import Cluster, mapped
-from dse.running.frame import with_front
+from dse.running.frame import values_of, with_front
 from dse.running.screen import Screened, blocks, coded, screen, stored
 from dse.running.workers import Crew
-from dse.space.design import Designs, stacked
+from dse.space.design import Designs, key, stacked
 from dse.space.errors import DesignError
+from dse.why.stored_design import stored_design
 from tests.dse.toy import toy
 
 
@@ -346,3 +347,17 @@ def test_little_is_stored_of_a_block_that_is_done_soon(tmp_path: Path) -> None:
 
 def _stopped(done: int, total: int, size: int) -> None:
     raise KeyboardInterrupt
+
+
+def test_every_screened_design_has_an_id_and_is_found_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the design that is built of its knobs, also where a table has a sample of what was screened."""
+    asked = toy(tmp_path, "screen.run=true", "screen.limit=64")
+    found = screen(asked, lambda done, total, size: None)
+    whole = with_front(asked, pd.DataFrame(), found)
+    monkeypatch.setattr("dse.running.frame.SCREEN_ROWS", 8)
+    some = with_front(asked, pd.DataFrame(), found)
+    assert set(some["design"]) < set(whole["design"])
+    for row in whole.to_dict("records")[::5]:
+        values = values_of(asked, row)
+        assert key(asked.question.space.at(values)).startswith(row["design"])
+        assert stored_design(asked, some, found, row["design"]).values == values

@@ -50,7 +50,7 @@ def test_the_shortlist_is_answered_with_the_metrics_that_are_stored(
     code, out, err = typed("evaluate", "--json", "--from", name)
     assert (code, err) == (0, "")
     answers = json.loads(out)["designs"]
-    assert list(answers) == [f"#{row + 1}" for row in rows]
+    assert list(answers) == [frame["design"].iloc[row] for row in rows]
     for row, answer in zip(rows, answers.values(), strict=True):
         for metric in ("tpot", "ttft", "throughput_per_system_mm2", "energy"):
             assert answer["metrics"][metric]["value"] == pytest.approx(frame.iloc[row][metric], rel=1e-12), metric
@@ -58,7 +58,7 @@ def test_the_shortlist_is_answered_with_the_metrics_that_are_stored(
     assert all(one.metrics["tpot"] < frame.iloc[row]["tpot"] for row, one in zip(rows, more.values(), strict=True))
     code, out, _ = typed("evaluate", "--from", name)
     assert code == 0
-    assert re.findall(r"#(\d+) ─", out) == [str(row + 1) for row in rows]
+    assert re.findall(r"([\da-f]{10,}) ─", out) == [frame["design"].iloc[row] for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_hostile_words_are_texts_of_the_shortlist(opened: Callable[..., Any], pa
     bad = replace(bad, study=replace(bad.study, overrides=("study=toy", "x=a\n  evil: [1] # ", "-cd /tmp")))
     page = opened(bad)
     words = page.evaluate("wordsOf(0)")
-    assert yaml.safe_load(page.evaluate("shortlistYaml([0])")) == {"designs": {"#1": words}}
+    assert yaml.safe_load(page.evaluate("shortlistYaml([0])")) == {"designs": {rows_of(bad)["design"].iloc[0]: words}}
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def states(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("number", "again"),
-    [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)],
-    ids=["Ctrl-C", "SIGTERM", "SIGTERM twice"],
+    [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGHUP, False)],
+    ids=["Ctrl-C", "SIGTERM", "SIGTERM twice", "a terminal that is closed"],
 )
 def test_a_run_that_is_told_to_end_does_so_without_a_traceback(tmp_path: Path, number: signal.Signals, again: bool) -> None:
     process = begun(tmp_path)
@@ -75,6 +75,22 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line(tmp_path: Path, delay: 
     assert "Traceback" not in err
 
 
+WATCHED = """
+import os, sys
+from dse.terminal.exit_watcher import ExitWatcher
+watcher = ExitWatcher("ended from outside")
+if sys.argv[1] == "closed":
+    watcher.close()
+os._exit(1)
+"""
+
+
+def test_a_process_that_a_library_ends_still_has_a_last_line() -> None:
+    for how, line in (("ended", "ended from outside\n"), ("closed", "")):
+        done = subprocess.run([sys.executable, "-c", WATCHED, how], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (1, line)
+
+
 INTERRUPTED = """
 import builtins, os, signal, sys
 imported = builtins.__import__
@@ -91,7 +107,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("name", ["dse.main", "dse.commands.options", "dse.terminal.signals", "difflib"])
 def test_a_signal_before_the_command_has_begun_is_one_line(name: str, number: signal.Signals) -> None:
     line = [sys.executable, "-c", INTERRUPTED, name, number.name]

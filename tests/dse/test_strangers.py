@@ -279,3 +279,38 @@ def monkeypatch_session() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET", "tell nobody")
         yield patch
+
+
+@pytest.mark.parametrize(
+    ("line", "address", "reason"),
+    [
+        ("run_dir: /tmp/anywhere", "run_dir", "outside"),
+        ("run_dir: runs/../../x", "run_dir", "outside"),
+        ("store: /tmp/results.sqlite", "store", "outside"),
+        ("store: sqlite:////tmp/results.sqlite", "store", "outside"),
+        ("store: postgresql://me:secret@host/results", "store", "server"),
+        ("screen: {folder: 's3://bucket/folder'}", "screen.folder", "server"),
+        ("screen: {folder: ../elsewhere}", "screen.folder", "outside"),
+    ],
+)
+def test_a_file_names_no_place_outside_of_the_folder(
+    line: str, address: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever types the same place, or trusts the file, has it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies" / "evil").mkdir(parents=True)
+    (tmp_path / "studies" / "evil" / "study.yaml").write_text(f"question: ''\n{line}\n")
+    with pytest.raises(DesignError, match=f"^{address}: .*{reason}.*--trust") as refused:
+        compose(["study=evil"])
+    assert "secret" not in str(refused.value)
+    value = "here" if reason == "outside" else "postgresql://me@host/results"
+    assert compose(["study=evil", f"{address}={value}"])["name"] == "evil"
+    assert compose(["study=evil"], trust=True)["name"] == "evil"
+
+
+@pytest.mark.parametrize("line", ["run_dir: there/x", "store: results.sqlite", "store: sqlite:///results.sqlite"])
+def test_a_file_names_places_within_the_folder(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies" / "mine").mkdir(parents=True)
+    (tmp_path / "studies" / "mine" / "study.yaml").write_text(f"question: ''\n{line}\n")
+    assert compose(["study=mine"])["name"] == "mine"

@@ -22,7 +22,7 @@ from dse.config.ties import tied_over, ties
 from dse.report.data import payload
 from dse.running.frame import ordered
 from dse.running.study import study
-from dse.space.design import Design
+from dse.space.design import Design, key
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.knobs import Choice, Space
@@ -79,6 +79,7 @@ def test_the_line_of_a_page_gives_the_design_again(square: Any, opened: Callable
         found = dse.evaluate(line)
         assert found.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-6)
         assert not found.untied
+        assert key(found.design).startswith(row["design"])
 
 
 def test_a_page_has_a_column_of_what_follows(square: Any) -> None:

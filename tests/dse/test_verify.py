@@ -252,7 +252,9 @@ def test_a_part_says_by_how_much_the_best_leads_there_and_as_a_whole(
         assert there == pytest.approx(by["cannon"] / by["meshgemm"] - 1, rel=1e-6)
     assert lead.low < lead.whole / 4
     said = lead.said("closed@8", "cycles@8", part=True)
-    assert f"meshgemm leads mapping.gemm cannon {said}" in " ".join(capsys.readouterr().out.split())
+    ids = Loaded(asked).frame().set_index("mapping.gemm")["design"]
+    told = f"{ids['meshgemm']} mapping.gemm meshgemm leads {ids['cannon']} mapping.gemm cannon {said}"
+    assert told in " ".join(capsys.readouterr().out.split())
     assert lead.tells == (np.log1p(lead.low) > lead.spread)
     (shown,) = payload([Loaded(asked).part()])["studies"]
     assert shown["verified"]["decisions"][0]["said"] == said

@@ -21,7 +21,7 @@ from dse.evaluators.account.metrics import METRICS
 from dse.running.frame import judged, ordered, values_of
 from dse.running.study import Bound
 from dse.search.samplers import Uniform
-from dse.space.design import Design, stacked
+from dse.space.design import LEAST, Design, key, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.knobs import Interval
@@ -30,8 +30,10 @@ from dse.why import moves
 from dse.why.elastic import SAME, change, of_designs
 from dse.why.moves import FEW_AT_ONCE, GROWTH, Goal, Point, Step, around, at_once, points, quick, steps
 from dse.why.shadow import MOST, MOVES, Known, gained, prices
-from dse.why.why import APART, Why, front_prices, goal_of, of_front, of_row, row_of
-from tests.dse.toy import searched, toy
+from dse.why.stored_design import stored_design
+from dse.why.typed_design import of_study_not_in
+from dse.why.why import APART, Why, front_prices, goal_of, of_front, of_stored
+from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -46,7 +48,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 @pytest.fixture(scope="module")
 def why(ran: Loaded) -> Why:
-    return ran.why("#2")
+    return ran.why(design_ids(ran)[1])
 
 
 LINES = [
@@ -110,7 +112,7 @@ def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: Loaded) -> None:
 
 def test_a_front_at_once_is_its_designs_one_by_one(ran: Loaded) -> None:
     members = of_front(ran.study, ran.frame())
-    assert [one.name for one in members] == [f"#{place + 1}" for place in range(int(ran.frame()["front"].sum()))]
+    assert [one.name for one in members] == design_ids(ran)[: int(ran.frame()["front"].sum())]
     for member in members[:3]:
         alone = ran.why(member.name)
         assert member.changes is not None
@@ -123,8 +125,9 @@ def test_a_front_at_once_is_its_designs_one_by_one(ran: Loaded) -> None:
 def test_what_there_is_no_time_for_is_said(ran: Loaded) -> None:
     space, goal = ran.study.question.space, goal_of(ran.study)
     values = [values_of(ran.study, row.to_dict()) for _, row in ran.frame().iterrows()]
+    first = stored_design(ran.study, ran.frame(), None, design_ids(ran)[0])
     assert set(map(type, of_designs(space, values, goal, seconds=-1.0))) == {type(None)}
-    assert of_row(ran.study, ran.frame(), 0, seconds=-1.0).left == tuple(
+    assert of_stored(ran.study, ran.frame(), first, seconds=-1.0).left == tuple(
         dict.fromkeys(one.knob for one in steps(space, values_of(ran.study, ordered(ran.study, ran.frame()).iloc[0].to_dict())))
     )
 
@@ -210,24 +213,69 @@ def test_the_next_designs_are_the_nearest_of_the_front_on_either_side(ran: Loade
     frame = ordered(ran.study, ran.frame())
     front = frame[frame["front"]]
     for place in range(min(5, len(front))):
-        why, here = ran.why(f"#{place + 1}"), front.iloc[place]
+        why, here = ran.why(front["design"].iloc[place]), front.iloc[place]
         for near, side in ((why.cheaper, -1), (why.faster, 1)):
             far = {}
-            for row, one in front.iterrows():
+            for _, one in front.iterrows():
                 cost, slow = log(one["system_price"] / here["system_price"]), log(one["tpot"] / here["tpot"])
                 if side * cost >= APART and -side * slow >= APART:
-                    far[f"#{int(row) + 1}"] = abs(cost) + abs(slow)
+                    far[one["design"]] = abs(cost) + abs(slow)
             assert (near.name if near else None) == (min(far, key=lambda name: far[name]) if far else None)
 
 
-def test_a_design_is_named_by_its_number_or_its_key(ran: Loaded) -> None:
-    frame, asked = ran.frame(), ran.study
-    values = values_of(asked, ordered(asked, frame).iloc[4].to_dict())
-    key = asked.question.space.key_at(values)
-    assert row_of(asked, frame, "5") == row_of(asked, frame, "#5") == row_of(asked, frame, key[:12]) == 4
-    for wrong in ("0", str(len(frame) + 1), "zzzzzz", key[:2] + "x", ""):
-        with pytest.raises(DesignError, match=r"no design .* valid: #1 to #"):
-            row_of(asked, frame, wrong)
+def test_a_design_is_named_by_its_id_and_by_no_rank(ran: Loaded) -> None:
+    """Of every row, searched or screened: the id is the beginning of the key of the design that is built of its knobs."""
+    asked, frame = ran.study, ran.frame()
+    rows = ordered(asked, frame)
+    assert len(set(rows["design"])) == len(rows)
+    for rank, row in list(enumerate(rows.to_dict("records"), 1))[::7]:
+        own = key(asked.question.space.at(values_of(asked, row)))
+        assert own.startswith(row["design"])
+        assert len(row["design"]) >= LEAST
+        found = [stored_design(asked, frame, None, typed) for typed in (row["design"], own[:LEAST].upper(), own)]
+        assert all((one.id, one.values) == (row["design"], values_of(asked, row)) for one in found)
+        for typed in (str(rank), f"#{rank}"):
+            with pytest.raises(DesignError, match=f"is a rank, .* rank {rank} is {row['design']} now"):
+                stored_design(asked, frame, None, typed)
+    for wrong in ("0", str(len(frame) + 1)):
+        with pytest.raises(DesignError, match=r"is a rank, .* ranks are 1 to"):
+            stored_design(asked, frame, None, wrong)
+    for wrong in ("zzzzzz", "fad1", "", own + "0"):
+        with pytest.raises(DesignError, match=r"is no id of a design; .* the first of its front are"):
+            stored_design(asked, frame, None, wrong)
+    with pytest.raises(DesignError, match="no design '0123456789abcdef' in study toy"):
+        stored_design(asked, frame, None, "0123456789abcdef")
+
+
+def test_every_command_answers_for_the_design_of_an_id(ran: Loaded) -> None:
+    """Each for the same design: with the metrics that its row has."""
+    for row in ordered(ran.study, ran.frame()).to_dict("records")[:20:9]:
+        which = row["design"]
+        own = ran.evaluate(which)
+        assert key(own.design).startswith(which)
+        assert own.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
+        assert ran.explain(design=which).point.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
+        stands = of_study_not_in(ran.study, ran.frame(), stored_design(ran.study, ran.frame(), None, which))
+        assert stands.id == stands.name == which
+        assert stands.point.metrics["tpot"] == pytest.approx(row["tpot"], rel=1e-12)
+        assert bool(stands.rivals) == (not row["front"])
+
+
+def test_a_beginning_that_several_designs_share_is_refused_with_them(ran: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a study of very many designs: here ids of one digit, and a beginning of one."""
+    monkeypatch.setattr("dse.space.design.LEAST", 1)
+    monkeypatch.setattr("dse.why.stored_design.SHORTEST", 1)
+    frame = ran.frame()
+    ids = frame["design"].tolist()
+    assert len(set(ids)) == len(ids)
+    first = next(digit for digit in "abcdef" if sum(one.startswith(digit) for one in ids) > 1)
+    same = [one for one in ids if one.startswith(first)]
+    with pytest.raises(DesignError, match=f"{len(same)} designs of study toy begin with '{first}': ") as refused:
+        stored_design(ran.study, frame, None, first)
+    named = str(refused.value).partition(f"'{first}': ")[2].partition(";")[0].partition(" and ")[0].split(", ")
+    assert set(named) <= set(same)
+    for one in named:
+        assert stored_design(ran.study, frame, None, one).id == one
 
 
 def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
@@ -273,12 +321,13 @@ def test_the_terminal_and_json_say_the_same(ran: Loaded, typed: Typed, monkeypat
     monkeypatch.chdir(folder)
     (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
     (folder / "runs" / "toy" / "store.url").write_text(ran.study.store)
-    code, out, _ = typed("explain", "toy", "--design", "2")
+    second = design_ids(ran)[1]
+    code, out, _ = typed("explain", "toy", "--design", second)
     assert not code
-    found = ran.why("2")
+    found = ran.why(second)
     assert all(f"{name} {share:.1%}" in out for name, share in found.shares.items() if share > 0.01)
     assert all(f"│ {knob} " in out for knob in {one.step.knob for one in found.changes} - set(found.idle))
-    code, out, _ = typed("explain", "--json", "toy", "--design", "2")
+    code, out, _ = typed("explain", "--json", "toy", "--design", second)
     said = json.loads(out)
     assert said["shares_of_time"] == pytest.approx(dict(found.shares))
     assert len(said["steps"]) == len(found.changes)
@@ -290,7 +339,7 @@ def test_the_terminal_and_json_say_the_same(ran: Loaded, typed: Typed, monkeypat
     assert all(sum(one["shares_of_time"].values()) == pytest.approx(1.0) for one in designs)
     code, out, _ = typed("explain", "toy")
     assert "front of toy" in out
-    code, _, err = typed("explain", "toy", "--design", "2", "chip.cores=300")
+    code, _, err = typed("explain", "toy", "--design", second, "chip.cores=300")
     assert code == 2
     assert "give one of them" in err
     code, out, _ = typed("explain", "--json", "toy", "chip.cores=300")

@@ -8,6 +8,7 @@ import pytest
 from dse.commands.api import Loaded
 from dse.commands.loop import run_study
 from dse.report.data import Part, payload
+from tests.dse.test_report import rows_of
 from tests.dse.test_report_page import browser, open_design, opened, settle
 from tests.dse.toy import toy
 
@@ -44,7 +45,7 @@ def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Call
         near = why["faster"] or why["cheaper"]
         assert near is not None
         page.locator("#design .sides button").last.click()
-        assert open_design(page) == f"Design #{near['row'] + 1}"
+        assert open_design(page) == f"Design {rows_of(part)['design'].iloc[near['row']]}"
     assert study["why"]["prices"]
     assert page.locator("#cards .prices li").count() == len(study["why"]["prices"])
     said = page.locator("#cards .remarks li").evaluate_all(
@@ -55,4 +56,4 @@ def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Call
     assert said
     page.evaluate("designs.studies[0].why.designs[1].steps = null; openDesign(1)")
     settle(page)
-    assert f"dse explain {part.study.name} --design 2" in page.inner_text("#design")
+    assert f"dse explain {part.study.name} --design {rows_of(part)['design'].iloc[1]}" in page.inner_text("#design")

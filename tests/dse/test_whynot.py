@@ -15,7 +15,7 @@ from dse.commands.api import Loaded
 from dse.running.frame import ordered
 from dse.why.moves import Point
 from dse.why.whynot import OUTSIDE, Rival, WhyNot, distinct, enough
-from tests.dse.toy import searched, toy
+from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -56,10 +56,10 @@ def test_rivals_are_the_front_designs_that_dominate(stands: tuple[WhyNot, list[s
     rows = ordered(ran.study, ran.frame())
     mine = {name: found.point.metrics[name] for name in ran.study.objectives}
     wanted = set()
-    for place, row in rows[rows["front"]].iterrows():
+    for _, row in rows[rows["front"]].iterrows():
         as_good = row["throughput_per_system_mm2"] >= mine["throughput_per_system_mm2"] and row["tpot"] <= mine["tpot"]
         better = row["throughput_per_system_mm2"] > mine["throughput_per_system_mm2"] or row["tpot"] < mine["tpot"]
-        wanted |= {f"#{int(place) + 1}"} if as_good and better else set()
+        wanted |= {row["design"]} if as_good and better else set()
     assert {name for one in found.rivals for name in (one.name, *one.alike)} == wanted
     many = [len(one.knobs) for one in found.rivals]
     assert many == sorted(many)
@@ -88,7 +88,7 @@ def test_the_way_is_greedy_and_ends_at_the_stored_design(stands: tuple[WhyNot, l
     assert {hop.knob for hop in found.path} - {OUTSIDE} == set(found.target.knobs)
     assert (OUTSIDE in {hop.knob for hop in found.path}) == bool(found.outside)
     rows = ordered(ran.study, ran.frame())
-    row = rows.iloc[int(found.target.name[1:]) - 1]
+    row = rows.set_index("design").loc[found.target.name]
     last = found.path[-1].point
     assert last.feasible
     for name in ran.study.objectives:
@@ -146,7 +146,7 @@ def test_better_by_the_distance_nothing_beats_it_by_less_something_does(stands: 
 
 
 def test_a_design_of_the_front_is_beaten_by_none(ran: Loaded) -> None:
-    values = ran.why("#1").values
+    values = ran.why(design_ids(ran)[0]).values
     space = ran.study.question.space
     line = []
     for knob, value in values.items():

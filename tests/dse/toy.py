@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from dse.commands.api import Loaded
 from dse.config.compose import compose
 from dse.running.ask_tell import search
+from dse.running.frame import ordered
 from dse.running.study import Study, study
 from dse.running.workers import Serial, evaluator
 from dse.search.from_optuna import sampler
@@ -46,6 +48,11 @@ def by(name: str) -> tuple[str, ...]:
         pytest.importorskip("torch")
     more = {"exhaustive": ("space=l2_prefetch",), "gp": ("search.budget=28",), "tpe": ("search.budget=120",)}
     return (f"search={name}", *more.get(name, ()))
+
+
+def design_ids(ran: Loaded) -> list[str]:
+    """Ids of the designs of a study, in the order of its report."""
+    return list(map(str, ordered(ran.study, ran.frame())["design"]))
 
 
 def searched(

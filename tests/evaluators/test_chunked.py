@@ -117,8 +117,10 @@ def test_what_comes_to_another_tile_is_noticed(slot: str) -> None:
 @pytest.mark.parametrize("items", [1, 6, 15])
 def test_the_closed_form_counts_what_is_played(rule: str, items: int) -> None:
     of = Recurrence(rule, 4, 2, 5, 4, 3, 24, 4)
-    walk, memory, counts = chunks(of, 2, 4, "float16"), channels("south", 3, 2, 3, 100.0, 1.0), (2,) * -(-items // 6)
-    found = timed(walked.steps(walk, items, counts, MESH, channels=3), CYCLES, engines=ENGINES, memory=memory).activity
+    walk = chunks(of, 2, 4, "float16")
+    program = walked.steps(walk, items, (2,) * -(-items // 6), MESH, channels=3)
+    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+    found = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     on: Any = (MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0))
     closed = walked.cost(walk, items, 2, *on, items * 2).activity
     for count in COUNTS:

@@ -9,7 +9,7 @@ from dse.evaluators import evaluate
 from dse.evaluators.kernels.collective import ALLREDUCE, allreduce, moved, two_level
 from dse.evaluators.program.counts import every_step
 from dse.evaluators.program.rounds import Send
-from dse.evaluators.silicon import area, supply
+from dse.evaluators.silicon import area, energy, supply
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.workload import Workload
@@ -33,7 +33,10 @@ def counted(design: Design, workload: Workload) -> dict[str, float]:
     found = evaluate(stacked([replaced(design, none | {one: LITTLE}) for one in ones]), workload).columns["energy"]
     counts = {one.rpartition(".")[2]: float(value) / LITTLE for one, value in zip(ones, found, strict=True)}
     scale = float(supply.squared(design.chip))
-    return counts | {name: counts[name] / scale for name in (*BY_CLOCK, "static")}
+    counts |= {name: counts[name] / scale for name in (*BY_CLOCK, "static")}
+    if design.chip.mesh is not None:  # wires of a hop by the size of its cores
+        counts["hop"] *= float(design.chip.technology.hop / energy.hop(design.chip))
+    return counts
 
 
 @cache

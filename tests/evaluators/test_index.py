@@ -147,9 +147,10 @@ def largest(values: Array, recipe: streamed.Recipe, *names: str) -> dict[str, Ar
 )
 @pytest.mark.parametrize("blocks", [1, 2, 5])
 def test_the_closed_form_counts_what_is_played(of: Index, blocks: int) -> None:
-    walk, items, memory = scores(of, 2, 4, "float16"), 2 * of.sequences, channels("south", 3, 2, 3, 100.0, 1.0)
-    counts = (blocks,) * -(-items // 6)
-    found = timed(walked.steps(walk, items, counts, MESH, channels=3), CYCLES, engines=ENGINES, memory=memory).activity
+    walk, items = scores(of, 2, 4, "float16"), 2 * of.sequences
+    program = walked.steps(walk, items, (blocks,) * -(-items // 6), MESH, channels=3)
+    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+    found = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     on: Any = (MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0))
     closed = walked.cost(walk, items, blocks, *on, items * blocks).activity
     for count in COUNTS:

@@ -219,7 +219,7 @@ def _at(address: str) -> float:
     [
         (("stack=trtllm_h100", "model=llama3_8b"), ("ring", "library", "full_mesh")),
         (("stack=trtllm_h100", "model=llama3_8b", "workload=serving", "workload.requests=3"), ("ring", "library")),
-        (("stack=vllm_h100", "model=llama3_8b"), ("ring", "library")),
+        (("stack=vllm_allreduce_h100", "model=llama3_8b"), ("ring", "library")),
         (("stack=nccl_h100", "workload=collective", "workload.pattern=all_to_all", *WHOLE), ("library", "ring")),
     ],
     ids=lambda of: " ".join(of[:3]),

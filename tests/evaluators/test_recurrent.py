@@ -91,8 +91,9 @@ def test_an_update_that_goes_elsewhere_is_found(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_the_closed_form_counts_what_is_played(rule: str, rows: int, resident: bool) -> None:
     recipe, block = update(rule, KEYS, resident=resident), Block(-(-rows // 6) if resident else 2, VALUES)
-    memory = channels("south", 3, 2, 3, 100.0, 1.0)
-    played = timed(steps(recipe, rows, block, MESH, channels=3), CYCLES, engines=ENGINES, memory=memory).activity
+    program = steps(recipe, rows, block, MESH, channels=3)
+    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+    played = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     closed = cost(recipe, rows, block, MESH, CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16").activity
     for count in COUNTS:
         assert getattr(closed, count) == pytest.approx(getattr(played, count)), count

@@ -82,7 +82,7 @@ def test_it_computes_what_it_says(name: str, rows: int) -> None:
     v = {slot: rng.normal(size=(n, rows, 1 if slot == "score" else WIDTH)) for slot, n in times.items()}
     program = steps(recipe, rows, block, MESH, "float64", channels=3)
     known = {"weight": 3.0, "cos": 0.6, "sin": 0.8, "minus": -0.8, "w0": 2.0, "w1": 3.0, "w2": -1.0}
-    tiles = {slot.name: np.full((2, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
+    tiles = {slot.name: np.full((program.rows, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
     out = play(program, tiles, place(v, recipe, block, MESH))
     # slots keep their names beside the streams of the same name: what was stored in full turns is there only if there were any
     full = [name for name in (*recipe.stored,) if rows > 12]
@@ -95,8 +95,9 @@ def test_it_computes_what_it_says(name: str, rows: int) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_closed_form_counts_what_is_played(name: str, rows: int) -> None:
     recipe, block = RECIPES[name], Block(2, WIDTH)
-    memory = channels("south", 3, 2, 3, 100.0, 1.0)
-    played = timed(steps(recipe, rows, block, MESH, channels=3), CYCLES, engines=ENGINES, memory=memory).activity
+    program = steps(recipe, rows, block, MESH, channels=3)
+    memory = channels("south", 3, program.rows, 3, 100.0, 1.0)
+    played = timed(program, CYCLES, engines=ENGINES, memory=memory).activity
     on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
     closed = cost(recipe, rows, block, MESH, *on).activity
     for count in COUNTS:
@@ -113,7 +114,7 @@ def test_a_convolution_reads_the_rows_before_a_block_once_more(rows: int) -> Non
     windows = np.stack([padded[2 * turn : 2 * turn + 4] for turn in range(blocks)]).reshape(-1, WIDTH)
     program = steps(recipe, rows, block, MESH, "float64", channels=3)
     known = {"w0": 2.0, "w1": 3.0, "w2": -1.0}
-    tiles = {slot.name: np.full((2, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
+    tiles = {slot.name: np.full((program.rows, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
     out = play(program, tiles, place({"x": windows[None]}, recipe, Block(4, WIDTH), MESH))
     stored = {key: value for key, value in out.items() if key.endswith("/last") or (rows > 12 and key == "out")}
     y = 2 * padded[:rows] + 3 * padded[1 : rows + 1] - x

@@ -222,7 +222,8 @@ def _put_store(folder: Path, data: bytes, rng: Random) -> list[str]:
     (folder / "runs/small").mkdir(parents=True)
     (folder / "runs/small/results.sqlite").write_bytes(data)
     lines = (["show", "small"], ["export", "small", "--to", "csv"], ["export", "small", "--to", "json"], ["report", "small"])
-    why = (["explain", "small"], ["explain", "small", "--design", "1"], ["whynot", "small"])
+    named = rng.choice(("1", "#2", "1f3a09c27b", "0" * 32, "é"))
+    why = (["explain", "small"], ["explain", "small", "--design", named], ["whynot", "small"])
     return rng.choice((*lines, *why, ["run", "study=small", "workers=serial"], ["list"]))
 
 

@@ -59,6 +59,14 @@ def test_space_needs_no_more_than_numpy_and_units(path: Path) -> None:
     assert roots <= set(sys.stdlib_module_names) | {"numpy", "dse", "pint"}
 
 
+def test_every_python_process_is_started_in_one_way() -> None:
+    """`child_python` keeps the current folder off its path; `locale` starts this very process anew, as it was started."""
+    users = {
+        place(path) for path in SOURCES if "sys.executable" in path.read_text() or "multiprocessing" in set(imported(path))
+    }
+    assert users == {"dse/terminal/child_python.py", "dse/terminal/locale.py"}
+
+
 def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
     callers = {
         place(path)

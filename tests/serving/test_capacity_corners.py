@@ -44,15 +44,25 @@ def test_answers_of_one_token_have_no_pace(tmp_path: Path, capsys: pytest.Captur
     assert "nan" not in capsys.readouterr().out
 
 
-def test_few_requests_say_what_their_deployment_serves_for_long(tmp_path: Path) -> None:
-    """A burst is answered at many times the rate that lasts: the note has that rate, and how to ask for it."""
+def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -> None:
+    """A burst is answered at many times the rate that lasts, which no answer has; a trace that is replayed says so."""
     words = ["chip=h200", "model=qwen3_8b", "devices=1", "apart=false", "workload.ttft='1.3 s'", "workload.tpot='64 ms'"]
     (side,) = capacity([*words, "workload.prompt=367", "workload.output=17", "workload.requests=300"])
     assert side.best is not None
-    lasts = side.best.candidate.estimate.rate
-    assert side.best.rate > 1.2 * lasts
-    assert few(side).endswith(f"tells what goes on for long, some {lasts:.4g} requests/s by the estimate")
+    assert side.best.rate <= 1.01 * side.best.candidate.estimate.rate
+    assert few(side).startswith("300 requests are too few to tell whether this lasts")
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,prompt,output\n" + "".join(f"{number / 10},367,17\n" for number in range(300)))
-    (side,) = capacity([*words, f"workload.trace={trace}"])
-    assert "goes on for long (of a trace, a longer one), some " in few(side)
+    (side,) = capacity([*words, f"workload.trace={trace}", "workload.arrivals=trace"])
+    assert "these 300 requests, replayed once in" in few(side)
+
+
+@pytest.mark.parametrize(("typed", "found"), [([], {"least_loaded", "cache_aware"}), ([ROUTED], {"round_robin"})])
+def test_routing_is_looked_through_where_instances_keep_prefixes(typed: list[str], found: set[str]) -> None:
+    talks = ["workload.sessions={turns: 4, think: 1 s}", "workload.prompt=200", "workload.output=20", "workload.clip=4000"]
+    words = ["chip=h200", "model=qwen3_8b", "devices=2", "mapping.both.tp=1", "apart=false", *talks, "workload.requests=200"]
+    knobs = ["space=empty", "+space.mapping.serving.batch=choice(32, 64)", "mapping.serving.tokens=2048"]
+    for reuse, several in ((["mapping.serving.reuse=pool"], found), ([], {"round_robin"} if typed else {"least_loaded"})):
+        (side,) = capacity([*words, *knobs, *reuse, *typed])
+        assert {one.design.mapping.serving.routing for one in side.candidates} == several
+        assert len(side.candidates) == 2 * len(several)

@@ -15,7 +15,7 @@ from dse.space.fields import replaced
 
 SERVED = [
     ["chip=h200", "mapping=serving", "model=qwen3_32b"],
-    ["chip=h100", "stack=vllm_h100", "mapping.both.allreduce=library", "mapping=serving", "model=qwen3_8b"],
+    ["chip=h100", "stack=vllm_allreduce_h100", "mapping.both.allreduce=library", "mapping=serving", "model=qwen3_8b"],
     ["chip=h200", "mapping=serving", "model=qwen3_30b_a3b"],
     ["chip=tile_gh200", "mapping=flat_serving", "model=llama3_8b"],
 ]

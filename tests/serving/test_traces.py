@@ -123,7 +123,7 @@ BAD = [
     ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,5,5\n",
      r"row 2, column TIMESTAMP: 'yesterday' is not a date and time"),
     ("arrival,prompt,output\n0,5\n", r"row 2, 2 columns where the header has 3"),
-    ("in,out\n5,5\n", "row 1: no known columns; there are in, out; known are .*num_prefill_tokens"),
+    ("in,out\n5,5\n", "row 1: no known columns; the file has 2 other columns; known are .*num_prefill_tokens"),
     ('{"timestamp": 0, "input_length": 5}\n', "no known columns"),
     ('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]}\n', "row 1, column hash_ids"),
     (
@@ -141,7 +141,7 @@ BAD = [
         "arrival, prompt,Output\n0,5,5\n",
         "columns differ by spaces or capitals from known ones; rename 'Output' to 'output', ' prompt' to 'prompt'$",
     ),
-    ("", "no known columns; there are nothing"),
+    ("", "no known columns; the file has 0 other columns"),
 ]  # fmt: skip
 
 
@@ -319,7 +319,7 @@ def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: flo
         (gzip.compress(b"arrival,prompt,output\n0,1,1\n", mtime=0), "packed by gzip; unpack it first"),
         (b"arrival;prompt;output\n0;1;1\n", "columns are apart by ;, not by commas"),
         (b"arrival\tprompt\toutput\n0\t1\t1\n", "columns are apart by tabs, not by commas"),
-        (b"a;b\n1;2\n", "no known columns; there are a;b"),
+        (b"a;b\n1;2\n", "no known columns; the file has 1 other column"),
     ],
 )
 def test_a_file_that_is_nearly_a_trace_says_what_to_do(content: bytes, why: str, tmp_path: Path) -> None:

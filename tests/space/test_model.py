@@ -9,7 +9,16 @@ import yaml
 
 from dse.config.workloads import models
 from dse.space.model import Model
-from dse.space.parameters import active_parameters, fixed_bytes, fixed_values, growing_values, growths, parameters
+from dse.space.parameters import (
+    active_parameters,
+    cache_growth,
+    cached_values,
+    fixed_bytes,
+    fixed_values,
+    growing_values,
+    growths,
+    parameters,
+)
 
 FILES = sorted((Path(__file__).resolve().parent.parent.parent / "conf/model").glob("*.yaml"))
 ACTIVE = {"qwen3_30b_a3b": 3.3e9, "phi35_moe": 6.6e9, "mixtral_8x7b": 12.9e9, "mixtral_8x22b": 39.1e9}
@@ -105,6 +114,21 @@ def test_totals_are_those_worked_out_by_hand(name: str) -> None:
     model, fact = shipped(name), FACTS[name]
     assert parameters(model) / 1e9 == pytest.approx(fact.total, rel=5e-3)
     assert active_parameters(model) / 1e9 == pytest.approx(fact.active, rel=5e-3)
+
+
+@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("window", [0, 64, 1000])
+def test_caches_grow_by_what_is_said_of_a_token(name: str, window: int) -> None:
+    model = shipped(name)
+    if window and not model.kinds and model.compressed is None and model.indexer is None:
+        model = replace(model, window=window, chunk=0)
+    growth = cache_growth(model, 1.0, 1.0)
+    start = 0 if growth.until is not None else model.max_position
+    tokens = growth.until if growth.until is not None else 1000
+    assert tokens
+    grown = cached_values(model, start + tokens) - cached_values(model, start)
+    assert growth.nbytes == pytest.approx(grown / tokens)
+    assert growth.nbytes > 0 or not any(of.kv for of in growths(model))
 
 
 @pytest.mark.parametrize("name", FACTS)

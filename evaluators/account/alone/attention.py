@@ -61,7 +61,7 @@ def limits(design: Design, asked: Tiled) -> list[Limit]:
         "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * of.kv.of(of.itemsize),
         **({"partial outputs": partial_bytes(of)} if of.of.split else {}),
     }
-    sides = [divides(f"mapping.{side}", getattr(asked.tiling, side), getattr(mesh, side)) for side in ("rows", "cols")]
+    sides = [divides(f"mapping.{side}", getattr(_mapping(design), side), getattr(mesh, side)) for side in ("rows", "cols")]
     return [*memories(of, held, stored), *sides]
 
 

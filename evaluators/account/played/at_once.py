@@ -80,6 +80,7 @@ def metrics(
         served_, tables = run(one)
         if served_ is None:
             return {"max_rate": 0.0}
+        load = served.of_run(load, served_)
         found[row] = _ran(service, one, load, served_, tables)
     rans = [found[row] for row in range(max(size, 1))]
     worth: dict[str, Any] = {name: np.array([ran.worth[name] for ran in rans]) for name in rans[0].worth}
@@ -122,7 +123,7 @@ def _ran(service: ModuleType, one: Design, load: Load, run: Served, tables: list
     """Of one design; what the run holds beside is let go."""
     die, system = service.areas(one)
     worth = served.worth(run, load, die, system) | {"devices": float(service.devices(one))}
-    worth |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
+    worth |= {"max_rate": run.rate} if load.largest else {}
     means = [served.by_span(run, pool) for pool in range(len(run.pools))]
     hosted = served.hosted(run, service.holders(one, load), float(one.mapping.serving.host))
     return Ran(worth, means, peak.of_run(run), served.span(run), tables, hosted)

@@ -14,12 +14,12 @@ from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
 from dse.evaluators.choices.per_design import picked as picked
-from dse.evaluators.serving.capacity import SLOWEST, bounds_of, largest, spent
+from dse.evaluators.serving.capacity import SLOWEST, bounds_of, spent
 from dse.evaluators.serving.loop import Deployment, Served
+from dse.evaluators.serving.max_rate import max_rate
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
 from dse.evaluators.serving.price import Error, Price, Pricing, errors, spread, tabled
-from dse.evaluators.serving.state import Stop
 from dse.evaluators.serving.steady import steady
 from dse.evaluators.silicon import limits as silicon
 from dse.space.design import Design
@@ -203,17 +203,16 @@ def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | 
     asked = load.requests
     if not load.largest:
         return at(asked).serve(asked, log=log)
-    bounds = bounds_of(load, load.largest)
-
-    def play(rate: float, stop: Stop) -> Served:
-        scaled = load.at(rate)
-        return at(scaled).serve(scaled, stop=stop)
-
-    rate = largest(play, bounds, len(asked), _guess(at, load)).rate
-    if not 0 < rate < inf:
+    found = max_rate(at, load, bounds_of(load, load.largest), _guess(at, load))
+    if found.served is None or not 0 < found.rate < inf:
         return None
-    scaled = load.at(rate)
-    return at(scaled).serve(scaled, log=log)
+    run = at(found.served.requests).serve(found.served.requests, log=log) if log else found.served
+    return replace(run, rate=found.rate)
+
+
+def of_run(load: Load, served: Served) -> Load:
+    """A load with the requests of a run, which are others at the largest rate."""
+    return replace(load, requests=served.requests) if load.largest else load
 
 
 def _guess(at: Callable[[Requests], Deployment], load: Load) -> float:
@@ -231,11 +230,6 @@ def unloaded(at: Callable[[Requests], Deployment], load: Load) -> tuple[float, f
     """
     scaled = load.at(_guess(at, load) * SLOWEST)
     return spent(at(scaled).serve(scaled), load.largest)
-
-
-def rate_of(served: Served, load: Load) -> float:
-    """The rate of a run of a load's requests, as the load says rates. [1/s]"""
-    return served.requests.rate / load.requests.rate * load.rate
 
 
 def hosted(served: Served, holders: Sequence[Any], bandwidth: float) -> float:

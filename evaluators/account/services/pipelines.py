@@ -149,7 +149,8 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, Any]:
         return {"max_rate": 0.0}
     made = float(area.die(chip, apart)), float(area.total(chip, apart))
     values = served.worth(run, load, *made) | {"step_price_error": served.errors_of([tables])[0].mean}
-    values |= {"max_rate": served.rate_of(run, load)} if load.largest else {}
+    values |= {"max_rate": run.rate} if load.largest else {}
+    load = served.of_run(load, run)
     counts = run.state.work
     read = counts["positions"].sum() + counts["past"].sum()
     values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0

@@ -27,7 +27,7 @@ from dse.evaluators.account.services.counted import each
 from dse.evaluators.account.services.least import Least, at_a_time, fastest, lanes, multiplied, read_weights, worked_prompt
 from dse.evaluators.account.services.prompts import alike, by_hosts, whole_points
 from dse.evaluators.account.services.shared_prices import Shared, said_first
-from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
+from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, one_by_one, sums
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.attention import attention
@@ -354,7 +354,7 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     def cut(form: str, some: Attend) -> list[On]:
         """As the slices are that suit some requests."""
         calls = attending_calls(forms[form], some, on)
-        found = [of.tiling for of in (asked(of.job) for _, of in calls) if isinstance(of, Job)]
+        found = [of.tiling for of in (one_by_one(asked(of.job))[0] for _, of in calls) if isinstance(of, Job)]
         names = (*SLICES, *(("splits",) if attention(plan.attention.dataflow).split else ()))
         changes = [{f"attention.{name}": getattr(of, name) for name in names} for of in found]
         return [on._replace(plan=replaced(plan, some)) for some in changes]

@@ -24,7 +24,7 @@ from dse.evaluators.kernels.attention.blocks import loaded, passed
 from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, pairs
 from dse.evaluators.kernels.attention.merge import WIDE, Merge
 from dse.evaluators.kernels.attention.paired import PAIRED, Pair
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, NUMBER_BYTES, Cached, Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, NUMBER_BYTES, Cached, Cut, Heads, Tiling, busy_tiles, cut
 from dse.evaluators.kernels.attention.spent import Spent, Turns, in_parts
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.team import AGAIN
@@ -421,7 +421,7 @@ def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
 
 def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any], Any]:
     """Time until blocks of so many bytes have come to as many groups as go together; until what is stored has gone."""
-    mesh, fabric, memory = task.mesh, on.fabric, on.memory
+    mesh, fabric, memory = busy_tiles(work.counts, task.tiling, task.mesh), on.fabric, on.memory
     columns = served.columns(work.counts, task.tiling, mesh, memory.count)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
 
@@ -435,7 +435,8 @@ def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any],
 
 def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns, Any, Any, Any]:
     """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `Spent`."""
-    shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, work.counts
+    shape, tiling, fabric, memory, counts = task.shape, task.tiling, on.fabric, on.memory, work.counts
+    mesh = busy_tiles(counts, tiling, task.mesh)
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
     numbers = task.numbers
     k_bytes, v_bytes = k_bytes * task.pace, v_bytes * task.pace + numbers
@@ -484,8 +485,9 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
 
 def activity(task: Task) -> Activity:
     """What the steps count: groups without an item in the last turn multiply and exchange as well, but load nothing."""
-    shape, tiling, mesh, counts = task.shape, task.tiling, task.mesh, task.counts
-    blocks, masked = passed(shape, task.in_turns, mesh)
+    shape, tiling, counts = task.shape, task.tiling, task.counts
+    mesh = busy_tiles(counts, tiling, task.mesh)
+    blocks, masked = passed(shape, task.in_turns, task.mesh)
     m, n, waves_, each = tiling.queries, tiling.keys, counts.waves, task.together
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
     tiles, later = mesh.rows * mesh.cols, blocks - waves_
@@ -503,8 +505,8 @@ def activity(task: Task) -> Activity:
         ("allreduce", "row", 2 * m * STATISTIC, each * blocks),
         ("reduce", "row", o_bytes, each * waves_),
     ):
-        total = total + _team(task, pattern, along, nbytes) * times
-    came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
+        total = total + _team(task, mesh, pattern, along, nbytes) * times
+    came = loaded(shape, task.in_turns, task.mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
     moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
     times, rest = floor_div(tiling.cols, tiling.rows), remainder(tiling.cols, tiling.rows)
@@ -514,14 +516,16 @@ def activity(task: Task) -> Activity:
     total = total + Activity(
         macs=macs, elements=tiles * (each * instructions + made), memory_bytes=came + moved, hop_bytes=hops
     )
-    return total + merge.activity(task.merge, mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
+    return (
+        total + merge.activity(task.merge, task.mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
+    )
 
 
-def _team(task: Task, pattern: str, along: str, nbytes: Any) -> Activity:
+def _team(task: Task, mesh: Mesh, pattern: str, along: str, nbytes: Any) -> Activity:
     """A collective along the rows or columns of all groups, the diagonal being their roots."""
     found: Activity = TEAMS[task.of.collective].activity(
         Shape(nbytes / VALUE, 1, 1),
-        task.mesh,
+        mesh,
         pattern=pattern,
         along=along,
         rows=task.tiling.rows,

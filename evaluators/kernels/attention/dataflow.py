@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.kernels.attention.blocks import Wave, band, stream, waves
-from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling, cut, slots
+from dse.evaluators.kernels.attention.shape import AS_OTHERS, Cached, Cut, Heads, Tiling, busy_mesh, cut, slots
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.team import Groups, Tile
 from dse.evaluators.kernels.gemm.tiling import Mesh
@@ -68,7 +68,7 @@ def steps(
     cap: float = 1.0,
     kv: Cached = AS_OTHERS,
 ) -> Program:
-    """The program of all tiles; of split keys, the one before that of `merge`.
+    """The program of the tiles that work, as of `busy_mesh`; of split keys, the one before that of `merge`.
 
     Args:
         of: the dataflow.
@@ -81,6 +81,7 @@ def steps(
         kv: how keys and values are stored.
     """
     counted, factor = in_turns(of, shape, tiling), (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0)
+    mesh = busy_mesh(shape, counted, mesh)
     on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace, cap, kv)
     turns = waves(shape, counted, mesh)
     alone = 1 if counted != tiling else of.strands

@@ -6,7 +6,7 @@ import numpy as np
 
 from dse.evaluators.kernels.attention.blocks import Wave, band, stream, waves
 from dse.evaluators.kernels.attention.dataflow import BOTH, Dataflow, in_turns, name, pairs
-from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, busy_mesh, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.space.elementwise import Array
 
@@ -23,6 +23,7 @@ def place(
         of, shape, tiling, mesh: as of the program.
         chosen: rows of `k` and `v`, which may have more, that were selected; shape (batch, kv_heads, keys).
     """
+    mesh = busy_mesh(shape, in_turns(of, shape, tiling), mesh)
     counts = cut(shape, tiling, mesh)
     grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
     outer = cut(shape, tiling, mesh).outer
@@ -108,6 +109,7 @@ def result(stored: dict[str, Array], of: Dataflow, shape: Heads, tiling: Tiling,
 
 def stored_rows(stored: dict[str, Array], slot: str, of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
     """What was stored of a slot, shape (parts, problems * queries of a problem, columns)."""
+    mesh = busy_mesh(shape, in_turns(of, shape, tiling), mesh)
     counts, found = cut(shape, in_turns(of, shape, tiling), mesh), None
     left = {key: iter(blocks) for key, blocks in stored.items()}
     together = range(2 if pairs(of, shape, tiling) else 1)

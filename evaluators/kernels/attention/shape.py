@@ -126,6 +126,20 @@ def selected(of: Heads, top: Any, piece: Any) -> Heads:
     return replace(of, batch=of.batch * of.queries, queries=1, keys=top, causal=False, piece=piece, window=0)
 
 
+def queries_of(of: Heads, first: Any, end: Any) -> Heads:
+    """Attention of some of the queries, from one on to another one that is not counted, to the keys that these see.
+
+    >>> queries_of(Heads(1, 8, 1, 6, 10, 64, 64, causal=True), 0, 4).keys
+    8
+    >>> queries_of(Heads(1, 8, 1, 6, 10, 64, 64, causal=True, window=3), 4, 6).keys
+    4
+    """
+    keys = of.keys - (of.queries - end) if of.causal else of.keys
+    if of.windowed:
+        keys = minimum(keys, of.window + end - first - 1)
+    return replace(of, queries=end - first, keys=keys)
+
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """Tiles of a group, and what a tile has of a block; whole numbers, or arrays over designs for a closed form.
@@ -179,6 +193,20 @@ def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
     parts = ceil_div(blocks, inner)
     items = shape.problems * outer * parts
     return Cut(groups, outer, inner, items, ceil_div(items, groups), parts)
+
+
+def busy_mesh(shape: Heads, tiling: Tiling, mesh: Mesh) -> Mesh:
+    """Tiles that work: rows of groups that have an item in the only turn, or all whole ones; the nearest to the memory.
+
+    >>> busy_mesh(Heads(1, 8, 8, 1, 4096, 128, 128), Tiling(2, 8, 1, 128), Mesh(32, 32))
+    Mesh(rows=4, cols=32)
+    """
+    return busy_tiles(cut(shape, tiling, mesh), tiling, mesh)
+
+
+def busy_tiles(of: Cut, tiling: Tiling, mesh: Mesh) -> Mesh:
+    """Likewise of counts that are known."""
+    return Mesh(tiling.rows * ceil_div(minimum(of.items, of.groups), floor_div(mesh.cols, tiling.cols)), mesh.cols)
 
 
 def key_blocks(shape: Heads, tiling: Tiling) -> Any:

@@ -1,5 +1,7 @@
 """Which groups and slices are tried ([zhang2026] section V-B): divisors of the mesh, and shares of a head that are alike.
 
+Rows of a group need not divide those of the mesh: the rest of them is idle.
+
 A slice is as much of a line of tiles' share as leaves all blocks of one size: less is padding. Others than those tried take
 more blocks, or more memory for as many. FlashAttention has blocks of as many queries as keys (section III-A, M = B_r = B_c).
 """
@@ -26,6 +28,9 @@ STEPS = (0.75, 1.0, 1.5)
 PARTS = np.array([1.0, *(whole * 2.0**power for power in range(7) for whole in (2, 3))])
 """Into how many parts of keys are split that is tried."""
 
+HALVES = tuple(2**power for power in range(16))
+"""Rows of groups that are tried on any mesh that has as many."""
+
 ANY = Tiling(0, 0, 0, 0, 0)
 """Nothing is chosen yet."""
 
@@ -36,18 +41,18 @@ def options(shape: Heads, grouped: bool, mesh: Mesh, said: Tiling) -> tuple[Arra
     lines = [
         [
             (side, slice_)
-            for side in ([own] if own else _sides(whole, size) if grouped else [1])
+            for side in ([own] if own else sides(whole, size) if grouped else [1])
             for slice_ in ([part] if part else np.unique([_even(each, side, SLICES) for each in (size, *other)]).tolist())
         ]
-        for whole, own, size, part, other in (
-            (mesh.rows, said.rows, shape.rows, said.queries, ()),
-            (mesh.cols, said.cols, shape.keys, said.keys, _bands(shape)),
+        for whole, own, size, part, other, sides in (
+            (mesh.rows, said.rows, shape.rows, said.queries, (), _rows),
+            (mesh.cols, said.cols, shape.keys, said.keys, _bands(shape), _sides),
         )
     ]
     pairs = list(product(*lines))
     if square(grouped, said):
-        sides = [(shape.rows, keys) for keys in (shape.keys, *_bands(shape))]
-        blocks = np.concatenate([np.unique([_even(size, 1, SLICES) for size in side], axis=1) for side in sides], axis=1)
+        wholes = [(shape.rows, keys) for keys in (shape.keys, *_bands(shape))]
+        blocks = np.concatenate([np.unique([_even(size, 1, SLICES) for size in whole], axis=1) for whole in wholes], axis=1)
         pairs = [((1, one), (1, other)) for one, other in blocks.T.tolist()]
     rows, queries, cols, keys = np.array([(*one, *other) for one, other in pairs], float).T
     return rows, cols, queries, keys
@@ -89,6 +94,11 @@ def _even(size: Any, members: Any, most: Any) -> Array:
     """Equal shares in whole lines, none larger than what a member would have of the whole."""
     whole = ceil_div(size, members)
     return np.asarray(minimum(ceil_div(even(size, members, minimum(maximum(most, 1.0), whole)), LINES) * LINES, whole))
+
+
+def _rows(side: Any, share: float) -> list[int]:
+    """Likewise, and powers of two, which leave some rows of tiles idle."""
+    return sorted({*_sides(side, share), *(count for count in HALVES if count <= min(side, max(share, 1)))})
 
 
 def _sides(side: Any, share: float) -> list[int]:

@@ -5,7 +5,8 @@ multicast row-wise and a row of blocks of B column-wise. Were all of B loaded by
 the same links; those of the diagonal have a column each.
 
 A group is some rows of the mesh with all its columns, and makes the output block by block of its own size: with fewer rows than
-the mesh, products of few rows, or several products, share it side by side.
+the mesh, products of few rows, or several products, share it side by side. Groups work in as few rows as do in as many turns,
+those next to the memory; tiles of the other rows are idle, and no group makes a block that another one makes.
 
 Groups of one row may divide the depth instead (split-K): some that follow one another in a column make the same block, each
 over its share of K, and the network adds up their blocks at the middle one, which stores the sum. A product of few rows and
@@ -49,8 +50,8 @@ class Part(NamedTuple):
 
     Attributes:
         m, k, n: rows of A, depth, and columns of B that a tile multiplies at a time.
-        rows: of tiles of a group; they divide the mesh's.
-        split: groups of one row each among which the depth is divided; they divide the mesh's rows. 1 where groups have more.
+        rows: of tiles of a group; rows of the mesh that are left over are idle.
+        split: groups of one row each among which the depth is divided, likewise. 1 where groups have more.
     """
 
     m: Any
@@ -116,9 +117,24 @@ def _teams(part: Part, mesh: Mesh) -> Any:
     return floor_div(mesh.rows, part.rows * part.split)
 
 
+def busy_mesh(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Mesh:
+    """Tiles that work: the fewest rows in which groups make all blocks in as many turns.
+
+    >>> busy_mesh(Shape(1024, 4096, 4096), Part(32, 128, 64, 32), Mesh(48, 64))
+    Mesh(rows=32, cols=64)
+    """
+    return _busy(cut(shape, part, mesh, copies), part, mesh, copies)
+
+
+def _busy(of: Blocks, part: Part, mesh: Mesh, copies: Any) -> Mesh:
+    """Likewise of blocks that are known."""
+    return Mesh(ceil_div(copies * of.down * of.across, of.waves) * part.rows * part.split, mesh.cols)
+
+
 def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1, weights: Weights | None = None) -> Any:
     """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
     of, stored = cut(shape, part, mesh, copies), weights or Weights(itemsize)
+    mesh = _busy(of, part, mesh, copies)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
     return of.waves * (
         itemsize * (m * k + floor_div(m, part.split) * n) + stored.nbytes * (k * n * floor_div(mesh.rows, part.rows))
@@ -145,7 +161,8 @@ def activity(
     shape: Shape, part: Part, mesh: Mesh, itemsize: float = VALUE, copies: Any = 1, weights: Weights | None = None
 ) -> Activity:
     """What the program does; arguments as of `seconds`."""
-    return _activity(part, mesh, cut(shape, part, mesh, copies), itemsize, weights)
+    of = cut(shape, part, mesh, copies)
+    return _activity(part, _busy(of, part, mesh, copies), of, itemsize, weights)
 
 
 def seconds(
@@ -227,6 +244,7 @@ def worked(
 ) -> Work:
     """What does not depend on the rate of memory; arguments as of `seconds`, and the time of a chunk's product where known."""
     of, kept = cut(shape, part, mesh, copies), weights or Weights(itemsize)
+    mesh = _busy(of, part, mesh, copies)
     a, b, c = _nbytes(part, itemsize, kept)
     expand = _expanded(part, engines, itemsize, kept)
     # tiles that load A and have the same channel; those that load B; those that store
@@ -360,15 +378,17 @@ def steps(
     copies: int = 1,
     weights: Weights | None = None,
 ) -> Program:
-    """The program of all tiles; arguments as of `cut`, whole numbers.
+    """The program of the tiles that work; arguments as of `cut`, whole numbers.
 
     Args:
-        shape, part, mesh, copies: as of `cut`.
+        shape, part, mesh, copies: as of `cut`; the program's mesh is that of `busy_mesh`.
         dtype: of operands and output.
         weights: how B is stored; as A where it is None.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
-    of, (rows, cols) = cut(shape, part, mesh, copies), np.indices((mesh.rows, mesh.cols))
+    of = cut(shape, part, mesh, copies)
+    mesh = _busy(of, part, mesh, copies)
+    rows, cols = np.indices((mesh.rows, mesh.cols))
     row, col, first = np.arange(mesh.rows), np.arange(mesh.cols), np.arange(0, mesh.rows, part.rows)[:, None]
     # rows take turns among columns whatever their group, so that all channels have as much to do
     diagonal = {"a": Cores(row, row % mesh.cols), "b": Cores(first + col % part.rows, col)}
@@ -418,7 +438,9 @@ def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
         a, b: shape (copies, m, k) and (copies, k, n).
         part, mesh: as of the program.
     """
-    of, groups = cut(Shape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a)), mesh.rows // part.rows
+    of = cut(Shape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a))
+    mesh = _busy(of, part, mesh, len(a))
+    groups = mesh.rows // part.rows
     padded_a = _padded(a, of.down * part.rows * part.m, part.split * of.chunks * part.k)
     padded_b = _padded(b, part.split * of.chunks * part.k, of.across * mesh.cols * part.n)
     # by copy, block down or across, share of K, chunk of it and tile
@@ -437,8 +459,9 @@ def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
 
 
 def result(stored: Array, shape: Shape, part: Part, mesh: Mesh, copies: int = 1) -> Array:
-    """The products, shape (copies, m, n), from what tiles stored, shape (waves, rows / part.split, cols, part.m, part.n)."""
-    of, groups = cut(shape, part, mesh, copies), _teams(part, mesh)
+    """The products, shape (copies, m, n), from what tiles stored, by turn, tile that stores, row and column of its block."""
+    of = cut(shape, part, mesh, copies)
+    groups = _teams(part, _busy(of, part, mesh, copies))
     blocks = stored.reshape(of.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)
     out = np.zeros((copies, of.down, of.across, part.rows * part.m, mesh.cols * part.n))
     copy, down, across = _items(of, groups, copies)

@@ -1,7 +1,8 @@
 """Rotations, norms, activations and routing on a mesh of tiles, from memory and back: every tile has rows of its own.
 
 A tile loads a block of rows, computes, and stores; the next block comes meanwhile. Nothing is exchanged between tiles, since a
-row is on one of them; rows of what needs no whole row may be pieces of rows.
+row is on one of them; rows of what needs no whole row may be pieces of rows. Blocks are dealt to as few rows of tiles as do in
+as many turns, those next to the memory; tiles of the other rows are idle.
 """
 
 from collections.abc import Iterator, Sequence
@@ -243,6 +244,15 @@ def cut(rows: Any, block: Block, mesh: Mesh) -> Turns:
     return Turns(blocks, ceil_div(blocks, mesh.rows * mesh.cols))
 
 
+def busy_mesh(turns: Turns, mesh: Mesh) -> Mesh:
+    """Tiles that work: the fewest rows to which blocks are dealt in as many turns.
+
+    >>> busy_mesh(Turns(40, 1), Mesh(32, 16))
+    Mesh(rows=3, cols=16)
+    """
+    return Mesh(ceil_div(ceil_div(turns.blocks, turns.waves), mesh.cols), mesh.cols)
+
+
 def slots(recipe: Recipe, block: Block, dtype: str) -> tuple[Slot, ...]:
     """What a tile holds: two blocks of what is loaded or stored; leaves broadcast."""
     moving, packed = {*recipe.loads, *recipe.stored}, dict(recipe.packed)
@@ -292,7 +302,9 @@ def seconds(
 
 def activity(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, dtype: str) -> Activity:
     """What the program does; arguments as of `cost`."""
-    (slots_, each), turns, tiles = held(recipe, block, dtype), cut(rows, block, mesh), mesh.rows * mesh.cols
+    (slots_, each), turns = held(recipe, block, dtype), cut(rows, block, mesh)
+    mesh = busy_mesh(turns, mesh)
+    tiles = mesh.rows * mesh.cols
     up = _links(turns.blocks - (turns.waves - 1) * tiles, mesh)
     whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
     moved = sum(each[name] for name in recipe.loads) + sum(each[name] for name in recipe.stored)
@@ -343,9 +355,10 @@ def timed(groups: int, work: Moved, mesh: Any, fabric: Any, memory: Any) -> Any:
     """Time of a program whose instructions come in so many groups; the rest as of `cost`, or what has the same leaves. [s]"""
     of, vector, loaded, stored, first = work
     # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
-    full = ceil_div(mesh.cols, memory.count) * mesh.rows
-    last = ceil_div(of.blocks - (of.waves - 1) * (mesh.rows * mesh.cols), minimum(memory.count, mesh.cols))
-    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    rows = ceil_div(ceil_div(of.blocks, of.waves), mesh.cols)  # as `busy_mesh`; loops compile this function alone
+    full = ceil_div(mesh.cols, memory.count) * rows
+    last = ceil_div(of.blocks - (of.waves - 1) * (rows * mesh.cols), minimum(memory.count, mesh.cols))
+    way = fabric.ramp + (rows - 1) * fabric.hop
     there = 2 * way + memory.latency + fabric.post
     opening = there + (last * (of.waves == 1) + full * (of.waves > 1)) * first * memory.crowded
     later = maximum(vector, full * (loaded + stored) * memory.crowded) * (of.waves - 1)
@@ -358,14 +371,16 @@ def timed(groups: int, work: Moved, mesh: Any, fabric: Any, memory: Any) -> Any:
 
 
 def steps(recipe: Recipe, rows: int, block: Block, mesh: Mesh, dtype: str = "float16", *, channels: int) -> Program:
-    """The program of all tiles; arguments as of `cost`, whole numbers.
+    """The program of the tiles that work; arguments as of `cost`, whole numbers.
 
     Args:
-        recipe, rows, block, mesh: as of `cost`.
+        recipe, rows, block, mesh: as of `cost`; the program's mesh is that of `busy_mesh`.
         dtype: of values.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
-    of, tiles = cut(rows, block, mesh), mesh.rows * mesh.cols
+    of = cut(rows, block, mesh)
+    mesh = busy_mesh(of, mesh)
+    tiles = mesh.rows * mesh.cols
     everyone = Cores(*np.indices((mesh.rows, mesh.cols)))
     left = np.arange(of.blocks - (of.waves - 1) * tiles)
     fewer = Cores(left // mesh.cols, left % mesh.cols)
@@ -411,11 +426,12 @@ def place(values: dict[str, Array], recipe: Recipe, block: Block, mesh: Mesh) ->
     found = {}
     for name, given in values.items():
         of = cut(given.shape[1], block, mesh)
+        here = busy_mesh(of, mesh)
         padded = np.ones((len(given), of.blocks * block.rows, *given.shape[2:]), given.dtype)
         padded[:, : given.shape[1]] = given
         blocks = np.moveaxis(padded.reshape(len(given), of.blocks, block.rows, *given.shape[2:]), (1, 2), (0, -1))
-        full = (of.waves - 1) * mesh.rows * mesh.cols
-        shape = (of.waves - 1, mesh.rows, mesh.cols, *blocks.shape[1:])
+        full = (of.waves - 1) * here.rows * here.cols
+        shape = (of.waves - 1, here.rows, here.cols, *blocks.shape[1:])
         found[stream(name, last=False)] = np.moveaxis(blocks[:full].reshape(shape), 3, 1).reshape(-1, *shape[1:3], *shape[4:])
         found[stream(name, last=True)] = np.moveaxis(blocks[full:], 1, 0)
     return found

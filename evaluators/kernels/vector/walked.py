@@ -2,7 +2,7 @@
 
 A tile has an item: it loads what the item begins with, takes in its blocks, whose next one comes meanwhile, stores what each
 leaves, and in the end what the item does. Nothing is exchanged between tiles. What is done to a block is products and vector
-instructions, which overlap where they do not need each other.
+instructions, which overlap where they do not need each other. Items are dealt to as few rows of tiles as do in as many waves.
 """
 
 from collections.abc import Iterator
@@ -84,6 +84,16 @@ def products_alone(walk: Walk) -> Walk:
     return replace(walk, start=start, body=body, closing=closing)
 
 
+def busy_mesh(items: Any, mesh: Mesh) -> Mesh:
+    """Tiles that work: the fewest rows to which items are dealt in as many waves, those next to the memory.
+
+    >>> busy_mesh(40, Mesh(32, 16))
+    Mesh(rows=3, cols=16)
+    """
+    waves = maximum(ceil_div(items, mesh.rows * mesh.cols), 1)
+    return Mesh(maximum(ceil_div(ceil_div(items, waves), mesh.cols), 1), mesh.cols)
+
+
 def cost(
     walk: Walk, items: Any, blocks: Any, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, loaded: Any
 ) -> Cost:
@@ -99,8 +109,9 @@ def cost(
         mesh, fabric, engines, memory: of the machine.
         loaded: blocks of all items.
     """
+    waves = ceil_div(items, mesh.rows * mesh.cols)
+    mesh = busy_mesh(items, mesh)
     tiles = mesh.rows * mesh.cols
-    waves = ceil_div(items, tiles)
     opened, one, period, closed = _chain(walk, engines)
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
     there = 2 * way + memory.latency + fabric.post
@@ -118,14 +129,15 @@ def cost(
 
 
 def steps(walk: Walk, items: int, blocks: tuple[int, ...], mesh: Mesh, *, channels: int) -> Program:
-    """The program of all tiles.
+    """The program of the tiles that work.
 
     Args:
         walk, items: as of `cost`, whole numbers.
         blocks: of the items of each wave.
-        mesh: tiles.
+        mesh: all tiles; the program's are those of `busy_mesh`.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
+    mesh = busy_mesh(items, mesh)
     tiles = mesh.rows * mesh.cols
     everyone = Cores(*np.indices((mesh.rows, mesh.cols)))
     left = np.arange(items - (len(blocks) - 1) * tiles)
@@ -167,7 +179,8 @@ def place(values: dict[str, Array], walk: Walk, blocks: tuple[int, ...], mesh: M
         values: by slot, shape (items, blocks of the longest, ...); of what an item begins with, one block.
         walk, blocks, mesh: as of the program.
     """
-    tiles, found = mesh.rows * mesh.cols, {}
+    mesh, found = busy_mesh(len(next(iter(values.values()))), mesh), {}
+    tiles = mesh.rows * mesh.cols
     for name, given in values.items():
         times = [1 if name in walk.opening else count for count in blocks]
         full = [given[wave * tiles :][:tiles, turn] for wave, count in enumerate(times[:-1]) for turn in range(count)]

@@ -32,13 +32,14 @@ SHORT = {
 
 QUESTIONS: dict[str, tuple[str, ...]] = {
     "models": (
-        "chip=npu_dse model=llama3_8b",
+        "chip=npu_dse model=llama3_8b mapping.both.tp=8",
         "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
-        "chip=npu_dse model=mixtral_8x7b mapping.prefill.allreduce=ring chip.network.latency_per=hop",
+        "chip=npu_dse model=mixtral_8x7b mapping.both.tp=8 mapping.prefill.allreduce=ring chip.network.latency_per=hop",
         "chip=npu_dse model=deepseek_v3 mapping.prefill.tp=16 mapping.precision.weights=fp8",
         "chip=npu_dse model=mistral_7b workload.decode_at=last mapping.prefill.tp=4",
         "chip=npu_dse technology@chip.technology=n7 mapping.prefill.tp=1 mapping.precision.activations=bf16",
-        "chip=npu_dse model=[qwen3_30b_a3b,phi3_small] workload.batch=[1,3] workload.lengths=lengths.csv workload.requests=4",
+        "chip=npu_dse model=[qwen3_30b_a3b,phi3_small] mapping.both.tp=8 workload.batch=[1,3] "
+        "workload.lengths=lengths.csv workload.requests=4",
         "chip=ascend910b model=qwen2_7b mapping.prefill.tp=2 mapping.prefill.allreduce=full_mesh",
         "chip=a100 mapping.prefill.tp=16",
         "chip=mi300x model=llama3_8b mapping.both.tp=2",
@@ -101,7 +102,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=two_level "
         "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
-        "chip=npu_dse model=llama3_8b mapping.both.allreduce=tree chip.network.latency_per=hop chip.network.ports=3",
+        "chip=npu_dse model=llama3_8b mapping.both.tp=8 mapping.both.allreduce=tree "
+        "chip.network.latency_per=hop chip.network.ports=3",
         "chip=mi300x model=qwen3_8b mapping.both.tp=8 mapping.both.allreduce=ktree mapping.both.ktree_k=2 "
         "chip.network.latency_per=hop chip.network.latency=2us workload.batch=[1,16]",
         "chip=tpu_v5p model=llama3_8b mapping.both.tp=4 mapping.both.allreduce=two_level chip.network.latency_per=hop",
@@ -331,17 +333,17 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 workload=attention fidelity=cycles@8",
     ),
     "serving": (
-        "chip=npu_dse model=qwen3_1b7 $SERVED",
-        "chip=npu_dse model=qwen3_1b7 $SERVED mapping.serving.policy=chunked",
+        "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED",
+        "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.serving.policy=chunked",
         "chip=wse2 model=llama3_8b $SERVED mapping.serving.policy=chunked",
         "chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1",
         "chip=npu64 model=gemma3_12b $SERVED",
-        "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
-        "chip=npu_dse model=qwen3_1b7 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
+        "chip=ascend910b model=deepseek_v2_lite mapping.both.tp=8 $SERVED workload.arrivals=fixed workload.rate=100Hz",
+        "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
         "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=ktree mapping.both.ktree_k=1",
         "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=two_level",
-        "chip=a100 mapping=serving model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 "
+        "chip=a100 mapping=serving model=mixtral_8x7b mapping.both.tp=8 $SERVED workload.arrivals=gamma workload.cv=2 "
         "mapping.serving.prefill_instances=1",
         "chip=wse2 model=qwen3_1b7 $SERVED",
         "chip=wse2 model=qwen3_1b7 $SERVED mapping.precision.kv=mxfp4",
@@ -370,8 +372,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.serving.arrangement=dp_first chip.decode.rows=32",
         "chip=npu64 model=deepseek_v2_lite mapping=npu_serving_wsc_llm mapping.both.pp=8 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2 $EXPERTS",
-        "chip=b200 model=qwen3_30b_a3b $SERVED $EXPERTS",
-        "chip=npu_dse model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked "
+        "chip=b200 model=qwen3_30b_a3b mapping.both.tp=8 $SERVED $EXPERTS",
+        "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.serving.prefill_instances=1 "
+        "mapping.serving.prefill_policy=chunked "
         "mapping.serving.reuse=pool workload.sessions={turns:2,think:1s}",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
         "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked",

@@ -1,0 +1,26 @@
+"""Groups of settings that each command takes: of a configuration, which has them all, the others have no effect on it."""
+
+from collections.abc import Sequence
+
+OF_RUNS = ("search", "screen", "verify", "workers", "ray", "report", "run_dir", "store", "name", "question")
+"""Groups that say how a study is run, and where its results are."""
+
+GOALS = ("objectives", "constraints")
+
+NOT_TAKEN: dict[str, tuple[str, ...]] = {
+    "evaluate": (*OF_RUNS, *GOALS),
+    "compare": (*OF_RUNS, *GOALS),
+    "capacity": (*OF_RUNS, *GOALS),
+    "explain": OF_RUNS,
+}
+"""By command, the groups that it does not take."""
+
+
+def not_taken(command: str, words: Sequence[str]) -> list[str]:
+    """Addresses of overrides whose group a command does not take, in the order in which they were typed.
+
+    >>> not_taken("evaluate", ["chip=a100", "search.budget=40", "search=tpe", "+objectives.tpot=min"])
+    ['search.budget', 'search', 'objectives.tpot']
+    """
+    addresses = (word.lstrip("+~").partition("=")[0] for word in words if not word.startswith("-"))
+    return list(dict.fromkeys(one for one in addresses if one.partition(".")[0] in NOT_TAKEN[command]))

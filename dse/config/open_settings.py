@@ -1,0 +1,139 @@
+"""Settings that a mapping leaves open by the word `auto`: the devices of a model, and the algorithm of allreduces.
+
+A model runs on the fewest devices that hold it, and a stack that has collectives of its own brings them. Both are found once,
+when a configuration becomes a design, so that designs, keys and spaces know values alone.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping as Dict
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dse.space.beside import unread
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.kinds import asked
+from dse.space.workload import Case, Collective, Load, Workload
+
+AUTO = "auto"
+"""The word for what is left open."""
+
+PHASES = ("prefill", "decode")
+
+MEMORY = "chip.hbm.capacity"
+"""The limit that devices keep which hold a model."""
+
+MAX_TP = 4096
+"""Devices of a copy of a model up to which the fewest are looked for."""
+
+KERNEL_TP = 8
+"""Devices of a kernel by itself, which has no model to hold: those of a node of most chips."""
+
+COLLECTIVES = ("rings", "exchanges", "dispatch")
+"""Parts of a stack that are collectives; allreduces of a model take the first."""
+
+
+def closed_mapping(mapping: Dict[str, Any], workload: Dict[str, Any]) -> tuple[Dict[str, Any], tuple[str, ...]]:
+    """A mapping without open settings, and the addresses of the tensor parallelism that was left open.
+
+    Open tensor parallelism is that of a kernel; `with_devices` sets that of a model.
+
+    Args:
+        mapping: fields of the mapping, its stack among them.
+        workload: fields of the workload.
+    """
+    both = {phase: mapping.get(phase) for phase in PHASES}
+    plans = {phase: plan for phase, plan in both.items() if isinstance(plan, Dict)}
+    open_tp = tuple(f"mapping.{phase}.tp" for phase, plan in plans.items() if plan.get("tp") == AUTO)
+    own = {"tp": KERNEL_TP, "allreduce": allreduce_of(mapping.get("stack"), asked(workload))}
+    found = {
+        phase: {**plan, **{name: value for name, value in own.items() if plan.get(name) == AUTO}}
+        for phase, plan in plans.items()
+    }
+    return {**mapping, **found}, open_tp
+
+
+def allreduce_of(stack: Any, case: type) -> str:
+    """The algorithm of allreduces that goes with a stack: its library's where it has one, else rings in both directions.
+
+    >>> allreduce_of({"rings": {"start": "1 us"}}, Case), allreduce_of({"rings": None}, Case), allreduce_of(None, Case)
+    ('library', 'bidirectional_ring', 'bidirectional_ring')
+    """
+    parts = COLLECTIVES if case is Collective else COLLECTIVES[:1]
+    there = isinstance(stack, Dict) and any(stack.get(part) is not None for part in parts)
+    return "library" if there else "bidirectional_ring"
+
+
+def with_devices(
+    base: Design, workload: Workload, open_tp: tuple[str, ...], given: Collection[str], space: Dict[str, Any]
+) -> tuple[Design, str]:
+    """A design on the fewest devices that hold its models, and in words how many; the empty string where none were left open.
+
+    Devices are a power of two, and at least two where something is set that one device does not read. Where no number of them
+    holds the models, it is the least, and the answer says what is short.
+
+    Args:
+        base: the design.
+        workload: what it is asked.
+        open_tp: addresses of tensor parallelism that are open.
+        given: leaves that overrides, the file of a study or knobs set.
+        space: knobs by address, as plain values; where one moves tensor parallelism, it is one of its values.
+    """
+    if not open_tp or not all(isinstance(case, Case | Load) for case in workload.cases):
+        return base, ""
+
+    def on(tp: int) -> Design:
+        return replaced(base, dict.fromkeys(open_tp, tp))
+
+    reader = next((leaf for leaf in given if _reads(on(2), workload, leaf) and not _reads(on(1), workload, leaf)), "")
+    options = _options(open_tp, space)
+    least = next((tp for tp in options if tp >= (2 if reader else 1)), options[-1])
+    fewest = next((tp for tp in options if tp >= least and _holds(on(tp), workload)), 0)
+    none = f"TP {least}, since no TP up to {options[-1]:,} holds the model"
+    found = f"TP {fewest}, the fewest devices that hold the model" + (f" and read {reader}" if reader else "")
+    return on(fewest or least), found if fewest else none
+
+
+def _options(open_tp: tuple[str, ...], space: Dict[str, Any]) -> list[int]:
+    """Devices to choose from, ascending: values that knobs of all open phases have, else powers of two.
+
+    >>> _options(("mapping.decode.tp",), {"mapping.both.tp": {"values": [4, 2]}})
+    [2, 4]
+    """
+    powers = [1 << power for power in range(MAX_TP.bit_length())]
+    found = set(powers)
+    for address in open_tp:
+        phase, both = (space.get(name) for name in (address, f"mapping.both.{address.rpartition('.')[2]}"))
+        values = (phase or both or {}).get("values", ())
+        some = {int(value) for value in values if isinstance(value, int | float) and value >= 1}
+        found = some if some and found == set(powers) else found & some if some else found
+    return sorted(found) or powers
+
+
+def _reads(design: Design, workload: Workload, leaf: str) -> bool:
+    """Whether a design reads one of its leaves for what it is asked."""
+    from dse.config.said import unasked
+
+    return not unread(design, leaf) and leaf not in unasked(design, workload)
+
+
+def _holds(design: Design, workload: Workload) -> bool:
+    """Whether memory has room for what a design keeps of each case."""
+    from dse.evaluators.evaluation import limits  # which loads judges
+
+    try:
+        found = [limit for limit in limits(design, _one_of_each(workload)) if limit.address == MEMORY]
+    except DesignError:  # said where the design is evaluated
+        return False
+    return bool(found) and all(bool(np.all(limit.need <= limit.have)) for limit in found)
+
+
+def _one_of_each(workload: Workload) -> Workload:
+    """Cases that differ in what they keep: loads at several rates keep the same."""
+    kept: dict[Any, Any] = {}
+    for place, case in enumerate(workload.cases):
+        kept.setdefault((case.model, case.longest) if isinstance(case, Load) else place, case)
+    return replace(workload, cases=tuple(kept.values()))

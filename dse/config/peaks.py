@@ -1,0 +1,229 @@
+"""Peaks of a chip's engines by number format, as data sheets have them, to the rates that a design has of each core.
+
+A chip says them of all its cores (``chip.peak``) or of one (``chip.core.peak``). A design keeps ``chip.core.matrix``, twice the
+16-bit peak of a core, and ``chip.core.rates``, formats over 16 bits; both may still be said in the place of peaks.
+
+Formats that are not said follow from those that are: bf16 is fp16; 16 bits are the widest format that is said, times its bits
+over 16; fp32 is half of 16 bits; int8 and fp8 are twice 16 bits where nothing narrower than 16 bits is said. Where something
+narrower is said, formats that are not are expanded on the vector engine. Where a 16-bit peak of all cores stands over peaks of
+another file, formats of that file keep their rate over 16 bits.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from dse.config.records import parsed
+from dse.config.spelling import said as said_by
+from dse.space.aliases import within
+from dse.space.errors import DesignError, nearest
+from dse.space.numbers import BLOCKS, FORMATS, HALF, Rates
+
+WHOLE, CORE, MATRIX, RATES = "chip.peak", "chip.core.peak", "chip.core.matrix", "chip.core.rates"
+
+VECTOR = "vector"
+"""What vector engines reach on 16-bit values stands beside the formats of matrix engines."""
+
+RATED = tuple(of.name for of in fields(Rates))
+"""Formats that have a rate of their own over that of 16 bits."""
+
+WIDE = ("fp16", "bf16")
+"""Names of the 16-bit formats, which engines multiply alike."""
+
+NAMES = (*WIDE, *RATED, VECTOR)
+
+ADDRESSES = (
+    MATRIX,
+    RATES,
+    WHOLE,
+    CORE,
+    *(f"{of}.{name}" for of in (WHOLE, CORE) for name in NAMES),
+    *(f"{RATES}.{name}" for name in RATED),
+)
+"""Addresses of which a file may have others than those that somebody types."""
+
+DIGITS = 12
+"""Of a core's part of what all cores reach: more than any data sheet has, and few enough that halves and tenths are exact."""
+
+
+RANK_OF_MATRIX, RANK_OF_RATES, RANK_OF_SHEET = 1, 2, 3
+"""Of entries of files, after peaks of a core: which count over which."""
+
+
+class Entry(NamedTuple):
+    """What is said of one format, or of 16 bits and rates over them.
+
+    Attributes:
+        typed: whether an override says it, not a file.
+        rank: of entries of files, later ones count over earlier ones: peaks of a core, rates over 16 bits, peaks of all cores.
+        address: of the entry.
+        name: the format; "" for `MATRIX`.
+        said: value, or constant with its source.
+    """
+
+    typed: bool
+    rank: int
+    address: str
+    name: str
+    said: Any
+
+
+def rated(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """A composed configuration whose chip has rates of a core where it said peaks.
+
+    Args:
+        config: with its chip and its space as plain values.
+        words: overrides that were typed; they count over what files say.
+
+    Raises:
+        DesignError: a format that there is not, or one said twice; a chip whose engines have no rates; a knob on peaks.
+    """
+    _refuse_knobs(config.get("space"))
+    whole = config.get("chip")
+    core = whole.get("core") if isinstance(whole, Mapping) else None
+    peaks = [of.get("peak") for of in (whole, core) if isinstance(of, Mapping)]
+    if not isinstance(whole, Mapping) or all(of is None for of in peaks):
+        return dict(config)
+    if not isinstance(core, Mapping) or any(whole.get(part) is not None for part in ("mesh", "tile")):
+        raise DesignError(
+            f"{WHOLE}: engines of a mesh have no rates; set their sides and the clock (chip.tile.matrix, chip.core.mac), and "
+            "leave peaks out"
+        )
+    own = {name: value for name, value in core.items() if name not in ("peak", "matrix", "rates")}
+    own |= _of_core(_entries(whole, core, said_by(words, ADDRESSES)), whole)
+    return {**config, "chip": {**{name: of for name, of in whole.items() if name != "peak"}, "core": own}}
+
+
+def _refuse_knobs(space: Any) -> None:
+    for address in space if isinstance(space, Mapping) else ():
+        if within(address, WHOLE) or within(address, CORE):
+            raise DesignError(
+                f"space.{address}: a knob moves {MATRIX}, twice the 16-bit peak of a core, and {RATES}, formats over 16 bits; "
+                f"set space.{MATRIX}"
+            )
+
+
+def _entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) -> list[Entry]:
+    """What files and overrides say of peaks, in the order in which one counts over another."""
+
+    def each() -> Iterator[tuple[int, str, str, Any]]:
+        yield from ((0, f"{CORE}.{name}", name, said) for name, said in _group(core.get("peak"), CORE))
+        if core.get("matrix") is not None:
+            yield RANK_OF_MATRIX, MATRIX, "", core["matrix"]
+        if "rates" in core and core["rates"] is None:
+            yield RANK_OF_RATES, RATES, "", None
+        yield from ((RANK_OF_RATES, f"{RATES}.{name}", name, said) for name, said in (core.get("rates") or {}).items())
+        sheet = _group(chip.get("peak"), WHOLE)
+        yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, said) for name, said in (*_implied(sheet, typed), *sheet))
+
+    found = [
+        Entry(any(within(word, address) or within(address, word) for word in typed), rank, address, name, said)
+        for rank, address, name, said in each()
+    ]
+    there = (of for of in found if of.said is not None or of.address == RATES)
+    return sorted(there, key=lambda of: (of.typed, of.rank, of.name not in WIDE))
+
+
+def _implied(sheet: list[tuple[str, Any]], typed: set[str]) -> list[tuple[str, Any]]:
+    """The 16-bit peak of a file's data sheet that says none, after its widest format; nothing of one that is typed."""
+    formats = {name: said for name, said in sheet if name != VECTOR and said is not None}
+    if not formats or formats.keys() & {*WIDE} or any(within(word, WHOLE) for word in typed):
+        return []
+    widest = max(formats, key=lambda name: FORMATS[name].bits)
+    said = formats[widest]
+    value = parsed(_plain(said), "op/s", f"{WHOLE}.{widest}") * FORMATS[widest].bits / FORMATS["fp16"].bits
+    return [("fp16", {**(said if isinstance(said, Mapping) else {"source": "override"}), "value": f"{value!r} op/s"})]
+
+
+def _group(peaks: Any, address: str) -> list[tuple[str, Any]]:
+    """Peaks by format."""
+    if peaks is None:
+        return []
+    if not isinstance(peaks, Mapping):
+        raise DesignError(f"{address}: {peaks!r} is not a group of formats; write one by one, {address}.fp16='989 Tflop/s'")
+    for name in peaks:
+        if name in NAMES:
+            continue
+        if blocks := [of for of in BLOCKS.get(str(name), ()) if FORMATS[of].engine]:
+            raise DesignError(f"{address}: no format {name!r}; set {' or '.join(dict.fromkeys(blocks))}")
+        raise DesignError(f"{address}: no format {name!r}; {nearest(str(name), NAMES)}")
+    fp16, bf16 = (_plain(peaks.get(name)) for name in WIDE)
+    if None not in (fp16, bf16) and fp16 != bf16:
+        raise DesignError(f"{address}: fp16 {fp16} and bf16 {bf16}; engines here have one rate for both, set one of them")
+    return list(peaks.items())
+
+
+def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any]:
+    """Constants of a core: of its matrix and vector engines, and rates of formats."""
+    peaks: dict[str, float] = {}
+    said: dict[str, Entry] = {}
+    notes: dict[str, Any] = {}
+    for of in entries:
+        name = "fp16" if of.name in ("", *WIDE) else of.name
+        if of.address == RATES:  # as if nothing narrower than 16 bits were said
+            peaks = {wide: peaks[wide] for wide in ("fp16", VECTOR) if wide in peaks}
+        elif of.address == MATRIX and isinstance(of.said, Mapping) and "value" not in of.said:
+            notes = dict(of.said)
+        else:
+            before = peaks.get(name)
+            peaks[name], said[name] = _peak(of, peaks, chip), of
+            if name == "fp16" and of.rank in (RANK_OF_MATRIX, RANK_OF_SHEET) and before:  # rates over 16 bits stay
+                times = peaks[name] / before
+                peaks |= {other: value * times for other, value in peaks.items() if other not in (name, VECTOR)}
+    wide = _wide(peaks)
+    rates = {name: _constant(said[name], "1", peaks[name] / wide) for name in RATED if name in peaks}
+    if rates.keys() == {"fp32"}:
+        rates |= dict.fromkeys(("int8", "fp8"), 1 / HALF)
+    matrix = _constant(said["fp16"], "op/s", 2 * wide) if "fp16" in said else _text(2 * wide)
+    found = {"matrix": {**(matrix if isinstance(matrix, Mapping) else {"value": matrix}), **notes} if notes else matrix}
+    vector = {VECTOR: _constant(said[VECTOR], "op/s", peaks[VECTOR])} if VECTOR in peaks else {}
+    return {**found, "rates": rates or None, **vector}
+
+
+def _peak(of: Entry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
+    """Peak of a core that an entry says. [op/s]"""
+    value = parsed(_plain(of.said), "1" if of.rank == RANK_OF_RATES else "op/s", of.address)
+    if not value > 0:
+        raise DesignError(f"{of.address}: must be above 0")
+    if of.address == MATRIX:
+        return value / 2
+    if of.rank == RANK_OF_RATES:
+        return value * _wide(peaks)
+    return float(f"{value / _cores(chip):.{DIGITS}g}") if within(of.address, WHOLE) else value
+
+
+def _wide(peaks: Mapping[str, float]) -> float:
+    """The 16-bit peak: as it is said, or of the widest format that is said."""
+    if "fp16" in peaks:
+        return peaks["fp16"]
+    formats = [name for name in peaks if name != VECTOR]
+    if not formats:
+        raise DesignError(f"{WHOLE}: no format; set the 16-bit peak, {WHOLE}.fp16='989 Tflop/s'")
+    widest = max(formats, key=lambda name: FORMATS[name].bits)
+    return peaks[widest] * FORMATS[widest].bits / FORMATS["fp16"].bits
+
+
+def _constant(of: Entry, unit: str, value: float) -> Any:
+    """A constant of a core: as it was said, where that is of this kind, or its value with the source of what was said."""
+    if of.address in (MATRIX, f"{CORE}.{VECTOR}") or (of.rank == RANK_OF_RATES and unit == "1"):
+        return of.said
+    text = float(f"{value:.{DIGITS}g}") if unit == "1" else _text(value)
+    if isinstance(of.said, Mapping):
+        return {**of.said, "value": text}
+    return {"value": text, "source": "override", "note": f"{of.address}={of.said}"}  # which an answer says of what was set
+
+
+def _text(value: float) -> str:
+    """A rate as a quantity that is read as this very number."""
+    short = f"{value / 1e12:.{DIGITS}g} Top/s"
+    return short if parsed(short, "op/s", WHOLE) == value else f"{value!r} op/s"
+
+
+def _cores(chip: Mapping[str, Any]) -> float:
+    if chip.get("cores") is None:
+        raise DesignError(f"{WHOLE}: what all cores reach together; set chip.cores too, or say {CORE} of one")
+    return parsed(_plain(chip["cores"]), "1", "chip.cores")
+
+
+def _plain(said: Any) -> Any:
+    return said.get("value") if isinstance(said, Mapping) else said

@@ -1,0 +1,454 @@
+"""The maximum rate of a deployment: one definition for ``dse capacity`` and for the metric `max_rate`.
+
+It is the largest rate at which the lower 95 % bound of the mean attainment reaches the share that is asked. The mean is over
+`SEEDS` streams of arrivals, each twice as long as changes the verdict; attainment is the share of a stream's requests that
+keep both bounds (of the class that keeps them least, where there are classes). Above what instances serve where some requests
+always wait no rate lasts, whatever a short run shows: such rates are never tried.
+
+Streams are the same for all rates, deployments and bounds: those of seed, seed + 1 and so on, faster or slower. Rates are
+those of a fixed grid, about 1 % apart, so that an answer does not depend on where its search began. Of a closed population a
+rate is a number of users, each of whom has as many sessions.
+
+Requests that cannot be drawn again, as those of a trace that is replayed, are another question: the largest rate at which
+this one stream keeps its bounds (`capacity.largest`).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dse.evaluators.serving.capacity import NEAR, Bounds, largest
+from dse.evaluators.serving.closed_loop import saturated
+from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Served
+from dse.evaluators.serving.state import Stop
+from dse.space.errors import DesignError
+from dse.space.requests import Requests
+from dse.space.workload import Load
+
+SEEDS = 5
+
+STUDENT = 2.132
+"""95 % of Student's t of `SEEDS` - 1 degrees of freedom lies below."""
+
+USUAL, LONG, SESSIONS = 2000, 5, 3
+"""Requests of the first streams at least; times what a request may take, in which they come; and sessions of a user."""
+
+MOST_PLAYED = 40_000
+"""Requests of the first streams at most."""
+
+LONGEST_STREAM = 1 << 16
+"""Requests of a stream at most, where the first ones are not longer: so many take about a second."""
+
+MOST_BLOCKS = 4_000_000
+"""Hash blocks of the prompts of a stream at most, where more than the first streams are asked for."""
+
+DECADE = 350
+"""Rates of the grid from one to ten: steps of 0.01 up to two, of 0.02 up to five, of 0.05 beyond."""
+
+FAR = 6 * DECADE
+"""Places of the grid below the first rate, at which a rate counts as none."""
+
+MOST_CLOSED = 200_000
+"""Requests of the first stream of a closed population at most."""
+
+SHARED = 0.9
+"""Of the sessions that there are, users at most, as other streams have fewer sessions."""
+
+THIRDS = 60
+"""Times that a third is left out where the largest lower bound is looked for."""
+
+RANGED = 2
+"""Places of the grid to which the largest rates of single streams are looked for."""
+
+SURE = 0.999
+"""Times the saturated rate: the largest that is tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaxRate:
+    """What a deployment serves at most.
+
+    Attributes:
+        rate: the largest; 0 for none, infinite where bounds are kept however fast requests come. [1/s]
+        served: the run of the stream with which the rate is confirmed; None where there is none.
+        binds: the bound that is broken beyond.
+        count, seed: of the requests of that stream.
+        range: the largest rates of single streams, the least and the most; None where there is one stream. [1/s]
+        lasts: whether the verdict is the same of streams half as long.
+        attained: lower bound of the mean attainment. [1]
+        runs: that were played.
+        length: of the streams, as of `RateSearch.count`.
+    """
+
+    rate: float
+    served: Served | None
+    binds: str
+    count: int = 0
+    seed: int = 0
+    range: tuple[float, float] | None = None
+    lasts: bool = False
+    attained: float = math.nan
+    runs: int = 0
+    length: int = 1
+
+
+def may_take(load: Load, bounds: Bounds) -> float:
+    """What a request of mean length may take, by the longest bounds that there are. [s]"""
+    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
+    return ttft + float(load.requests.output.mean()) * tpot
+
+
+def enough(load: Load, bounds: Bounds, rate: float) -> int:
+    """Requests of the first streams: they come for `LONG` times what one may take.
+
+    Of a closed population the rate is users, each of whom has `SESSIONS`.
+    """
+    if load.requests.users:
+        turns = len(load.requests) / int((load.requests.turns == 0).sum())
+        return max(USUAL, 1000 * math.ceil(SESSIONS * turns * rate / 1000))
+    return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
+
+
+def rate_at(place: int) -> float:
+    """A rate of the grid, of three digits. [1/s]
+
+    >>> [rate_at(place) for place in (0, 1, 100, 250, 349, 350, -1)]
+    [1.0, 1.01, 2.0, 5.0, 9.95, 10.0, 0.995]
+    """
+    decade, step = divmod(place, DECADE)
+    digits = 100 + step if step < 100 else 200 + 2 * (step - 100) if step < 250 else 500 + 5 * (step - 250)
+    return float(f"{digits}e{decade - 2}")
+
+
+def place_of(rate: float) -> int:
+    """The place of the largest rate of the grid that is not above a rate.
+
+    >>> all(place_of(rate_at(place)) == place for place in range(-800, 800))
+    True
+    """
+    decade = math.floor(math.log10(rate))
+    digits = rate / 10.0 ** (decade - 2) * (1 + 1e-12)
+    step = digits - 100 if digits < 200 else 100 + (digits - 200) / 2 if digits < 500 else 250 + (digits - 500) / 5
+    return decade * DECADE + math.floor(step)
+
+
+@dataclass(eq=False)
+class RateSearch:
+    """The search of one deployment for its maximum rate.
+
+    Attributes:
+        at: what is deployed for requests as they come.
+        load: a stream that can be drawn again.
+        bounds: what a share of the requests must keep.
+        numbers: of the streams.
+        keep: is told of each whole run and its rate.
+        attained: by rate, requests and number of a stream; 0 where the run was over early.
+        missed: by rate, the bound that is broken.
+        busy: by requests, the saturated rate.
+        last: attainment of each stream, where it was played last.
+        whole: runs that keep the bounds, of the last rate and length.
+    """
+
+    at: Callable[[Requests], Deployment]
+    load: Load
+    bounds: Bounds
+    numbers: tuple[int, ...] = tuple(range(SEEDS))
+    keep: Callable[[float, Served], None] = lambda rate, served: None
+    attained: dict[tuple[float, int, int], float] = field(default_factory=dict)
+    missed: dict[float, str] = field(default_factory=dict)
+    busy: dict[int, float] = field(default_factory=dict)
+    last: dict[int, float] = field(default_factory=dict)
+    whole: dict[tuple[float, int, int], Served] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> int:
+        """Streams."""
+        return len(self.numbers)
+
+    @property
+    def users(self) -> bool:
+        """Whether the population is closed, so that rates are users."""
+        return bool(self.load.requests.users)
+
+    @property
+    def hopeless(self) -> float:
+        """Attainment of one stream below which the lower bound of the mean is below the share, whatever others have."""
+        if self.seeds == 1:
+            return self.bounds.share
+        return 1 - (1 - self.bounds.share) * self.seeds / (1 + STUDENT)
+
+    def count(self, length: int, rate: float) -> int:
+        """Requests of a stream that is so many times as long as the first, at a rate."""
+        first = enough(self.load, self.bounds, rate) if self.users else length
+        count = first * length if self.users else first
+        return min(count, self.load.most) if self.load.most else count
+
+    def requests(self, rate: float, count: int, number: int) -> Requests:
+        """Those of one of the streams."""
+        assert self.load.draw is not None
+        return self.load.draw(count, self.load.seed + number, rate)
+
+    def play(self, rate: float, count: int, number: int, stop: Stop = UNBOUNDED) -> Served:
+        """One of the streams, played."""
+        asked = self.requests(rate, count, number)
+        return self.at(asked).serve(asked, stop=stop)
+
+    def share(self, rate: float, count: int, number: int) -> float:
+        """Attainment of one of the streams; 0 of a run that is over as the mean is below the share whatever others attain."""
+        key = rate, count, number
+        if key not in self.attained:
+            misses = count - math.ceil(self.hopeless * count - 1e-9)
+            stop = Stop(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
+            served = self.play(rate, count, number, stop)
+            over = served.stopped or bool(served.never)
+            self.attained[key] = 0.0 if over else self.bounds.attainment(served)
+            if self.attained[key] >= self.bounds.share:
+                self.whole = {of: run for of, run in self.whole.items() if of[:2] == key[:2]} | {key: served}
+            if not over and number == self.numbers[0]:
+                self.keep(rate, served)
+            if self.attained[key] < self.bounds.share:
+                self.missed[rate] = self.bounds.missed(served)
+        return self.attained[key]
+
+    def lower(self, rate: float, count: int) -> float:
+        """Lower 95 % bound of the mean attainment.
+
+        -1 as soon as no attainment of the streams that are left could make it reach the share. Those go first that kept least
+        so far.
+        """
+        found, left = list[float](), len(self.numbers)
+        for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
+            found.append(self.share(rate, count, number))
+            self.last[number], left = found[-1], left - 1
+            if found[-1] < self.hopeless or at_best(found, left) < self.bounds.share:
+                return -1.0
+        return lower_bound(found)
+
+    def saturated(self, count: int) -> float:
+        """The rate at which some requests always wait; infinite of a closed population, which asks no faster. [1/s]"""
+        if self.users:
+            return math.inf
+        count = min(count, MOST_PLAYED)
+        if count not in self.busy:
+            several = [self.requests(1.0, some, 0) for some in {count, max(count, USUAL)}]  # a burst is served faster
+            self.busy[count] = min(saturated(self.at(asked), asked) for asked in several)
+        return self.busy[count]
+
+    def value(self, place: int) -> float:
+        """A rate of the grid, or a whole number of users."""
+        return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
+
+    def kept(self, place: int, length: int) -> bool:
+        """Whether the bounds are kept at a rate of the grid."""
+        rate = self.value(place)
+        count = self.count(length, rate)
+        if self.users and not self._asked_by(rate, count):
+            return False
+        if rate > SURE * self.saturated(count):
+            self.missed.setdefault(rate, "saturation")
+            return False
+        return self.lower(rate, count) >= self.bounds.share
+
+    def _asked_by(self, users: float, count: int) -> bool:
+        """Whether there are sessions for so many users.
+
+        Raises:
+            DesignError: more than are played.
+        """
+        sessions = int((self.load.requests.turns == 0).sum())
+        if self.load.most and users > SHARED * sessions:
+            self.missed.setdefault(users, "sessions")
+            return False
+        if self.count(1, users) > MOST_CLOSED:
+            raise DesignError(
+                f"workload.users: {users:,.0f} would have {count:,} requests, more than are played; bound the time to first "
+                "token tighter, or say fewer devices"
+            )
+        return True
+
+    def climb(self, length: int, place: int, step: int, near: int = 1) -> int | None:
+        """The place of the largest rate that is kept, of streams of a length, by growing steps from a place and halving.
+
+        Args:
+            length: of the streams, as of `count`.
+            place: to begin at.
+            step: to the next.
+            near: places between a rate that is kept and one that is not, at most.
+
+        Returns:
+            None where none is kept.
+        """
+        low = high = place
+        if self.kept(place, length):
+            high = low + step
+            while self.kept(high, length):
+                low, high, step = high, high + 2 * step, 2 * step
+        else:
+            floor = place - FAR
+            while not self.kept(low, length):
+                if low < floor or (self.users and self.value(low) <= 1):
+                    return None
+                high, low, step = low, low - step, 2 * step
+        while high - low > near and self.value(high) - self.value(low) > (1 if self.users else 0):
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.kept(middle, length) else (low, middle)
+        return low
+
+    def longer(self, length: int, rate: float) -> bool:
+        """Whether streams of twice the length can be drawn, and are not too long."""
+        twice, first = self.count(2 * length, rate), self.count(1, rate) if self.users else self._first(rate)
+        blocks = len(self.load.requests.hashes) / len(self.load.requests)
+        return (
+            twice == 2 * self.count(length, rate) and twice <= max(LONGEST_STREAM, 2 * first) and twice * blocks <= MOST_BLOCKS
+        )
+
+    def holds(self, rate: float) -> bool:
+        """Whether a rate is kept by the first streams, and by streams that are twice as long. [1/s]"""
+        length = self._first(rate)
+        lengths = (length, 2 * length) if self.longer(length, rate) else (length,)
+        return rate <= SURE * self.saturated(length) and all(self.lower(rate, count) >= self.bounds.share for count in lengths)
+
+    def settle(self, guess: float, least: float = 0.0, *, step: int = 4) -> MaxRate:
+        """The maximum rate: streams are doubled until the rate is the same of both lengths.
+
+        Args:
+            guess: where to begin. [1/s]
+            least: a rate below which nothing is of interest. [1/s]
+            step: of the grid, to the next rate.
+        """
+        start = place_of(max(1.0, guess) if self.users else guess)
+        length = 1 if self.users else self._first(guess)
+        place, lasts = self.climb(length, start, step), False
+        while place is not None and self.longer(length, self.value(place)):
+            length *= 2
+            longer = self.climb(length, place, 1)
+            same = longer is not None and abs(self.value(longer) - self.value(place)) <= self._step(place)
+            place = longer
+            if same:
+                lasts = True
+                break
+        if place is None:
+            return self._none()
+        return self._confirmed(place, length, lasts)
+
+    def roughly(self, guess: float, near: int = 12) -> MaxRate:
+        """The largest rate by the first streams alone, to so many places of the grid."""
+        start = place_of(max(1.0, guess) if self.users else guess)
+        length = 1 if self.users else self._first(guess)
+        place = self.climb(length, start, near, near)
+        return self._none() if place is None else self._confirmed(place, length, lasts=False)
+
+    def _first(self, guess: float) -> int:
+        """Requests of the first streams: as many as are enough, and no more than somebody says, or than are played."""
+        return min(enough(self.load, self.bounds, guess), self.load.most or MOST_PLAYED)
+
+    def _step(self, place: int) -> float:
+        """By how much rates differ at most that count as the same: a place of the grid; of users, who are fewer, two."""
+        return (
+            max(1.0, rate_at(place + 2) - rate_at(place)) if self.users else (rate_at(place + 1) - rate_at(place)) * (1 + 1e-9)
+        )
+
+    def _none(self) -> MaxRate:
+        slowest = min(self.missed, default=0.0)
+        return MaxRate(0.0, None, self.missed.get(slowest, ""), runs=len(self.attained))
+
+    def _confirmed(self, place: int, length: int, lasts: bool) -> MaxRate:
+        """A rate with its range over streams, as many digits as it has, and a stream that confirms it."""
+        several = self._range(place, length) if self.seeds > 1 else None
+        rate = self.value(place)
+        if several is not None:
+            rate = fewer_digits(rate, several)
+        rate = max(rate, 1.0) if self.users else rate
+        count = self.count(length, rate)
+        while True:
+            lower = self.lower(rate, count)
+            for number in self.numbers:
+                served = self.whole.get((rate, count, number)) or self.play(rate, count, number)
+                if self.bounds.attainment(served) >= self.bounds.share and not self._over(served, count):
+                    beyond = min((other for other in self.missed if other > rate), default=0.0)
+                    self.keep(rate, served)
+                    seed = self.load.seed + number
+                    return MaxRate(
+                        rate, served, self.missed.get(beyond, "saturation"), count, seed, several, lasts, lower,
+                        len(self.attained), length,
+                    )  # fmt: skip
+            place = place_of(rate) - 1
+            rate = self.value(place)
+
+    def _over(self, served: Served, count: int) -> bool:
+        """Whether requests of a stream, as they are drawn, come faster than they can be served."""
+        return not self.users and served.requests.rate > self.saturated(count)
+
+    def _range(self, place: int, length: int) -> tuple[float, float]:
+        """The largest rates that single streams keep, the least and the most of them."""
+        found = list[float]()
+        for number in self.numbers:
+            alone = RateSearch(self.at, self.load, self.bounds, (number,), attained=dict(self.attained), busy=self.busy)
+            best = alone.climb(length, place, RANGED, RANGED)
+            found.append(0.0 if best is None else alone.value(best))
+        return min(found), max(found)
+
+
+def lower_bound(shares: list[float]) -> float:
+    """Lower 95 % bound of the mean of attainments, by Student's t; of one stream its attainment.
+
+    >>> lower_bound([0.9]), lower_bound([1.0] * 5), round(lower_bound([1.0, 1.0, 1.0, 1.0, 0.84]), 4)
+    (0.9, 1.0, 0.8998)
+    """
+    mean, many = sum(shares) / len(shares), len(shares)
+    if many == 1:
+        return mean
+    variance = sum((one - mean) ** 2 for one in shares) / (many - 1)
+    return mean - STUDENT * math.sqrt(variance / many)
+
+
+def at_best(shares: list[float], left: int) -> float:
+    """The most that `lower_bound` can be of some attainments and of so many that are not known yet.
+
+    It is concave, and the same whichever is which: those that are left are equal where it is largest.
+
+    >>> at_best([0.9], 0), at_best([1.0], 4), round(at_best([0.84], 4), 4)
+    (0.9, 1.0, 0.8998)
+    """
+    if not left:
+        return lower_bound(shares)
+    low, high = 0.0, 1.0
+    for _ in range(THIRDS):
+        near, far = low + (high - low) / 3, high - (high - low) / 3
+        if lower_bound(shares + [near] * left) < lower_bound(shares + [far] * left):
+            low = near
+        else:
+            high = far
+    return lower_bound(shares + [high] * left)
+
+
+def fewer_digits(rate: float, several: tuple[float, float]) -> float:
+    """A rate down to the decimal place in which the half of its range begins.
+
+    >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
+    (113.0, 110.0, 1.0)
+    """
+    half = (several[1] - several[0]) / 2
+    if not half > 0 or half >= rate:
+        return rate
+    unit = math.floor(math.log10(half) + 1e-9)
+    return float(f"{math.floor(rate / 10.0**unit * (1 + 1e-12))}e{unit}") or rate
+
+
+def max_rate(at: Callable[[Requests], Deployment], load: Load, bounds: Bounds, guess: float) -> MaxRate:
+    """The maximum rate of a deployment; of requests that cannot be drawn again the largest that keeps the bounds."""
+    if load.draw is not None:
+        return RateSearch(at, load, bounds).settle(guess)
+    return replayed(at, load, bounds, guess)
+
+
+def replayed(at: Callable[[Requests], Deployment], load: Load, bounds: Bounds, guess: float, near: float = NEAR) -> MaxRate:
+    """The largest rate at which one stream keeps its bounds, which is all that there is."""
+
+    def play(rate: float, stop: Stop) -> Served:
+        scaled = load.at(rate)
+        return at(scaled).serve(scaled, stop=stop)
+
+    found = largest(play, bounds, len(load.requests), guess, near)
+    return MaxRate(found.rate, found.served, found.binds, len(load.requests), load.seed, runs=len(found.tried))

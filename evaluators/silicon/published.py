@@ -1,0 +1,87 @@
+"""Facts of a data sheet beside what the model makes of a chip: which hold, and which limits of the model they contradict."""
+
+from typing import NamedTuple
+
+from dse.evaluators.silicon import area, energy, price, supply
+from dse.evaluators.silicon import limits as silicon
+from dse.space.chip import Chip
+from dse.space.limits import Limit
+from dse.space.published import FACTS, as_modelled, given_part, is_near, is_said
+from dse.space.units import show
+
+UNITS = {"die_area": "mm2", "tdp": "W", "clock": "Hz", "price": "USD"}
+
+HOLDS = {
+    "die_area": area.is_as_sold,
+    "tdp": energy.is_as_rated,
+    "clock": supply.is_as_clocked,
+    "price": price.is_as_priced,
+}
+"""Whether a design is still the part, by fact."""
+
+MODELLED = {"die_area": area.die, "tdp": energy.design_power, "clock": supply.fastest, "price": price.of_chip}
+"""What the model makes of a chip without facts, by fact."""
+
+
+class Fact(NamedTuple):
+    """One fact of a data sheet about one design.
+
+    Attributes:
+        name: a word of `FACTS`.
+        value, unit: as the data sheet has it.
+        modelled: what the model makes of this design, and of the part as it was given, in `unit`.
+        of_part: likewise.
+        holds: whether the design is the part in what the fact depends on: the model makes the same of both, and a clock is no
+            higher.
+    """
+
+    name: str
+    value: float
+    unit: str
+    modelled: float
+    of_part: float
+    holds: bool
+
+    @property
+    def text(self) -> str:
+        """The fact for people, with the model's own figure."""
+        name, said, modelled = self.name.replace("_", " "), show(self.value, self.unit), show(self.modelled, self.unit)
+        reaches = "reaches" if self.name == "clock" else "makes"
+        if self.holds:
+            return f"{name} {said}; the model {reaches} {modelled}"
+        of_part = show(self.of_part, self.unit)
+        if is_near(self.modelled, self.of_part):
+            return f"{name} {said} is dropped: this design has a higher one; the model {reaches} {modelled}, which counts"
+        return (
+            f"{name} {said} is dropped: the model {reaches} {of_part} of the part as it was given, "
+            f"and {modelled} of this design, which counts"
+        )
+
+
+def facts(chip: Chip) -> list[Fact]:
+    """What a data sheet says of one chip; none of a chip without facts."""
+    modelled = as_modelled(chip) if chip.published is not None else chip
+    found = []
+    for name in (of for of in FACTS if is_said(chip, of)):
+        own, of_part = (float(MODELLED[name](of)) for of in (modelled, given_part(chip, name)))
+        said = float(getattr(chip.published, name))
+        found.append(Fact(name, said, UNITS[name], own, of_part, bool(HOLDS[name](chip))))
+    return found
+
+
+def contradicted(chip: Chip) -> list[Limit]:
+    """Limits that the model alone would find broken by one chip, and that facts of its data sheet contradict."""
+    if chip.published is None:
+        return []
+    broken = {limit.address for limit in silicon.exceeded(chip)}
+    return [limit for limit in silicon.exceeded(as_modelled(chip)) if limit.address not in broken]
+
+
+def remarks(chip: Chip) -> list[str]:
+    """What facts of a data sheet contradict, in words."""
+    found = []
+    for limit in contradicted(chip):
+        need, have = (show(float(value), limit.unit) for value in (limit.need, limit.have))
+        model = f"{limit.address}: the model needs {need} and has {have}"
+        found.append(f"{model}; the data sheet says otherwise, so that this is no limit here")
+    return found

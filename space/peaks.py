@@ -1,0 +1,44 @@
+"""Peaks of a chip's matrix engines by number format, as data sheets have them."""
+
+from typing import Any
+
+from dse.space.chip import Chip
+from dse.space.numbers import FORMATS, rate
+from dse.space.units import show
+
+SHOWN = ("fp32", "fp16", "fp8", "int8", "mxfp8", "mxfp4", "nvfp4")
+"""Formats that data sheets state peaks of; bf16 is multiplied as fp16 is."""
+
+ALIKE = ("fp16", "fp8", "int8")
+"""Formats without scales that arrays of a tile multiply at one rate."""
+
+
+def peaks(chip: Chip) -> dict[str, Any]:
+    """Operations per second of all cores of a chip, two a multiply-add, by format that engines multiply. [op/s]
+
+    Empty of a chip without matrix engines. Cores of a mesh multiply 16 bits alone.
+    """
+    if chip.tile is not None:
+        elements = chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols
+        return dict.fromkeys(ALIKE, 2.0 * elements * chip.clock)
+    if chip.core is None:
+        return {}
+    if chip.mesh is not None:
+        return {"fp16": 2.0 * chip.mesh.rows * chip.mesh.cols / chip.core.mac * chip.clock}
+    wide = chip.cores * chip.core.matrix / 2
+    rates = {name: rate(name, chip.core.rates) for name in SHOWN}
+    return {name: wide * value for name, value in rates.items() if value is not None}
+
+
+def peaks_text(chip: Chip) -> str:
+    """Peaks of one chip for people; empty string of a chip without matrix engines.
+
+    >>> peaks_text(Chip())
+    ''
+    """
+    return ", ".join(f"{name} {_shown(name, float(value))}" for name, value in peaks(chip).items())
+
+
+def _shown(name: str, value: float) -> str:
+    text = show(value, "op/s")
+    return text if FORMATS[name].engine.startswith("int") else text.replace("op/s", "flop/s")

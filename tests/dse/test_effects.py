@@ -1,0 +1,196 @@
+"""What is typed without effect is named, and nothing else: by brute force, of leaves of random chips and questions."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dse
+from dse.commands.loop import run_study
+from dse.config.build import Question
+from dse.config.compose import compose
+from dse.config.effects import Setting, effective
+from dse.evaluators import evaluate
+from dse.evaluators.evaluation import limits
+from dse.running.study import study
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import at, checked, leaves, replaced, spec_at
+from dse.space.reads import recorded
+from dse.space.workload import Workload
+from dse.terminal.forked import within
+from tests.contract.draws import makes_sense, shaken
+from tests.dse.test_answer import Typed
+from tests.samples import asked
+
+SMALL = ("workload.batch=[2]", "workload.prompt=60", "workload.output=4")
+QUESTIONS = (
+    ("chip=a100", "model=qwen3_1b7", *SMALL, "mapping.both.tp=1"),
+    ("chip=npu64", "model=qwen3_1b7", "chip.mesh.rows=4", "mapping.both.pp=8", *SMALL),
+    ("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat", *SMALL),
+    ("chip=tile32", "workload=gemm", "mapping=summa", "workload.shapes=[64x96x80]"),
+    ("chip=tile32", "workload=attention", "workload.keys=[128]"),
+    ("chip=tile32", "workload=collective", "workload.pattern=[reduce,allreduce]"),
+    ("chip=npu_dse", "workload=gemm", "workload.shapes=[64x96x80]"),
+    ("chip=wse2", "workload=gemv"),
+)
+DRAWS = 2
+LEAVES = 25
+"""Of each random chip."""
+
+
+def told(design: Design, workload: Workload) -> Any:
+    """All metrics and limits of a design by the closed form; None of what cannot be asked."""
+    try:
+        found = evaluate(stacked([design]), workload)
+    except DesignError:
+        return None
+    if found.refused:
+        return None
+    each = [(one.address, np.ravel(one.need).tolist(), np.ravel(one.have).tolist()) for one in limits(design, workload)]
+    return {name: repr(float(column[0])) for name, column in found.columns.items()}, int(found.limit[0]), each
+
+
+def brute(design: Design, workload: Workload, leaf: str) -> bool | None:
+    """Whether some other value of a leaf changes what is told of a design; None where it can have no other."""
+    spec, value = spec_at(design, leaf), at(design, leaf)
+    if isinstance(value, bool):
+        some: list[Any] = [not value]
+    elif isinstance(value, str):
+        some = [word for word in spec.metadata["options"] if word != value]
+    elif "whole" in spec.metadata:
+        some = [value // 4, value // 2, 2 * value, 4 * value]
+    else:
+        some = [value / 4, value / 2, 2 * value, 4 * value]
+    before, tried = told(design, workload), 0
+    for one in some:
+        try:
+            other = replaced(design, {leaf: checked(one, spec, leaf)})
+        except DesignError:
+            continue
+        if at(other, leaf) == value:
+            continue
+        tried += 1
+        if told(other, workload) != before:
+            return True
+    return False if tried else None
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda of: " ".join(of[:2]))
+def test_a_note_says_exactly_what_changes_nothing(question: tuple[str, ...]) -> None:
+    """Of every kind of leaf of random chips that keep their limits: the batch as each value by itself."""
+    of = asked(*question)
+    for draw in range(DRAWS):
+        rng = np.random.default_rng([len(question[0]), draw])
+        design = shaken(of.base, rng) if draw else of.base
+        if (before := told(design, of.workload)) is None or before[1] >= 0 or not makes_sense(design):
+            continue
+        every = [leaf for leaf, value, _ in leaves(design) if value != 0]
+        some = [every[place] for place in rng.permutation(len(every))[:LEAVES]]
+        wanted = {leaf for leaf in some if brute(design, of.workload, leaf) is not False}
+        own = Question(design, of.workload, of.space, (), of.defined)
+        found = effective(own, [Setting(leaf, (leaf,)) for leaf in some], "closed")
+        assert found == wanted, found ^ wanted
+
+
+def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> None:
+    line = [
+        "chip=npu_dse",
+        "workload=gemm",
+        "workload.shapes=[64x96x80]",
+        "chip.hbm.gap=1 ns",
+        "chip.clock=1 GHz",
+        "search.budget=-4 ms",
+    ]
+    code, out, err = typed("evaluate", *line)
+    assert not code
+    notes = ["search.budget has no effect on dse evaluate; dse run reads it", "chip.hbm.gap has no effect here"]
+    assert err.splitlines() == [f"dse: note: {one}" for one in notes]
+    assert "has no effect" not in out
+    code, out, err = typed("evaluate", "--json", *line)
+    assert [one["text"] for one in json.loads(out)["without_effect"]] == notes
+    code, _, err = typed("evaluate", *line[:3], line[4])
+    assert (code, err) == (0, "")
+    code, _, err = typed("explain", *line)
+    assert err.splitlines() == [f"dse: note: {notes[0].replace('evaluate', 'explain')}", f"dse: note: {notes[1]}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reader"),
+    [
+        ("chip=mesh8 workload=traffic workload.period=1000", "fidelity=cycles"),
+        ("chip=npu64 model=qwen3_1b7 workload.batch=[1] chip.noc.vcs=4", ""),
+    ],
+)
+def test_a_note_says_which_fidelity_reads_a_setting(line: str, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With time enough: of a machine that has much to do."""
+    monkeypatch.setattr("dse.config.effects.READER_SECONDS", 100.0)
+    *words, typed = shlex.split(line)
+    if reader:  # which has its loops compiled as well
+        assert not dse.evaluate(*words, typed, reader).without_effect
+    (found,) = (one for one in dse.evaluate(*words, typed).without_effect if one.address == typed.partition("=")[0])
+    assert found.reader == reader
+
+
+def test_reads_are_recorded_by_leaf_and_of_copies() -> None:
+    of = asked("chip=npu64", "model=qwen3_1b7", *SMALL).base
+    some = ["chip.clock", "chip.mesh.rows", "mapping.prefill.tp", "mapping.decode.tp", "chip.noc.vcs"]
+    before = [at(of, leaf) for leaf in some]
+    with recorded(of, some) as found:
+        assert not found
+        hash(of.chip)
+        list(leaves(of))
+        copy = replaced(of, {"chip.mesh.rows": 2})
+        assert not found
+        assert of.mapping.prefill.tp
+        assert found == {"mapping.prefill.tp"}
+        assert copy.chip.mesh.rows == 2
+        assert found == {"mapping.prefill.tp", "chip.mesh.rows"}
+    assert of.chip.clock
+    assert found == {"mapping.prefill.tp", "chip.mesh.rows"}
+    assert [at(of, leaf) for leaf in some] == before
+
+
+def test_questions_in_a_copy_are_ended_and_leave_nothing() -> None:
+    seen: list[int] = []
+
+    def asks(*ends: Any) -> list[bool]:
+        return within(0.3, lambda: (bool(end()) for end in ends))
+
+    def for_ever() -> None:
+        while True:
+            pass
+
+    assert asks(lambda: True, lambda: seen.append(1)) == [True, False]
+    assert not seen
+    assert asks(lambda: 1, lambda: 1 / 0, lambda: 1) == [True]
+    assert asks(lambda: 0, for_ever, lambda: 1) == [False]
+
+
+def test_settings_of_what_is_asked_are_tried_too() -> None:
+    """A bound that holds by far has an effect: a thousandth of it would not hold."""
+    line = ["chip=h200", "workload=serving", "model=qwen3_1b7", "workload.requests=50", "workload.tpot=50 ms", "seed=1"]
+    assert not dse.evaluate(*line, "fidelity=steady").without_effect
+    line = ["chip=h200", "model=qwen3_1b7", "model.qwen3_1b7.layers=4", "workload.batch=[2]", "seed=3"]
+    assert [str(one) for one in dse.evaluate(*line).without_effect] == ["seed has no effect here"]
+
+
+@pytest.mark.parametrize("address", ["chip.noc.vcs", "chip.noc.depth"])
+def test_buffers_of_routers_take_area_where_no_flits_are_played(address: str) -> None:
+    words = ("chip=wse2", "workload=gemm", "workload.shapes=[64x64x64]", "mapping.rows=4")
+    few, many = (dse.evaluate(*words, f"{address}={number}").metrics for number in (2, 8))
+    assert few["die_mm2"] < many["die_mm2"]
+    assert few["latency"] == many["latency"]
+
+
+def test_a_run_notes_knobs_without_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a study that nothing refuses: its products of attention wait in software for no other tiles."""
+    line = ["name=idle", "chip=tile32", "workload=attention", "workload.keys=[128]", "search=none", f"run_dir={tmp_path}"]
+    line += ["+space.chip.tile.sync='tag(cycle, choice(1,2))'", "+space.chip.clock='tag(GHz, choice(1,2))'"]
+    run_study(study(compose([*line, "+objectives.latency=min", "verify=none"]), tmp_path))
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "note chip.tile.sync changes nothing: " in said
+    assert "chip.clock changes" not in said

@@ -1,0 +1,82 @@
+"""States of Mamba-1, each entry of which has a decay of its own: what they hold and do is counted by hand, at random shapes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.config.build import question
+from dse.config.compose import compose
+from dse.evaluators import evaluate
+from dse.evaluators.graph.operators import MatMul, Recur, useful
+from dse.evaluators.graph.step import decode, prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.model import Model, Recurrence
+from dse.space.parameters import attention_parameters, fixed_bytes
+from dse.space.workload import Case, Workload
+from tests.samples import base
+
+SHAPES = st.tuples(*(st.integers(1, most) for most in (4, 8, 12, 16)), st.integers(0, 4), st.booleans())
+
+
+def model_of(shape: tuple[int, int, int, int, int, bool], hidden: int = 24) -> Model:
+    heads, value_dim, key_dim, rank, conv, bias = shape
+    state = Recurrence(
+        rule="selective", heads=heads, key_heads=1, key_dim=key_dim, value_dim=value_dim, conv=conv, conv_bias=bias,
+        gate_rank=rank, chunk=1,
+    )  # fmt: skip
+    return Model(
+        name="random", layers=3, hidden=hidden, heads=4, kv_heads=2, head_dim=6, ffn_intermediate=16, vocab=50,
+        max_position=512, recurrence=state, qk_norm=bias,
+    )  # fmt: skip
+
+
+@given(SHAPES)
+@settings(max_examples=60, deadline=None)
+def test_weights_and_states_are_those_counted_by_hand(shape: tuple[int, int, int, int, int, bool]) -> None:
+    heads, value_dim, n, rank, conv, bias = shape
+    of, inner, h = model_of(shape), heads * value_dim, 24
+    projections = h * 2 * inner + inner * (2 * n + rank) + rank * inner + inner * h
+    vectors = inner * conv + bias * inner + inner + inner * n + inner + bias * (2 * n + rank)
+    assert attention_parameters(of) == projections + vectors
+    assert fixed_bytes(of, 2.0) == 3 * (inner * n * 4 + max(conv - 1, 0) * inner * 2)
+
+
+@given(SHAPES, st.sampled_from(["prefill", "decode"]), st.integers(1, 5), st.integers(2, 60))
+@settings(max_examples=60, deadline=None)
+def test_operators_do_what_the_layer_does(
+    shape: tuple[int, int, int, int, int, bool], phase: str, requests: int, tokens: int
+) -> None:
+    heads, value_dim, n, rank, _, _ = shape
+    of, inner = model_of(shape), heads * value_dim
+    case = Case("", of, ((requests, tokens, 4),))
+    step = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
+    part = next(part for part in transformer(of, step) if part.kind == "mixing")
+    rows = requests * tokens if phase == "prefill" else requests
+    products = sum(useful(one) for one in part.operators if isinstance(one, MatMul))
+    states = sum(useful(one) for one in part.operators if isinstance(one, Recur))
+    assert products == pytest.approx(2 * rows * (3 * 24 * inner + inner * (2 * n + rank) + rank * inner))
+    assert states == pytest.approx(2 * rows * inner * 2 * n)
+
+
+def test_larger_states_take_longer_and_more_memory_on_devices() -> None:
+    small = model_of((16, 64, 16, 16, 4, True), hidden=512)
+    assert small.recurrence is not None
+    large = replace(small, recurrence=replace(small.recurrence, key_dim=128))
+    found = []
+    for model in (small, large):
+        outcomes = evaluate(stacked([base()]), Workload("one", (Case("one", model, ((64, 256, 64),)),)))
+        found.append({name: float(column[0]) for name, column in outcomes.columns.items()})
+    assert all(found[0][name] < found[1][name] for name in ("ttft", "tpot", "hbm_used"))
+
+
+@pytest.mark.parametrize("chip", ["tile_gh200", "wse3"])
+def test_chips_without_such_kernels_say_so(chip: str) -> None:
+    design = question(compose([f"chip={chip}"]), Path()).base
+    case = Case("one", model_of((2, 8, 4, 4, 4, True)), ((1, 64, 4),))
+    with pytest.raises(DesignError, match=r"states of Mamba-1 .* say chip=h100"):
+        evaluate(stacked([design]), Workload("one", (case,))).accepted()

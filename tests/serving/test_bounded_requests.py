@@ -1,0 +1,47 @@
+"""Requests are bounded: what would take more memory than a gigabyte is refused in a line, before anything is read or drawn."""
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from dse.config.build import question
+from dse.config.compose import compose, folder_of
+from dse.config.workloads import MOST_REQUESTS
+from dse.evaluators.serving.traces import MOST_BYTES, MOST_TEXTS, read
+from dse.space.errors import DesignError
+
+
+def _refused(words: list[str], said: str) -> int:
+    """Most bytes that were taken until the refusal."""
+    tracemalloc.start()
+    try:
+        config = compose(["chip=h200", "workload=serving", *words])
+        with pytest.raises(DesignError, match=said):
+            question({**config, "space": {}}, folder_of(config))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("times", [1.000001, 15, 1e6])
+def test_more_requests_than_memory_has_room_for_are_refused_before_they_are_drawn(times: float) -> None:
+    count = int(MOST_REQUESTS * times) + 1
+    taken = _refused([f"workload.requests={count}"], r"^workload\.requests: at most 2,000,000, .* got [\d,]+; say fewer")
+    assert taken < 100e6
+
+
+@pytest.mark.parametrize(("begin", "most"), [("", MOST_BYTES), ("arrival,prompt,output\n", MOST_BYTES), ("[", MOST_TEXTS)])
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, begin: str, most: int) -> None:
+    """Sparse ones, whose sizes no disk has to hold."""
+    trace = tmp_path / "trace.csv"
+    with trace.open("w") as file:
+        file.write(begin)
+        if begin == "[":
+            file.write("\n")
+        file.truncate(most + 1)
+    tracemalloc.start()
+    with pytest.raises(DesignError, match=r"trace\.csv: a file of \d+ MB; at most \d+ MB are read: "):
+        read(trace)
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()

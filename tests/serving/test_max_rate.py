@@ -1,0 +1,157 @@
+"""The maximum rate on random questions: streams are the same for all, so that more of anything good is never less."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dse.evaluators.serving.capacity import Bounds
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Deployment, Pool, Served
+from dse.evaluators.serving.max_rate import MaxRate, RateSearch, at_best, fewer_digits, lower_bound, place_of, rate_at
+from dse.evaluators.serving.measures import verdict
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.state import Transfer
+from dse.evaluators.serving.steady import steady
+from dse.space.requests import Requests, requests
+from dse.space.workload import Load
+
+UNSEEN = range(100, 106)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First streams of 400 requests, so that a question takes a fraction of a second."""
+    monkeypatch.setattr("dse.evaluators.serving.max_rate.USUAL", 400)
+
+
+class Asked(SimpleNamespace):
+    """A random question: what serves, how fast, within which bounds."""
+
+    def deployed(self, instances: float = 1, pace: float = 1.0) -> Deployment:
+        """So many times as many instances, whose iterations take so many times as long."""
+        pools = tuple(
+            Pool(
+                linear(*(pace * price for price in self.prices)),
+                policy(rule),
+                Memory(self.memory),
+                round(instances * many),
+                batch=self.batch,
+            )
+            for rule, many in self.pools
+        )
+        return Deployment(pools, Transfer(1e-6, 1e-4, 1, True) if len(pools) == 2 else None, "least_loaded")
+
+    def found(self, of: Deployment | None = None, bounds: Bounds | None = None, most: int = 0) -> MaxRate:
+        """The maximum rate of some deployment within some bounds, of so many requests at most."""
+        of, bounds = of or self.deployed(), bounds or self.bounds
+        load = Load("", None, self.draw(500, 0, 1.0), bounds.ttft, bounds.tpot, draw=self.draw, most=most)  # type: ignore[arg-type]
+        guess = steady(of, load.requests, tpot=bounds.tpot)
+        return RateSearch(lambda _: of, load, bounds).settle(guess.rate or 1 / guess.ttft)
+
+
+def _asked(seed: int) -> Asked:
+    rng = np.random.default_rng((7, seed))
+    prices = [float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4.5, -8, -3.5, -7, -8))]
+    pairs = [(int(rng.integers(20, 600)), int(rng.integers(2, 60))) for _ in range(int(rng.choice([1, 40])))]
+
+    def draw(count: int, number: int, rate: float) -> Requests:
+        order = np.random.default_rng((seed, number)).integers(len(pairs), size=count)
+        return requests([pairs[row] for row in order]).arriving("poisson", rate=rate, seed=number)
+
+    apart = rng.random() < 0.3
+    pools = [("prefill_first", int(rng.integers(1, 4))), ("chunked", int(rng.integers(1, 4)))]
+    found = Asked(
+        prices=prices, draw=draw, memory=int(rng.integers(3000, 30_000)), batch=int(rng.integers(8, 65)),
+        pools=pools if apart else pools[1:],
+    )  # fmt: skip
+    alone = found.deployed().serve(replace(draw(60, 0, 1.0), arrival=1e3 * np.arange(60)))
+    ttft = float(np.quantile(alone["first"] - alone.requests.arrival, 0.95))
+    each = (alone["completed"] - alone["first"]) / np.maximum(alone.requests.output - 1, 1)
+    tpot, share = float(np.quantile(each, 0.95)), float(rng.choice([0.5, 0.9, 0.95]))
+    found.bounds = Bounds(float(rng.uniform(1.5, 12)) * ttft, float(rng.uniform(1.3, 6)) * tpot, share)
+    return found
+
+
+def _share(served: Served, bounds: Bounds) -> float:
+    first = served["first"] - served.requests.arrival
+    each = (served["completed"] - served["first"]) / np.maximum(served.requests.output - 1, 1)
+    return float(((first <= bounds.ttft) & (each <= bounds.tpot)).mean())
+
+
+QUESTIONS = pytest.mark.parametrize("seed", range(50))
+
+
+@QUESTIONS
+def test_a_maximum_rate_is_kept_by_streams_that_nobody_has_seen(seed: int) -> None:
+    """The stream that is printed keeps the bounds and is not overloaded; others do in the mean; a little more is too much."""
+    asked = _asked(seed)
+    found, of = asked.found(), asked.deployed()
+    assert found.rate > 0
+    assert found.range is not None
+    assert found.range[0] <= found.rate * 1.02
+    printed = of.serve(asked.draw(found.count, found.seed, found.rate))
+    assert _share(printed, asked.bounds) >= asked.bounds.share
+    assert verdict(printed) != "overloaded"
+    others = [_share(of.serve(asked.draw(found.count, number, found.rate)), asked.bounds) for number in UNSEEN]
+    assert np.mean(others) >= asked.bounds.share - 0.02
+    if found.lasts:
+        longer = [_share(of.serve(asked.draw(2 * found.count, number, found.rate)), asked.bounds) for number in UNSEEN]
+        assert np.mean(longer) >= asked.bounds.share - 0.04
+    beyond = [_share(of.serve(asked.draw(found.count, number, 1.1 * found.range[1])), asked.bounds) for number in range(5)]
+    assert lower_bound(beyond) < asked.bounds.share or found.binds == "saturation"
+
+
+@QUESTIONS
+def test_more_of_anything_good_serves_no_less(seed: int) -> None:
+    """A looser bound on either time or on the share, more instances, or quicker ones: not below the range."""
+    asked, rng = _asked(seed), np.random.default_rng((8, seed))
+    found, bounds, by = asked.found(), asked.bounds, float(rng.uniform(1.02, 2))
+    assert found.range is not None
+    looser = {
+        "ttft": asked.found(bounds=bounds._replace(ttft=by * bounds.ttft)),
+        "tpot": asked.found(bounds=bounds._replace(tpot=by * bounds.tpot)),
+        "share": asked.found(bounds=bounds._replace(share=bounds.share / by)),
+        "instances": asked.found(asked.deployed(instances=2)),
+        "pace": asked.found(asked.deployed(pace=1 / by)),
+    }
+    for what, one in looser.items():
+        assert one.rate >= min(found.range[0], found.rate), what
+
+
+@QUESTIONS
+def test_as_many_requests_as_are_needed_or_more_have_one_rate(seed: int) -> None:
+    """Whoever says how many there are at most has the same answer from the number on that it takes."""
+    asked = _asked(seed)
+    found = asked.found()
+    if found.lasts:
+        for times in (1.0, 1.7, 20.0):
+            more = asked.found(most=math.ceil(times * found.count))
+            assert (more.rate, more.count, more.seed, more.range) == (found.rate, found.count, found.seed, found.range)
+    few = asked.found(most=40)
+    assert few.count <= 40
+    assert not few.lasts
+
+
+def test_rates_of_the_grid_are_a_hundredth_apart_at_most() -> None:
+    rates = [rate_at(place) for place in range(-1000, 1000)]
+    steps = [more / rate for rate, more in pairwise(rates)]
+    assert 1.004 < min(steps) < max(steps) < 1.0101
+    assert [place_of(rate) for rate in rates] == list(range(-1000, 1000))
+    assert all(float(f"{rate:.3g}") == rate for rate in rates)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_streams_that_are_left_make_a_bound_larger_than_it_may_become(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    some = rng.uniform(0.5, 1, int(rng.integers(1, 5))).tolist()
+    most = at_best(some, 5 - len(some))
+    for _ in range(200):
+        assert lower_bound(some + rng.uniform(0, 1, 5 - len(some)).tolist()) <= most + 1e-9
+    rate, half = float(rng.uniform(1, 1000)), float(rng.uniform(0.001, 100))
+    printed = fewer_digits(rate, (rate - half, rate + half))
+    assert rate - half - 1e-9 <= printed <= rate
