@@ -21,7 +21,8 @@ import pytest
 from hypothesis import Phase, is_hypothesis_test, settings
 
 ROOT = Path(__file__).parent.parent
-PLACE = ROOT / ".hypothesis" / "explored"
+PLACE = Path(os.environ.get("EXPLORED") or ROOT / ".hypothesis" / "explored")
+"""Where failures are kept."""
 LONG = 600
 """Letters of an example that are printed; the file has all of it."""
 
@@ -35,8 +36,8 @@ DEFAULT = ("tests", "studies/template/tests")
 class Explorer:
     """Plugin of pytest that runs property tests until time is over, each time in another order, and keeps what fails."""
 
-    def __init__(self, until: float, seed: int, again: Sequence[str]) -> None:
-        self.until, self.random, self.again = until, Random(seed), frozenset(again)
+    def __init__(self, minutes: float, seed: int, again: Sequence[str]) -> None:
+        self.minutes, self.random, self.again = minutes, Random(seed), frozenset(again)
         self.found: dict[str, dict[str, str]] = {}
         self.ran = self.rounds = 0
 
@@ -54,11 +55,12 @@ class Explorer:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run the tests one after the other, over and over."""
+        """Run the tests one after the other, over and over; time begins when they are collected."""
+        until = time.monotonic() + self.minutes * 60
         while session.items and (self.rounds == 0 or not self.again):
             self.rounds += 1
             for item in self.random.sample(session.items, len(session.items)):
-                if time.monotonic() > self.until:
+                if self.ran and time.monotonic() > until:
                     return True
                 if item.nodeid in self.found:
                     continue
@@ -107,9 +109,9 @@ def write(place: Path, found: dict[str, dict[str, str]]) -> None:
     (place / FOUND).write_text("".join(json.dumps(one) + "\n" for one in found.values()))
 
 
-def explore(until: float, seed: int, again: Sequence[str], words: Sequence[str]) -> Explorer:
+def explore(minutes: float, seed: int, again: Sequence[str], words: Sequence[str]) -> Explorer:
     """Run property tests in this process."""
-    plugin = Explorer(until, seed, again)
+    plugin = Explorer(minutes, seed, again)
     left = ("-n", "0", "-q", "--no-header", "--no-summary", "--tb=short", "-p", "no:cacheprovider", "-p", "no:terminalreporter")
     left = (*left, "-W", "ignore::pytest.PytestAssertRewriteWarning")  # Hypothesis is here already
     pytest.main([*left, *words], plugins=[plugin])
@@ -118,8 +120,7 @@ def explore(until: float, seed: int, again: Sequence[str], words: Sequence[str])
 
 def _worker(given: argparse.Namespace) -> None:
     """Explore, and write what was found where the command reads it."""
-    until = time.monotonic() + given.minutes * 60
-    done = explore(until, given.seed, given.test, given.words)
+    done = explore(given.minutes, given.seed, given.test, given.words)
     result = {"ran": done.ran, "rounds": done.rounds, "found": done.found}
     Path(given.into).write_text(json.dumps(result))
 
@@ -178,7 +179,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"a process ended with {process.returncode}", file=sys.stderr)
     write(PLACE, found if given.again else before | found)
     print("\n".join(_lines(found)))
-    print(f"\n{ran} runs of property tests from seed {given.seed}: {len(found)} failed; {PLACE.relative_to(ROOT) / FOUND}")
+    print(f"\n{ran} runs of property tests from seed {given.seed}: {len(found)} failed; {PLACE / FOUND}")
     return 1 if found else 0
 
 

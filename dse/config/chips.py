@@ -108,8 +108,13 @@ def _mentions(line: Line) -> bool:
     if any(override.lstrip("+").startswith("chips=") for override in line.overrides):
         return True
     studies = (Path(place.partition("://")[2]) / "study.yaml" for place in line.places)
-    texts = (path.open(errors="replace").read(MOST_BYTES) for path in studies if path.is_file())
-    return any(re.search(r"^chips:", text, re.MULTILINE) for text in texts)
+    return any(re.search(r"^chips:", _beginning(path), re.MULTILINE) for path in studies if path.is_file())
+
+
+def _beginning(path: Path) -> str:
+    """The first letters of a file."""
+    with path.open(errors="replace") as file:
+        return file.read(MOST_BYTES)
 
 
 def _settings(line: Line) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 
 from dse.config.idle import kind_of, unread_of_load, unread_of_stack
+from dse.config.spelling import said as given
+from dse.space.aliases import current, of_leaves
 from dse.space.beside import choosers
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -27,14 +29,16 @@ PRODUCTS = ("mapping.decode.gemm", "mapping.decode.gemm_attention", "mapping.dec
 
 def given_leaves(base: Design, config: Mapping[str, Any], folder: Path) -> list[str]:
     """Leaves of a design that overrides, the file of a study or knobs set."""
-    words = config.get("overrides", ())
+    own = [address for address, _, _ in leaves(base)]
+    machine = of_leaves(own)
     of_file = (_inside(written(config, folder, group), f"{group}.") for group in ("mapping", "chip"))
     addresses = [
-        *(address for address, _ in (*_typed(words), *_typed(words, CHIP))),
-        *(address for some in of_file for address, _ in some),
+        *sorted(given(config.get("overrides", ()), own)),
+        *(current(address, machine) for some in of_file for address, _ in some),
         *config["space"],
     ]
-    return list(dict.fromkeys(leaf for address in addresses for leaf in named(base, address)))
+    found = (leaf for address in addresses for leaf in named(base, address.removesuffix(".value")))
+    return list(dict.fromkeys(found))
 
 
 def read_somewhere(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> tuple[Knob, ...]:

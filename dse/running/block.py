@@ -223,7 +223,7 @@ class _Block:
 
     def __init__(self, study: Study, columns: Columns, span: Span, files: Sequence[File]) -> None:
         self._study, self._columns, self._span = study, columns, span
-        self._size = span.stop - span.start  # a space without a knob has no columns, and one row
+        self._size = len(next(iter(columns.values()))) if columns else 1  # a space without a knob is one design
         # a grid has no row twice, and what is not served takes no longer than looking
         self._first = None if span.exact or not served(study) else firsts(columns)
         self._metrics: dict[str, Array] = {}  # those that this kind of chip and workload has

@@ -43,7 +43,7 @@ from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, at
 from dse.evaluators.layouts.formats import cached_as, expanding, index_keys, itemsize_of, weights_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, row_pieces, through_cache
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, idle_columns, row_pieces, through_cache
 from dse.evaluators.readers.cached import Cached as ThroughCache
 from dse.evaluators.readers.closed_indexed import indexed
 from dse.evaluators.readers.closed_recurrent import decoded, prefilled
@@ -244,7 +244,11 @@ def _in_pieces(shape: Shape, copies: Any, weights: Weights | None, on: On, *, ca
         def job(chip: Chip) -> closed_summa.Job:
             return closed_summa.proposed(some, chip, plan, copies, on.itemsize, weights)
 
-        return job(on.chip) if on.kept is None else through_cache.product(job, on.chip, on.kept, cached=cached)
+        return (
+            idle_columns.quickest(job, on.chip)
+            if on.kept is None
+            else through_cache.product(job, on.chip, on.kept, cached=cached)
+        )
 
     def least(first: Any, end: Any) -> Any:
         if on.kept is not None:  # which may be as fast as any
@@ -270,7 +274,7 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
             return closed_attention.suited(dataflow, of_these, chip, on.plan.attention, on.itemsize, on.kv)
 
         known = 1 - of_these.queries / maximum(some.keys, 1)
-        return job(on.chip) if on.kept is None else through_cache.attention(job, on.chip, on.kept, known)
+        return idle_columns.quickest(job, on.chip) if on.kept is None else through_cache.attention(job, on.chip, on.kept, known)
 
     job: Any = proposed(shape)
     if part.of.compressed is None and some.prompts and not shape.selected and _open(on.plan.attention):
@@ -298,7 +302,7 @@ def _queries_in_pieces(
             return 0.0
         return closed_attention.least(queries_of(shape, first, end), on.chip, on.itemsize, on.kv)
 
-    pieces = Pieces(lambda first, end: proposed(queries_of(shape, first, end)), least)
+    pieces = Pieces(lambda first, end: proposed(queries_of(shape, first, end)), least, row_pieces.MANY_QUERIES)
     return row_pieces.quickest(whole, int(shape.queries), pieces)
 
 
@@ -365,7 +369,9 @@ def _by_rows(part: Part, of: Elementwise, on: On, recipe: Recipe) -> Call:
             return closed_streamed.proposed(recipe, rows, columns, chip, on.itemsize)
 
         on.known[key] = (
-            proposed(on.chip) if on.kept is None else through_cache.streamed(proposed, on.chip, on.kept, table=key[3])
+            idle_columns.quickest(proposed, on.chip)
+            if on.kept is None
+            else through_cache.streamed(proposed, on.chip, on.kept, table=key[3])
         )
     return _call(part, of, (of.rows, 1, width(of.dim)), on.known[key], 0.0)
 

@@ -212,17 +212,23 @@ def network(
         shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1, apart=0,
         **arrays,
     )  # fmt: skip
+    _begin(made, cols, width, depth, on_way)
+    return made
+
+
+def _begin(made: Net, cols: int, width: Array, depth: int, on_way: tuple[int, int]) -> None:
+    """Write what routers of a mesh of so many columns are before anything comes; arguments as of `network`."""
+    n, ports, slots = made.routers, made.ports, np.arange(made.slots + 1)
     made.router_of[:], made.number[:] = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
     made.router["row"], made.router["col"] = np.divmod(np.arange(n), cols)
     port = made.port.reshape(n, ports)
-    _join_ports(port, (rows, cols), shift, width)
-    port["unused"] = port["room"] = (1 << vcs) - 1
+    _join_ports(port, (n // cols, cols), made.shift, width)
+    port["unused"] = port["room"] = (1 << made.vcs) - 1
     made.chain["member"], made.chain["chief"] = -1, np.arange(len(made.chain))
-    for name, most in zip(SLOT.names or (), (at_once, at_most, at_once, channels), strict=True):
-        made.slot[name] = np.arange(slots) * most
+    for name, most in zip(SLOT.names or (), (made.at_once, made.at_most, made.at_once, made.channels), strict=True):
+        made.slot[name] = slots * most
     made.adding[:] = -1
-    _give_credits(made.out, port, shift, depth, on_way)
-    return made
+    _give_credits(made.out, port, made.shift, depth, on_way)
 
 
 def _hold(routers: int, channels: int, inside: int, outside: int, packets: int, width: int) -> None:

@@ -95,12 +95,12 @@ def attention(call: Call, of: Attends) -> Array:
     """
     if isinstance(call.job, InTurn):
         found, first = [], 0
-        for job in call.job.jobs:
-            queries, keys = whole(job.shape.queries), whole(job.shape.keys)
+        for piece in call.job.jobs:
+            queries, keys = whole(piece.shape.queries), whole(piece.shape.keys)
             end = first + queries
-            seen = of.k.shape[1] - (of.q.shape[1] - end if job.shape.causal else 0)
-            some = {"q": of.q[:, first:end], "k": of.k[:, seen - keys : seen], "v": of.v[:, seen - keys : seen]}
-            found.append(attention(call._replace(job=job), of._replace(**some)))
+            seen = of.k.shape[1] - (of.q.shape[1] - end if piece.shape.causal else 0)
+            k, v = (every[:, seen - keys : seen] for every in (of.k, of.v))
+            found.append(attention(call._replace(job=piece), of._replace(q=of.q[:, first:end], k=k, v=v)))
             first = end
         return np.concatenate(found, axis=1)
     job: Job = call.job

@@ -110,6 +110,9 @@ FEW = 64
 SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
 """Groups that a mesh is tried with, and groups that divide the depth among them, where they divide its rows."""
 
+LINES = 32
+"""Columns of a product that an array takes at a time: a tile that has fewer leaves some of it idle."""
+
 HALVES = tuple(2**power for power in range(20))
 """Rows of a group, and groups that divide the depth, that are tried on any mesh that has as many, the rest of it being idle."""
 
@@ -296,7 +299,7 @@ def _tried(
 def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPlan) -> Part:
     """Groups and slices that are tried, once each, shape (candidates,)."""
     most, high = mesh[0], np.array(list(product(SLICES, DEPTHS, SLICES)), float).T
-    groups = sorted({*(most // share for share in SHARES if most % share == 0), *_halves(most)}, reverse=True)
+    groups: list[Any] = sorted({*(most // share for share in SHARES if most % share == 0), *_halves(most)}, reverse=True)
     groups = groups if shape.m < SLICES[-1] * most else groups[:1]  # smaller groups are for products of few rows
     if said.rows > 0:
         groups = [said.rows if most % said.rows == 0 else most]  # others are a limit
@@ -306,7 +309,10 @@ def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPl
         k = said.k + 0 * high[1] if said.k > 0 else even(shape.k, split, high[1])
         # groups that a row of blocks leaves without work share its columns
         sharing = maximum(mesh[0] // (rows * split) // (copies * ceil_div(shape.m, m * rows)), 1)
-        for teams in (sharing, minimum(sharing, ceil_div(shape.n, mesh[1] * high[2]))):  # all that there are, or as few as do
+        # all that there are, or as few as leave a tile columns enough for its array
+        # all that there are, or as few as leave a tile columns enough for its array
+        # all that there are, or as few as leave a tile columns enough for its array
+        for teams in (sharing, minimum(sharing, ceil_div(shape.n, mesh[1] * minimum(high[2], LINES)))):
             n = said.n + 0 * high[2] if said.n > 0 else even(shape.n, mesh[1] * teams, high[2])
             found.append(np.stack([m, k, n, rows + 0 * m, split + 0 * m]))
     every = np.concatenate(found, axis=1)

@@ -50,7 +50,7 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
         programs = [without(program, lambda step: _part(step) in gone) for program in programs]
-    timings = []
+    timings: list[Timing] = []
     for program in programs:
         part = near_memory(chip, program.rows)
         on: dict[str, Any] = {"engines": engines, "faults": faults(part), **chip_memory(part)}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.readers import closed_attention, closed_summa
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
 from dse.evaluators.readers.cached import Cached, asked
 from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.jobs import price
@@ -29,7 +29,16 @@ BLOCKS = (16, 128)
 MANY = 2048
 """Rows of a tile from which on nothing is cut: a block more is a sixteenth of what there is, or less."""
 
-Job = closed_summa.Job | closed_attention.Job
+MANY_QUERIES = 128
+"""Queries of a prompt for each row of tiles from which on attention is not: many tilings are looked at for each piece."""
+
+Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job
+
+CUT = {closed_summa.Job: ("shape", "part"), closed_attention.Job: ("shape", "tiling"), closed_streamed.Job: ("block",)}
+"""What jobs of a kind may differ in."""
+
+DIFFER = (*THROUGH, "mesh.cols", "noc.hop")
+"""Leaves of their chips that may."""
 
 
 class Pieces(NamedTuple):
@@ -38,25 +47,28 @@ class Pieces(NamedTuple):
     Attributes:
         propose: the job of the rows from one on to another one, which is not counted.
         least: time that the same rows take at least. [s]
+        many: rows for each row of tiles from which on nothing is cut.
     """
 
     propose: Callable[[int, int], Job | Cached]
     least: Callable[[int, int], Any]
+    many: int = MANY
 
 
-def first_pieces(rows: int, side: int) -> list[int]:
+def first_pieces(rows: int, side: int, many: int = MANY) -> list[int]:
     """Sizes of the first of two pieces that are tried.
 
     Args:
         rows: of both.
         side: rows of the mesh.
+        many: as of `Pieces`.
 
     >>> first_pieces(1024, 32), first_pieces(1025, 32), first_pieces(5000, 32), first_pieces(100, 32), first_pieces(70000, 32)
     ([], [1024], [4096, 4608], [64], [])
     >>> first_pieces(1024, 48)
     [768]
     """
-    if rows >= MANY * side:
+    if rows >= many * side:
         return []
     whole = 2 ** (side.bit_length() - 1)
     blocks = {block * high for block in BLOCKS for high in (whole, side)}
@@ -74,24 +86,24 @@ def quickest(whole: Job | Cached, rows: int, of: Pieces) -> Job | InTurn | Cache
         of: pieces of it.
     """
     side = asked(whole).chip.mesh.rows
-    cuts = {one: first_pieces(rows, one) for one in np.unique(side).astype(int).tolist()}
+    cuts = {one: first_pieces(rows, one, of.many) for one in np.unique(side).astype(int).tolist()}
     best: tuple[Any, Any, Any] | None = None
-    least = _seconds(whole) * WORTH if any(cuts.values()) else 0.0
+    least = taken(whole) * WORTH if any(cuts.values()) else 0.0
     for first in sorted({first for some in cuts.values() for first in some}):
         tried = np.isin(side, [one for one, some in cuts.items() if first in some])
         if not np.any(tried & (of.least(0, first) + of.least(first, rows) < least)):
             continue
         pieces = of.propose(0, first), of.propose(first, rows)
-        seconds = _seconds(pieces[0]) + _seconds(pieces[1])
+        seconds = taken(pieces[0]) + taken(pieces[1])
         quicker = tried & (seconds < least)
         if not np.any(quicker):
             continue
         least = where(quicker, seconds, least)
         if best is None:
-            best = quicker, _either(quicker, pieces[0], whole), pieces[1]
+            best = quicker, chosen_of(quicker, pieces[0], whole), pieces[1]
         else:
             other, *others = best
-            best = quicker | other, *(_either(quicker, mine, theirs) for mine, theirs in zip(pieces, others, strict=True))
+            best = quicker | other, *(chosen_of(quicker, mine, theirs) for mine, theirs in zip(pieces, others, strict=True))
     return whole if best is None else _joined(*best)
 
 
@@ -109,34 +121,36 @@ def _joined(cut: Any, one: Any, rest: Any) -> InTurn | Cached:
     return Cached(InTurn((one.job, rest.job), times), share, one.cache, InTurn((one.there, rest.job), times), one.nbytes)
 
 
-def _seconds(job: Job | Cached) -> Any:
+def taken(job: Any) -> Any:
+    """Time of a job by the closed form. [s]"""
     of = asked(job)
     return SECONDS[type(of)](of) if of.taken is None else of.taken
 
 
-def _either(condition: Any, one: Any, other: Any) -> Any:
+def chosen_of(condition: Any, one: Any, other: Any) -> Any:
     """Design by design; jobs differ in sizes, in how these are cut, and in what a cache makes of memory."""
-    if not isinstance(condition, np.ndarray):
+    if not np.ndim(condition):
         return one if condition else other
     if isinstance(one, Cached):
         return Cached(
             *(
-                _either(condition, mine, theirs) if isinstance(mine, Job) else where(condition, mine, theirs)
+                chosen_of(condition, mine, theirs) if isinstance(mine, Job) else where(condition, mine, theirs)
                 for mine, theirs in zip(one, other, strict=True)
             )
         )
-    cut = "part" if isinstance(one, closed_summa.Job) else "tiling"
-    changes = {name: _leaves(condition, getattr(one, name), getattr(other, name)) for name in ("shape", cut)}
+    changes = {name: _leaves(condition, getattr(one, name), getattr(other, name)) for name in CUT[type(one)]}
+    if isinstance(one, closed_streamed.Job):
+        changes["rows"] = where(condition, one.rows, other.rows)
     if one.chip is not other.chip:
-        memory = {address: where(condition, at(one.chip, address), at(other.chip, address)) for address in THROUGH}
-        changes["chip"] = replaced(one.chip, memory)
-    taken = None if one.taken is None or other.taken is None else where(condition, one.taken, other.taken)
-    return one._replace(**changes, taken=taken)
+        leaves_ = {address: where(condition, at(one.chip, address), at(other.chip, address)) for address in DIFFER}
+        changes["chip"] = replaced(one.chip, leaves_)
+    known = None if one.taken is None or other.taken is None else where(condition, one.taken, other.taken)
+    return one._replace(**changes, taken=known)
 
 
 def _leaves(condition: Any, one: Any, other: Any) -> Any:
     """Leaf by leaf; those that are one number in both stay as they are."""
-    names = one._fields if isinstance(one, tuple) else [spec.name for spec in fields(one)]
+    names = one._fields if hasattr(one, "_fields") else [spec.name for spec in fields(one)]
     pairs = {name: (getattr(one, name), getattr(other, name)) for name in names}
     found = {
         name: mine if np.ndim(mine) == np.ndim(theirs) == 0 and mine == theirs else where(condition, mine, theirs)
@@ -151,7 +165,8 @@ def shown(job: Any) -> str:
     >>> shown(None)
     ''
     """
-    several = [one for one in job.jobs if isinstance(one, Job)] if isinstance(job, InTurn) else []
+    kinds = closed_summa.Job | closed_attention.Job
+    several = [one for one in job.jobs if isinstance(one, kinds)] if isinstance(job, InTurn) else []
     if len(several) < 2:
         return ""
     counts = [one.shape.m if isinstance(one, closed_summa.Job) else one.shape.queries for one in several]

@@ -263,6 +263,8 @@ class Unrolling:
                 self._transfer(step, tail, ready, free)
             elif isinstance(step, Send):
                 self._send(step, tail, ready, free)
+            elif step.path.shape[-1] == 1:
+                self._kept(step, tail, ready, free)
             elif isinstance(step, Multicast):
                 self._multicast(step, tail, ready, free)
             elif step.via == "router":
@@ -425,14 +427,6 @@ class Unrolling:
         row, col, at, words = self._groups(step)
         groups, members = at.shape
         root, over = at[:, 0], free[step.into]
-        if members == 1:
-            ends = graph.moments(groups, ready[step.slot][root], over[root])
-            if fabric.apart > 0:  # what a core keeps is in the order of its messages as well
-                for wave in _waves(root):
-                    self._in_order(tail, MESSAGES, root[wave], ends[wave])
-            self._was_read(step.slot, root, ends)
-            self._was_written(step.into, root, ends)
-            return
         posts = self._posted(root, words, ready[step.slot], tail, fabric.launch if step.via == "core" else 0.0)
         tails = graph.arrivals(groups * (members - 1)).reshape(groups, -1)
         trees = np.array([graph.tree(row[g], col[g], False) for g in range(groups)])
@@ -445,6 +439,15 @@ class Unrolling:
         self._was_read(step.slot, root, left)
         self._was_written(step.into, at.ravel(), np.concatenate([own[:, None], tails], axis=1).ravel())
 
+    def _kept(self, step: Multicast | Reduce, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
+        """Groups of one core: what it keeps of a multicast is in the order of its messages as well."""
+        root = self._groups(step)[2][:, 0]
+        ends = self.graph.moments(len(root), ready[step.slot][root], free[step.into][root])
+        if isinstance(step, Multicast) and self.on.fabric.apart > 0:
+            self._in_order(tail, MESSAGES, root, ends)
+        self._was_read(step.slot, root, ends)
+        self._was_written(step.into, root, ends)
+
     def _sum(self, step: Reduce, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
         """Routers add what meets at them.
 
@@ -452,13 +455,7 @@ class Unrolling:
         """
         graph, fabric = self.graph, self.on.fabric
         row, col, at, words = self._groups(step)
-        groups, members = at.shape
-        root = at[:, 0]
-        if members == 1:
-            ends = graph.moments(groups, ready[step.slot][root], free[step.into][root])
-            self._was_read(step.slot, root, ends)
-            self._was_written(step.into, root, ends)
-            return
+        (groups, members), root = at.shape, at[:, 0]
         ends = graph.arrivals(groups)
         trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
         number = graph.numbered(trees, np.arange(graph.packets, graph.packets + groups))

@@ -266,8 +266,7 @@ class Rows:
         arrival = np.frombuffer(self.arrival, float)
         prompt, output = (np.frombuffer(column, np.int32) for column in (self.prompt, self.output))
         lines = np.frombuffer(self.lines, np.int64)
-        left = {"skipped": self.skipped, "truncated": self.truncated}
-        found = Requests(arrival - arrival[0], prompt, output, rows=lines, **left)
+        found = Requests(arrival - arrival[0], prompt, output, rows=lines, skipped=self.skipped, truncated=self.truncated)
         if self.sorts.column:
             found = replace(found, kinds=np.frombuffer(self.kinds, np.int32))
         if not self.hashes:

@@ -15,14 +15,9 @@ import numpy as np
 
 from dse.evaluators import evaluate
 from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.collective import EXCHANGES, TEAMS
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV
-from dse.evaluators.kernels.kv import KV
-from dse.evaluators.kernels.vector import VECTOR
-from dse.evaluators.kernels.collective import EXCHANGES, TEAMS
-from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.machine.fabric import mesh_fabric
-from dse.evaluators.readers import cycles, events
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.workload import ALONG, PATTERNS
@@ -82,7 +77,7 @@ def tile_product(rng: Random, large: bool) -> Words:
     side = int(rng.integers(3, 17 if large else 9))
     m, k, n = (int(size) for size in np.exp(rng.uniform(np.log(8), np.log(1500), 3)))
     words = [f"chip={rng.choice(['tile32', 'npu64', 'tile_gh200'])}", f"chip.mesh.rows={side}", f"chip.mesh.cols={side}"]
-    how = str(rng.choice([name for name in GEMM]))
+    how = str(rng.choice(list(GEMM)))
     return [
         *words,
         "workload=gemm",

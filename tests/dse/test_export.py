@@ -137,6 +137,7 @@ def test_the_optuna_study_is_the_same_study(exported: Any, loaded: Loaded) -> No
     front = loaded.front()[objectives].to_numpy()
     assert {tuple(trial.values) for trial in study.best_trials} == {tuple(row) for row in front}
     assert study.user_attrs["unit of tpot"] == "s"
+    assert [trial.user_attrs["design"] for trial in study.trials] == loaded.frame()["design"].tolist()
 
 
 def test_optunas_dashboard_opens_it(exported: Any, loaded: Loaded) -> None:

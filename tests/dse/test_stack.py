@@ -113,7 +113,7 @@ NEW = [
 def test_a_chip_that_was_written_before_there_were_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "chip/old.yaml", OLD)
-    here = ("-cd=.", "chip=old")
+    here = ("-cd=.", "chip=old", "mapping.both.tp=8")
     old, bare = design(*here), design(*here, "stack=ideal")
     assert bare != old
     assert design(*here, "stack=ideal", *NEW) == old

@@ -132,7 +132,7 @@ def pattern(name: str, count: int, rng: np.random.Generator) -> Array:
 def test_bandwidth_and_latency_are_those_of_a_cycle_accurate_reference() -> None:
     """Bandwidth within 1 %; latency within 2 % where requests are not offered faster than they can be served, else 6 %."""
     rng = np.random.default_rng(1)
-    for row in csv.DictReader(REFERENCE.open()):
+    for row in csv.DictReader(REFERENCE.read_text().splitlines()):
         gap, clocks = int(row["offered_gap_cycles"]), int(row["cycles"])
         count = 60001 if gap else clocks
         write = rng.random(count) < float(row["write_fraction"])

@@ -162,7 +162,7 @@ def test_a_limit_is_itemised() -> None:
 @pytest.mark.parametrize(
     ("overrides", "limit"),
     [
-        (("mapping.prefill.allreduce=full_mesh", "chip.network.ports=2"), "chip.network.ports"),
+        (("mapping.prefill.tp=8", "mapping.prefill.allreduce=full_mesh", "chip.network.ports=2"), "chip.network.ports"),
         (("mapping.prefill.tp=8", "mapping.decode.tp=4"), "mapping.decode.tp"),
     ],
 )

@@ -234,7 +234,7 @@ def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: 
 
 
 def leading(shape: Shape, fabric: Fabric, groups: Groups, ways: Ways) -> Any:
-    """Time until a multicast is where what comes next depends on it: at members that are roots of other teams, and its own root.
+    """Time until a multicast is where what comes next depends on it: at roots, its own and those of other teams.
 
     Other members are later, and stay so much later while teams go on.
 

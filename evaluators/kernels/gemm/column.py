@@ -4,12 +4,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.gemm.ladder import loaded
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
-from dse.space.elementwise import Array, ceil_div, where
+from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 
 
 class Way(NamedTuple):
@@ -50,6 +49,30 @@ def way(gemm: str, rows: Any, words: Any, values: Any, fabric: Fabric) -> Way:
     engine = moves * (fabric.post + words * fabric.copy)
     shift = moves * (fabric.post + words * fabric.pace + 2 * fabric.ramp + reach * fabric.hop)
     return Way(engine, shift, gemm == "meshgemm")
+
+
+def loaded(side: Any, values: Any, fabric: Fabric) -> Any:
+    """Time of all owners of a line, one after the other, each of which serves the other cores in the order of their places. [s]
+
+    The last core's load ends `served` times the others and its own way after the owner began; the first core's, which is as far
+    away as the owner's place, ends later where ways take longer than serving:
+
+        t = sum over owners o < n - 1 of max((n - 1) served + way (n - 1 - o), served + way o) + that of the last owner
+
+    Args:
+        side: cores of the line, n.
+        values: that each of them loads.
+        fabric: with `served`, and a hop there and back of each value as the way.
+    """
+    last, served, way = side - 1.0, fabric.served(), 2 * values * fabric.hop
+    # from which owner on the first core ends last, of those that are not at the end themselves
+    least = where(way > 0, (last + (last - 1) * served / maximum(way, 1e-30)) / 2, last)
+    first = minimum(np.floor(maximum(least, 0.0)) + 1, last)
+    count = last - first
+    more = count * (way * (first - 1) - (last - 1) * served)
+    before = last * last * served + way * last * (last + 1) / 2
+    end = maximum(served + way * last, last * served + way)
+    return where(last > 0, before + more + end + side * values * 4 * fabric.ramp, 0.0)
 
 
 def saved(gemm: str) -> int:

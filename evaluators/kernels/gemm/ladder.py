@@ -4,18 +4,17 @@
 of its row or column one after the other, and each of these waits for every value to come and go the whole way.
 """
 
-from typing import Any
-
 import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.column import loaded
 from dse.evaluators.kernels.gemm.summa import place, products, result, slots
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Multiply, Program, Round, Send
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import ceil_div, maximum
 
 __all__ = ["LEAST", "WAIT", "at_once", "cost", "loaded", "paths", "place", "products", "result", "slots", "steps"]
 
@@ -44,7 +43,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
         2 values (2 ramp + d hop)
 
     from when it is served, and the one that ends last ends the chunk's: that of the last core that is served, or, with large
-    tiles, of the first one, where it is far away (`loaded`). A product follows.
+    tiles, of the first one, where it is far away (`column.loaded`). A product follows.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -58,30 +57,6 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     sent = chunks * (a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1))
     links = a_bytes * _all(mesh.cols, mesh.per_col) + b_bytes * _all(mesh.rows, mesh.per_row)
     return Cost(chunks * product + loads, Activity(macs * chunks * mesh.rows * mesh.cols, sent, links))
-
-
-def loaded(side: Any, values: Any, fabric: Fabric) -> Any:
-    """Time of all owners of a line, one after the other, each of which serves the other cores in the order of their places. [s]
-
-    The last core's load ends `served` times the others and its own way after the owner began; the first core's, which is as far
-    away as the owner's place, ends later where ways take longer than serving:
-
-        t = sum over owners o < n - 1 of max((n - 1) served + way (n - 1 - o), served + way o) + that of the last owner
-
-    Args:
-        side: cores of the line, n.
-        values: that each of them loads.
-        fabric: with `served`, and a hop there and back of each value as the way.
-    """
-    last, served, way = side - 1.0, fabric.served(), 2 * values * fabric.hop
-    # from which owner on the first core ends last, of those that are not at the end themselves
-    least = where(way > 0, (last + (last - 1) * served / maximum(way, 1e-30)) / 2, last)
-    first = minimum(np.floor(maximum(least, 0.0)) + 1, last)
-    count = last - first
-    more = count * (way * (first - 1) - (last - 1) * served)
-    before = last * last * served + way * last * (last + 1) / 2
-    end = maximum(served + way * last, last * served + way)
-    return where(last > 0, before + more + end + side * values * 4 * fabric.ramp, 0.0)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

@@ -182,9 +182,11 @@ def seconds(
     pace; a tile asks for a chunk when it sends the one before, so that it loads no faster than one in a way to memory and back:
 
         pace = max(product, expand, words of A and B into a tile, blocks of a channel, way + blocks of a tile)
-        turn = max(chunks x pace, chunks x max(product, expand, words) + sent, chunks x blocks of a channel + stores,
-                   sum + stores + way + load + spread + product + (chunks - 2) x pace)
-        t = way + load + spread + (chunks - 1) x pace + product + (turns of the groups - 1) x turn + sum + stores
+        turn  = max(chunks x pace, chunks x max(product, expand, words) + sent,
+                    sum + stores + way + load + spread + product + (chunks - 2) x pace)
+        tiles = way + load + spread + product + (chunks - 1) x pace + (turns of the groups - 1) x turn + stores
+        channels = way + turns x (chunks x blocks of a channel + stores) + max(spread + product - stores of a turn before, 0)
+        t = max(tiles, channels) + sum + way
 
     with chunks of one turn. Stores go before what is loaded next, all but the chunk that is loaded already: of turns of one
     chunk that is the next turn's, so that two turns take the last of these. Where groups divide the depth, the sum of their
@@ -278,9 +280,13 @@ def timed(work: Work, byte: Any) -> Any:
     pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)
     blocked = work.added + stored + work.ways + loaded + work.spread + work.product + maximum(each - 2, 0) * pace
     blocked = blocked / maximum(3 - each, 1)
-    turn = maximum(maximum(each * pace, each * busy + work.sent), maximum(each * loaded + stored, blocked))
-    first = work.ways + loaded + work.spread + (each - 1) * pace + work.product
-    return first + (work.waves - 1) * turn + (work.added + (work.ends + stored))
+    turn = maximum(maximum(each * pace, each * busy + work.sent), blocked)
+    last = work.spread + work.product
+    tiles = work.ways + loaded + last + (each - 1) * pace + (work.waves - 1) * turn + stored
+    # what a turn stores goes while the last one multiplies, which has its blocks already
+    hidden = minimum(work.waves - 1, 1) * minimum(stored, last)
+    channels = work.ways + work.waves * (each * loaded + stored) + last - hidden
+    return maximum(tiles, channels) + (work.added + work.ends)
 
 
 def _nbytes(part: Part, itemsize: float, weights: Weights) -> tuple[Any, Any, Any]:

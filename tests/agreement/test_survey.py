@@ -1,0 +1,19 @@
+"""Kernels of every kind on random machines: a few draws of the survey, which says how far readers are from one another."""
+
+import pytest
+
+from tests.agreement.survey import surveyed
+
+MOST = {"team": 1e-6, "exchange": 0.15, "between dies": 0.06, "wafer vector": 0.08, "tile product": 0.1}
+"""How far closed forms of kinds are from events at most; direct exchanges that lock their ways are the farthest."""
+
+
+@pytest.mark.parametrize("kind", MOST)
+def test_closed_forms_of_any_kernel_are_near_its_program_played(kind: str) -> None:
+    assert all(abs(found.gap) < MOST[kind] for found in surveyed([kind], 5, 0, ("closed", "events")))
+
+
+def test_one_token_products_take_what_routers_say() -> None:
+    """Of tiles that alone load a block, too, which ask for the next one when it has come."""
+    gaps = [abs(found.gap) for found in surveyed(["memory vector"], 4, 0, ("events", "cycles"))]
+    assert max(gaps) < 0.12
