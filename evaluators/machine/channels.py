@@ -144,6 +144,16 @@ def near_memory(chip: Chip, rows: int) -> Chip:
     return replaced(chip, {"mesh.rows": rows} | ({"faults": "+".join(left) or "none"} if parts else {}))
 
 
+def check_within(memory: Channels | None, rows: int, cols: int) -> None:
+    """Refuse memory channels at routers that a program's mesh does not have; compiled loops would read beyond their tables.
+
+    Raises:
+        ValueError: a caller has taken the memory of another mesh.
+    """
+    if memory is not None and ((np.asarray(memory.row) >= rows).any() or (np.asarray(memory.col) >= cols).any()):
+        raise ValueError(f"memory channels at routers beyond the program's mesh of {rows} x {cols}")
+
+
 def channels_used(chip: Chip) -> Any:
     """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
     return minimum(memory_channels(chip), chip.mesh.cols)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.evaluators.machine.banked import Banks
 from dse.evaluators.machine.banks_at_rest import at_start
-from dse.evaluators.machine.channels import Behind, Channels
+from dse.evaluators.machine.channels import Behind, Channels, check_within
 from dse.evaluators.machine.detour import led
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
@@ -57,6 +57,7 @@ def play(
             between core and router that is shorter than its router; more or deeper virtual channels than routers are played
             with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
     """
+    check_within(memory, program.rows, program.cols)
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
     graph, ends = tasks_of(program, on, float(fabric.cycle))
     net = _network(graph)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.machine import meeting, noc, waits
-from dse.evaluators.machine.channels import Behind, Channels
+from dse.evaluators.machine.channels import Behind, Channels, check_within
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import activity
@@ -74,6 +74,7 @@ def play(
     if banks is not None and banks.paced is not None:
         memory = banks.paced()
     program = shared(program)
+    check_within(memory, program.rows, program.cols)
     on = Machine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = State.of(program, on, in_bands=len(strands) > len(program.strands))

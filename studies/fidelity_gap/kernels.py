@@ -20,7 +20,7 @@ from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.move import MOVE
 from dse.evaluators.kernels.partition import PARTITION
 from dse.evaluators.kernels.vector import VECTOR
-from dse.evaluators.machine.channels import Channels, channels_used
+from dse.evaluators.machine.channels import Channels, channels_used, near_memory
 from dse.evaluators.machine.engine import Engines, engines
 from dse.evaluators.machine.fabric import Fabric, summing, tile_fabric
 from dse.evaluators.machine.fabric import mesh_fabric as fabric
@@ -154,7 +154,7 @@ def dataflows(rng: Random) -> Iterator[Played]:
         on, by = machine(chip, of)
         program = attention(of, job.shape, job.tiling, mesh, channels=int(channels_used(chip)))
         size = f"{heads} heads, {queries} x {shape.keys} x {width} on {mesh.rows} x {mesh.cols}, groups of {rows} x {cols}"
-        yield Played("attention", name, "tile32", size, program, on, by, chip_channels(chip))
+        yield Played("attention", name, "tile32", size, program, on, by, chip_channels(near_memory(chip, program.rows)))
 
 
 def beside(one: Program, other: Program) -> Program:

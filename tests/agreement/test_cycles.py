@@ -377,7 +377,7 @@ def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
         rows, cols = played.program.rows, played.program.cols
         middle = rows // 2 * cols + cols // 2
         cut = Faults(links=((0, 1), (middle - 1, middle)))
-        if place % 3 == 0:
+        if place % 3 == 0 and min(rows, cols) > 1:  # a line has no other way
             cycles.play(played.program, played.fabric, engines=played.engines, memory=played.memory, faults=cut)
     words = ("chip=wse2", "workload=gemv", "workload.shapes=[1x24x24]", "mapping.rows=4")
     near, far, core_ = (asked(*words, f"chip.faults={faults}") for faults in ("1-2+1-1134", "4-5", "1135"))
