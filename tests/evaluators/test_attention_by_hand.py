@@ -56,7 +56,8 @@ CASES = [
 
 def by_hand(of: Case) -> tuple[float, float, float]:
     """Multiply-adds, bytes of memory, and bytes times the links that they cross."""
-    groups = (SIDE // of.rows) * (SIDE // of.cols)
+    in_line = SIDE // of.cols  # groups beside each other
+    groups = SIDE // of.rows * in_line
     stacked = of.queries * of.heads // of.kv_heads  # queries of heads that share keys are rows of one problem
     blocks = -(-stacked // (of.rows * of.here[0]))
     paired = 2 if of.dataflow == "flat_rows" and blocks % 2 == 0 else 1  # two blocks of queries meet the same keys
@@ -75,7 +76,10 @@ def by_hand(of: Case) -> tuple[float, float, float]:
         [needed(item // problems) for item in range(first, min(first + groups, items))] for first in range(0, items, groups)
     ]
     passed, loaded = sum(max(turn) for turn in turns), sum(max(turn) * len(turn) for turn in turns)
-    macs = SIDE * SIDE * passed * queries * keys * 2 * of.width
+    # tiles run the program where their line of groups has an item in the first turn, lines next to memory first; others are idle
+    lines = -(-min(items, groups) // in_line)
+    height, at_work = lines * of.rows, lines * in_line
+    macs = height * SIDE * passed * queries * keys * 2 * of.width
     slices = queries * of.width * VALUE, keys * 2 * of.width * VALUE  # of queries or outputs; of keys and values
     moved = items * of.rows * 2 * slices[0], loaded * of.cols * slices[1]
 
@@ -86,10 +90,10 @@ def by_hand(of: Case) -> tuple[float, float, float]:
     along = sum(links(of.cols, row % of.cols) for row in range(of.rows))
     down = sum(links(of.rows, col % of.rows) for col in range(of.cols))
     # queries go out and outputs come in along rows; maxima and sums come in and go out; keys and values go down
-    sent = groups * (along * (2 * slices[0] * len(turns) + 2 * 2 * queries * STATISTIC * passed) + down * slices[1] * passed)
-    high = [group // (SIDE // of.cols) * of.rows + col % of.rows for group in range(groups) for col in range(of.cols)]
-    up = SIDE - 1 - sum(high) / len(high)  # from the edge to the diagonals, which load keys; queries are loaded in all rows
-    return macs, sum(moved), sent + moved[0] * (SIDE - 1) / 2 + moved[1] * up
+    sent = at_work * (along * (2 * slices[0] * len(turns) + 2 * 2 * queries * STATISTIC * passed) + down * slices[1] * passed)
+    high = [line * of.rows + col % of.rows for line in range(lines) for col in range(of.cols)]
+    up = height - 1 - sum(high) / len(high)  # from the edge to the diagonals, which load keys; queries are loaded in all rows
+    return macs, sum(moved), sent + moved[0] * (height - 1) / 2 + moved[1] * up
 
 
 @pytest.mark.parametrize("of", CASES, ids=lambda of: f"{of.dataflow}-{of.rows}x{of.cols}")
