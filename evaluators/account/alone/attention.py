@@ -53,7 +53,7 @@ def asked(design: Design, cases: tuple[Attention, ...]) -> Tiled:
 
 
 def limits(design: Design, asked: Tiled) -> list[Limit]:
-    """Memories, and groups of tiles that divide the mesh."""
+    """Memories, and groups of tiles that divide the mesh, where tiles work in groups."""
     of, shape, mesh = asked.job, asked.job.shape, design.chip.mesh
     held = [(SHOWN.get(slot.name.split(".")[-1], "statistics"), slot.nbytes) for slot in slots(of)]
     stored = {
@@ -61,8 +61,11 @@ def limits(design: Design, asked: Tiled) -> list[Limit]:
         "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * of.kv.of(of.itemsize),
         **({"partial outputs": partial_bytes(of)} if of.of.split else {}),
     }
-    sides = [divides(f"mapping.{side}", getattr(_mapping(design), side), getattr(mesh, side)) for side in ("rows", "cols")]
-    return [*memories(of, held, stored), *sides]
+    sides, said = ("rows", "cols") if of.of.grouped else (), _mapping(design)
+    return [
+        *memories(of, held, stored),
+        *(divides(f"mapping.{side}", getattr(said, side), getattr(mesh, side)) for side in sides),
+    ]
 
 
 def spent(design: Design, asked: Tiled, fidelity: str) -> Spent:
