@@ -1,7 +1,9 @@
 """What two readers are said to share is what they share: every software is played by every reader, and calls are noted."""
 
+import gc
 from copy import deepcopy
 from cProfile import Profile
+from functools import _lru_cache_wrapper
 from random import Random
 from types import CodeType
 
@@ -69,10 +71,21 @@ OF_BANKS = {
 EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].by(word)]
 
 
+ROOMS = tuple(f"dse.evaluators.{room}." for room in ("graph", "layouts", "account"))
+
+
+def forget() -> None:
+    """Drops what functions of a model's operators and of layouts have remembered by value."""
+    for known in gc.get_objects():
+        if isinstance(known, _lru_cache_wrapper) and known.__module__.startswith(ROOMS):
+            known.cache_clear()
+
+
 def called(asked: Question, fidelity: str) -> set[str]:
     """Functions of the evaluators that are called while a question is answered."""
     noted = Profile(builtins=False)
     design = stacked([deepcopy(asked.base)])  # nothing is kept for a new chip
+    forget()  # building a question asks for the degree where it is auto, of the same model
     noted.runcall(evaluate, design, asked.workload, fidelity=fidelity)
     codes = {entry.code for entry in noted.getstats() if isinstance(entry.code, CodeType)}
     modules = {code: code.co_filename.rpartition("/evaluators/")[2].removesuffix(".py").replace("/", ".") for code in codes}
