@@ -21,6 +21,10 @@ Asked = tuple[Iteration, Split]
 """An iteration: what the copy of attention that has most is asked, and how the model is divided."""
 
 
+ROUNDED = 1e-6
+"""What a whole number of prompts may be off, by division."""
+
+
 class Pool(NamedTuple):
     """Instances that are alike.
 
@@ -109,6 +113,27 @@ def counts_of(made_of: Composition) -> tuple[int, int, int, int, float]:
         prompts = max(round(new / max(2 * context - 1, 1.0)), 1)
         own, past = math.ceil(new / prompts), round(max(context - (new / prompts + 1) / 2, 0.0))
     return prompts, own, past, decodes, max(positions, 1.0)
+
+
+def whole_prompts(of: Pool, made_of: Composition) -> list[tuple[float, Composition]]:
+    """Iterations of whole prompts whose mean this one is, with how often each comes; of one that starts in its midst, itself.
+
+    A copy of attention has whole prompts, and all others wait for the fullest: what a prompt and a half spends is between what
+    one and two do, with as many tokens and pairs.
+
+    >>> from types import SimpleNamespace
+    >>> whole_prompts(SimpleNamespace(slots=4), (300.0, 113.0, 0.0, 0.0, 0.0))
+    [(0.5, (300.0, 150.5, 0.0, 0.0, 0.0)), (0.5, (300.0, 75.5, 0.0, 0.0, 0.0))]
+    """
+    tokens, context, *rest = (float(np.squeeze(value)) for value in made_of)
+    own = max(2 * context - 1, 1.0)  # tokens of a prompt
+    prompts = tokens / own
+    fewer = math.floor(prompts + ROUNDED)
+    if of.slots == 1 or fewer < 1 or abs(prompts - fewer) <= ROUNDED:
+        return [(1.0, made_of)]
+    ends = tokens / fewer, tokens / (fewer + 1)
+    share = (own - ends[1]) / (ends[0] - ends[1])
+    return [(part, (tokens, (each + 1) / 2, *rest)) for part, each in zip((share, 1 - share), ends, strict=True)]
 
 
 def iteration(

@@ -40,6 +40,7 @@ from dse.evaluators.account.services.die_iterations import (
     split_on,
     tables,
     typical,
+    whole_prompts,
 )
 from dse.evaluators.account.services.least import Least, fastest, read_weights, worked_prompt
 from dse.evaluators.account.services.prompts import of_load, sent_on
@@ -229,8 +230,8 @@ def used(
     activity, caches, flop, kind = Activity(), Activity(), 0.0, _kind(design)
     for pool, some in zip(pools_of(design, load), done, strict=True):
         for times, made_of in some:
-            run = _run(design, load, pool, made_of, fidelity)
-            activity = activity + _done(run) * times
+            for share, one in whole_prompts(pool, made_of):
+                activity = activity + _done(_run(design, load, pool, one, fidelity)) * (times * share)
             flop += times * _asked(_whole(load, made_of))
     if len(pools_of(design, load)) == 2:
         room, sent, ways = _caches_moved(design, load)
