@@ -255,6 +255,7 @@ def test_show_report_and_export_work_while_a_driver_runs(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)  # no file keeps it
     running = started(tmp_path / "runs/toy", place)
     try:
         for line in ("show toy", "list", "report toy", "export toy --to csv"):
