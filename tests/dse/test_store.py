@@ -28,7 +28,7 @@ from dse.space.errors import DesignError
 from dse.store.database import masked
 from dse.store.store import Context, Result, Store
 from dse.store.tables import SCHEMA
-from tests.dse.conftest import Server
+from tests.dse.conftest import PASSWORD, Server
 from tests.dse.toy import searched, toy
 
 CONTEXT = Context("w" * 32, "closed", 1)
