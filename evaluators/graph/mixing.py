@@ -172,6 +172,11 @@ def _apart(at: Step) -> tuple[Step, Step | None]:
     return Step("prefill", tokens, requests, pairs, positions, at.guesses, at.resumed - at.decodes), beside
 
 
+def _state_passes(at: Step) -> list[Step]:
+    """The parts of a step whose states are worked out by themselves: prompts chunk by chunk, and decodes beside them."""
+    return [one for one in ((at, None) if at.phase == "decode" else _apart(at)) if one is not None]
+
+
 def _absorbed(
     of: Model, latent: Latent, at: Step, needs: tuple[str, ...], name: str, *, stored: float = 1.0, alone: bool = True
 ) -> list[Operator]:  # fmt: skip
@@ -237,7 +242,7 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
         found += [MatMul("gate_down", first, m, h, rank), MatMul("gate_up", ("gate_down",), m, rank, values)]
     else:
         found.append(MatMul("gate_up", first, m, h, values))
-    steps = [one for one in ((at, None) if at.phase == "decode" else _apart(at)) if one is not None]
+    steps = _state_passes(at)
     channels = replace(pairs, beside=values)  # as their projections are divided
     rates = tuple(one.name for one in found if one.name in ("state_decay", "decay_up"))
     left = []
@@ -272,7 +277,7 @@ def _selective(of: Model, state: Recurrence, at: Step) -> list[Operator]:
     m, h, values = at.tokens, Dim(of.hidden), Dim(state.heads, state.value_dim, split=True)
     first, rank = ("attention_norm",), Dim(state.gate_rank)
     found: list[Operator] = [MatMul("state_v", first, m, h, values), MatMul("gate_up", first, m, h, values)]
-    steps = [one for one in ((at, None) if at.phase == "decode" else _apart(at)) if one is not None]
+    steps = _state_passes(at)
     names = list(zip(steps, (("state_conv", "state"), (NEWEST, DECODED)), strict=False))
     inputs: tuple[str, ...] = ("state_v",)
     if state.conv:

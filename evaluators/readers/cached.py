@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple
 
+THROUGH = ("hbm.channel_bandwidth", "hbm.crowded")
+"""Leaves of a chip that say how blocks reach its memory through a cache."""
+
 
 class Cached(NamedTuple):
     """A job, and where its bytes are; leaves broadcast over designs.

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
-from dse.evaluators.readers.cached import Cached, asked
+from dse.evaluators.readers.cached import THROUGH, Cached, asked
 from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.jobs import price
-from dse.evaluators.readers.through_cache import SECONDS, THROUGH
 from dse.space.elementwise import where
 from dse.space.fields import at, replaced
 
@@ -39,6 +38,14 @@ CUT = {closed_summa.Job: ("shape", "part"), closed_attention.Job: ("shape", "til
 
 DIFFER = (*THROUGH, "mesh.cols", "noc.hop")
 """Leaves of their chips that may."""
+
+
+SECONDS: dict[type, Callable[[Any], Any]] = {
+    closed_summa.Job: closed_summa.seconds,
+    closed_attention.Job: lambda job: closed_attention.price(job).seconds,
+    closed_streamed.Job: lambda job: closed_streamed.price(job).seconds,
+}
+"""Time of a job by the closed form."""
 
 
 class Pieces(NamedTuple):

@@ -15,7 +15,8 @@ from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Blocks
 from dse.evaluators.machine.channels import channels_used
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
-from dse.evaluators.readers.cached import Cached
+from dse.evaluators.readers.cached import THROUGH, Cached
+from dse.evaluators.readers.row_pieces import SECONDS
 from dse.space.chip import Chip, memory_channels
 from dse.space.elementwise import maximum, minimum, where
 from dse.space.fields import replaced
@@ -25,10 +26,6 @@ SHARE = 0.5
 
 FASTER = (1.0, 2.0, 4.0, 8.0, 64.0)
 """Memories, over the chip's own, for which groups and slices are looked for: what takes the least time is chosen of these."""
-
-
-THROUGH = ("hbm.channel_bandwidth", "hbm.crowded")
-"""Leaves of a chip that say how blocks reach its memory through a cache."""
 
 
 class Kept(NamedTuple):
@@ -180,14 +177,6 @@ def _best(
 def on_chip(job: Any, chip: Chip) -> Any:
     """The job on another chip, where it takes another time."""
     return job._replace(chip=chip, taken=None)
-
-
-SECONDS: dict[type, Callable[[Any], Any]] = {
-    closed_summa.Job: closed_summa.seconds,
-    closed_attention.Job: lambda job: closed_attention.price(job).seconds,
-    closed_streamed.Job: lambda job: closed_streamed.price(job).seconds,
-}
-"""Time of a job by the closed form."""
 
 
 def either(condition: Any, one: Any, other: Any) -> Any:

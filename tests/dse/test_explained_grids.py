@@ -12,7 +12,7 @@ from dse.commands.api import Loaded
 from dse.evaluators import evaluate
 from dse.evaluators.account.outcomes import LIMITS
 from dse.evaluators.evaluation import limits
-from dse.running.frame import ordered, values_of
+from dse.running.frame import DESIGN, ordered, values_of
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.why.shadow import MOST, MOVES
@@ -230,5 +230,5 @@ def test_each_step_of_the_way_is_the_best_next_one_and_the_last_one_is_there(gri
             assert hop.point.feasible == grid.feasible[grid.place(now)]
             assert hop.point.metrics["tpot"] == pytest.approx(grid.metrics["tpot"][grid.place(now)])
         assert not waiting
-        stored = values_of(grid.ran.study, frame.iloc[int(found.target.name[1:]) - 1].to_dict())
+        stored = values_of(grid.ran.study, frame[frame[DESIGN] == found.target.name].iloc[0].to_dict())
         assert now == stored

@@ -28,7 +28,7 @@ from dse.space.errors import DesignError
 from dse.store.database import masked
 from dse.store.store import Context, Result, Store
 from dse.store.tables import SCHEMA
-from tests.dse.conftest import Server
+from tests.dse.conftest import PASSWORD, Server
 from tests.dse.toy import searched, toy
 
 CONTEXT = Context("w" * 32, "closed", 1)
@@ -255,6 +255,7 @@ def test_show_report_and_export_work_while_a_driver_runs(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)  # no file keeps it
     running = started(tmp_path / "runs/toy", place)
     try:
         for line in ("show toy", "list", "report toy", "export toy --to csv"):

@@ -121,7 +121,7 @@ def test_a_part_that_stands_apart_is_in_the_code_once_and_called() -> None:
 def test_the_cache_may_be_where_the_user_says(
     played: Callable[[int], tuple[int, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "mine"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "mine"))
     assert played(5)[0] == 11
     assert list((tmp_path / "mine").rglob("*.nbi"))
     assert not (tmp_path / "__pycache__").exists()
@@ -143,7 +143,7 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
 def test_without_a_cache_that_can_be_written_loops_are_compiled_every_time(
     played: Callable[[int], tuple[int, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    monkeypatch.setattr(config, "CACHE_DIR", given)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", given)
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
     (tmp_path / "__pycache__").write_text("a file, where a folder would have to be")
     for _ in range(2):
@@ -155,7 +155,7 @@ def test_without_a_cache_that_can_be_written_loops_are_compiled_every_time(
 def test_without_a_home_nothing_is_kept_in_the_working_folder(
     played: Callable[[int], tuple[int, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])

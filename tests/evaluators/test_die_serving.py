@@ -23,7 +23,7 @@ from dse.space.numbers import BYTES
 from dse.space.parameters import growing_values, growths
 from tests.samples import asked, load_of, metrics
 
-SERVING = ("workload=serving", "workload.requests=40")
+SERVING = ("workload=serving", "workload.requests=40", "mapping.both.tp=8")
 
 
 @pytest.mark.parametrize("model", ["llama3_8b", "mixtral_8x7b", "deepseek_v2_lite"])
@@ -33,7 +33,7 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(model: str, policy: s
     far = metrics(
         *SERVING, f"model={model}", "workload.rate=0.01 Hz", "workload.arrivals=fixed", f"mapping.serving.policy={policy}"
     )
-    one = metrics("workload.batch=[1]", "workload.prompt=1024", "workload.output=256", f"model={model}")
+    one = metrics("mapping.both.tp=8", "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", f"model={model}")
     assert far["ttft"] == pytest.approx(one["ttft"], rel=0.02)
     assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)
     assert far["load_verdict"] == 0
@@ -203,7 +203,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:
     with pytest.raises(DesignError, match=message):
-        metrics(*SERVING, override)
+        metrics("workload=serving", "workload.requests=40", override)
 
 
 def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ def pool(of: Written) -> dict[str, float]:
     cores, ways = of("cores"), of("l2.bandwidth") / of("clock")
     lanes = of("core.vector") / of("clock")
     return {
-        "matrix engines": cores * of("core.matrix") / of("clock") / 4 * tech(of, "multiplier"),  # two multiply-adds of 8 bits
+        "matrix engines": cores
+        * of("core.peak.int8")
+        / of("clock")
+        / 4
+        * tech(of, "multiplier"),  # two multiply-adds of 8 bits
         "vector engines": cores * lanes / of("die.threads") * tech(of, "thread"),
         "sram": cores * of("die.private") * tech(of, "sram"),
         "control": cores * of("die.issue") * tech(of, "issue"),

@@ -49,7 +49,7 @@ FAULTS = (
         "evaluators/machine/link.py",
         "+ nbytes / links.bandwidth",
         "+ nbytes / (2 * links.bandwidth)",
-        "chip=npu_dse model=llama3_8b",
+        "chip=npu_dse model=llama3_8b mapping.both.tp=8",
         ("tests/evaluators/test_collective.py::test_the_closed_form_is_the_rounds_of_the_steps",),
     ),
     Fault(
@@ -57,7 +57,7 @@ FAULTS = (
         "evaluators/kernels/collective/ring.py",
         "rounds = 2 * (p - 1)\n",
         "rounds = 2 * p\n",
-        "chip=npu_dse model=mixtral_8x7b mapping.prefill.allreduce=ring chip.network.latency_per=hop",
+        "chip=npu_dse model=mixtral_8x7b mapping.both.tp=8 mapping.prefill.allreduce=ring chip.network.latency_per=hop",
         ("tests/evaluators/test_collective.py::test_the_closed_form_is_the_rounds_of_the_steps",),
     ),
     Fault(
@@ -79,8 +79,8 @@ FAULTS = (
     Fault(
         "a message of a group passes routers in no time",
         "evaluators/kernels/partition/placement.py",
-        "ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop",
-        "ahead = 2 * fabric.ramp",
+        "takes = takes + 2 * fabric.ramp + _hops(*key) * fabric.hop",
+        "takes = takes + 2 * fabric.ramp",
         "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_at=last",
         ("tests/evaluators/test_partition.py::test_the_closed_form_is_the_program_played",),
     ),
@@ -139,7 +139,7 @@ FAULTS = (
         "space/layers.py",
         "return near * (near + 1) / 2 + (prompt - near) * near",
         "return near * (near + 1) + 2 * (prompt - near) * near",
-        "chip=npu_dse model=llama3_8b",
+        "chip=npu_dse model=llama3_8b mapping.both.tp=8",
         ("tests/evaluators/test_transformer.py::test_pairs_of_a_prompt_are_those_of_a_causal_mask",),
     ),
     Fault(
@@ -155,7 +155,7 @@ FAULTS = (
         "evaluators/graph/transformer.py",
         "read, stored = touched(experts, m), float(experts.count)",
         "read, stored = float(experts.count), float(experts.count)",
-        "chip=npu_dse model=mixtral_8x7b mapping.prefill.allreduce=ring chip.network.latency_per=hop",
+        "chip=npu_dse model=mixtral_8x7b mapping.both.tp=8 mapping.prefill.allreduce=ring chip.network.latency_per=hop",
         ("tests/evaluators/test_transformer.py::test_a_large_batch_reads_every_expert_once_and_one_token_its_own",),
     ),
     Fault(
@@ -238,7 +238,7 @@ FAULTS = (
         "evaluators/serving/measures.py",
         "/ (requests.output[several] - 1)",
         "/ requests.output[several]",
-        "chip=npu_dse model=qwen3_1b7 $SERVED",
+        "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED",
         ("tests/serving/test_measures.py::test_two_requests_by_hand",),
     ),
 )

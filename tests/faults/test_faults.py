@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.golden.questions import QUESTIONS
 from tests.faults import FAULTS, GOLDEN, ROOT, Fault, failed, mutated
 from tests.house.sources import place
 
@@ -16,6 +17,11 @@ def test_a_fault_is_in_physics_once_and_is_a_program(fault: Fault) -> None:
     source = mutated(fault)
     assert source != (ROOT / fault.path).read_text()
     compile(source, place(ROOT / fault.path), "exec")
+
+
+def test_every_fault_names_a_question_of_the_golden_set() -> None:
+    known = {question for questions in QUESTIONS.values() for question in questions}
+    assert {fault.golden for fault in FAULTS} <= known
 
 
 def test_every_room_that_holds_physics_has_a_fault() -> None:
