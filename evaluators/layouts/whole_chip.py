@@ -256,9 +256,10 @@ def _in_pieces(shape: Shape, copies: Any, weights: Weights | None, on: On, *, ca
         return closed_summa.least(Shape(end - first, shape.k, shape.n), on.chip, copies, on.itemsize, weights)
 
     whole = proposed(0, shape.m)
-    if np.size(shape.m) > 1 or any(np.any(said > 0) for said in (plan.rows, plan.m, plan.k, plan.n)):
+    left = _left(plan.rows, plan.m, plan.k, plan.n)
+    if np.size(shape.m) > 1 or not np.any(left):
         return whole
-    return row_pieces.quickest(whole, int(shape.m), Pieces(proposed, least))
+    return row_pieces.quickest(whole, int(shape.m), Pieces(proposed, least, left=left))
 
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
@@ -277,16 +278,16 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
         return idle_columns.quickest(job, on.chip) if on.kept is None else through_cache.attention(job, on.chip, on.kept, known)
 
     job: Any = proposed(shape)
-    if part.of.compressed is None and some.prompts and not shape.selected and _open(on.plan.attention):
+    if part.of.compressed is None and some.prompts and not shape.selected:
         job = _queries_in_pieces(job, shape, proposed, on)
     flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)
     sizes = (some.requests * some.queries, of.qk_dim, some.keys)
     return _call(part, of, sizes, job, flop)
 
 
-def _open(plan: AttentionPlan) -> bool:
-    """Whether groups and slices of attention are left open."""
-    return not any(np.any(said > 0) for said in (plan.rows, plan.cols, plan.queries, plan.keys))
+def _left(*said: Any) -> Any:
+    """Whether sizes are left open, all of them; design by design, whatever others say."""
+    return np.logical_and.reduce(np.broadcast_arrays(*(np.asarray(size) == 0 for size in said)))
 
 
 def _queries_in_pieces(
@@ -302,7 +303,11 @@ def _queries_in_pieces(
             return 0.0
         return closed_attention.least(queries_of(shape, first, end), on.chip, on.itemsize, on.kv)
 
-    pieces = Pieces(lambda first, end: proposed(queries_of(shape, first, end)), least, row_pieces.MANY_QUERIES)
+    plan = on.plan.attention
+    left = _left(plan.rows, plan.cols, plan.queries, plan.keys)
+    if not np.any(left):
+        return whole
+    pieces = Pieces(lambda first, end: proposed(queries_of(shape, first, end)), least, row_pieces.MANY_QUERIES, left)
     return row_pieces.quickest(whole, int(shape.queries), pieces)
 
 

@@ -55,11 +55,13 @@ class Pieces(NamedTuple):
         propose: the job of the rows from one on to another one, which is not counted.
         least: time that the same rows take at least. [s]
         many: rows for each row of tiles from which on nothing is cut.
+        left: whether sizes are left open: where they are said, nothing is cut; broadcasts over designs.
     """
 
     propose: Callable[[int, int], Job | Cached]
     least: Callable[[int, int], Any]
     many: int = MANY
+    left: Any = True
 
 
 def first_pieces(rows: int, side: int, many: int = MANY) -> list[int]:
@@ -97,7 +99,7 @@ def quickest(whole: Job | Cached, rows: int, of: Pieces) -> Job | InTurn | Cache
     best: tuple[Any, Any, Any] | None = None
     least = taken(whole) * WORTH if any(cuts.values()) else 0.0
     for first in sorted({first for some in cuts.values() for first in some}):
-        tried = np.isin(side, [one for one, some in cuts.items() if first in some])
+        tried = of.left & np.isin(side, [one for one, some in cuts.items() if first in some])
         if not np.any(tried & (of.least(0, first) + of.least(first, rows) < least)):
             continue
         pieces = of.propose(0, first), of.propose(first, rows)

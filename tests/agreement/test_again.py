@@ -14,13 +14,14 @@ from dse.evaluators.kernels.attention.shape import Cached, Heads, Tiling, cut
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.channels import Channels, channels
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Loop, Program, reads, rounds_of, writes
 from dse.evaluators.readers.again import ahead
 from dse.evaluators.readers.bands import shared
 from dse.evaluators.readers.events import play
 from tests.agreement.test_events import CYCLES
-from tests.agreement.test_strands import ENGINES, MEMORY
+from tests.agreement.test_strands import ENGINES
 
 
 def waves(name: str, heads: int, keys: int, *, latent: bool, kv: Cached, mesh: Mesh) -> Program:
@@ -31,6 +32,11 @@ def waves(name: str, heads: int, keys: int, *, latent: bool, kv: Cached, mesh: M
     counts = cut(shape, tiling, mesh)
     assert counts.inner > counts.waves / (2 if of.strands > 1 else 1)
     return steps(of, shape, tiling, mesh, channels=mesh.cols, kv=kv)
+
+
+def memory(program: Program) -> Channels:
+    """A channel below each column of the program's mesh."""
+    return channels("south", program.cols, program.rows, program.cols, 100.0, 1.0)
 
 
 def rounds(program: Program) -> int:
@@ -45,7 +51,7 @@ def test_times_are_those_of_all_waves(data: Any) -> None:
     groups = 1 if ATTENTION[name].grouped else 4
     heads, keys = groups * data.draw(st.integers(1, 16)), data.draw(st.integers(160, 400))
     program = waves(name, heads, keys, latent=latent, kv=kv, mesh=mesh)
-    jumped, every = (play(program, CYCLES, engines=ENGINES, memory=MEMORY, jump=jump) for jump in (True, False))
+    jumped, every = (play(program, CYCLES, engines=ENGINES, memory=memory(program), jump=jump) for jump in (True, False))
     assert jumped.seconds == pytest.approx(every.seconds, rel=1e-9)
     assert jumped.activity == every.activity
     for slot, times in every.ready.items():
@@ -59,7 +65,7 @@ def test_turns_that_take_turns_are_jumped_over(data: Any) -> None:
     part = Part(*(data.draw(st.sampled_from([2, 4, 8])) for _ in range(3)), data.draw(st.sampled_from([1, side])))
     shape = Shape(side * part.m, part.k * data.draw(st.integers(30, 60)), side * part.n * data.draw(st.integers(1, 3)))
     program = summa_diagonal.steps(shape, part, Mesh(side, side), "float16", channels=side)
-    jumped, every = (play(program, CYCLES, engines=ENGINES, memory=MEMORY, jump=jump) for jump in (True, False))
+    jumped, every = (play(program, CYCLES, engines=ENGINES, memory=memory(program), jump=jump) for jump in (True, False))
     assert jumped.seconds == pytest.approx(every.seconds, rel=1e-9)
     assert jumped.activity == every.activity
     for slot, times in every.ready.items():
@@ -68,18 +74,18 @@ def test_turns_that_take_turns_are_jumped_over(data: Any) -> None:
 
 def test_buffers_that_take_turns_repeat_every_second_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     program = summa_diagonal.steps(Shape(16, 1600, 224), Part(4, 16, 56, 1), Mesh(4, 4), "float16", channels=4)
-    found = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    found = play(program, CYCLES, engines=ENGINES, memory=memory(program))
     monkeypatch.setattr(import_module("dse.evaluators.readers.turns"), "PERIODS", (1,))
-    one_by_one = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    one_by_one = play(program, CYCLES, engines=ENGINES, memory=memory(program))
     assert found.seconds == pytest.approx(one_by_one.seconds, rel=1e-9)
     assert found.played < 0.5 * one_by_one.played
 
 
 def test_most_waves_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     program = waves("flat_hw", 24, 400, latent=False, kv=Cached(), mesh=Mesh(2, 2))
-    found = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    found = play(program, CYCLES, engines=ENGINES, memory=memory(program))
     monkeypatch.setattr(import_module("dse.evaluators.readers.again"), "LEAST", 10**6)
-    loops_alone = play(program, CYCLES, engines=ENGINES, memory=MEMORY)
+    loops_alone = play(program, CYCLES, engines=ENGINES, memory=memory(program))
     assert found.seconds == pytest.approx(loops_alone.seconds, rel=1e-9)
     assert found.played < 0.5 * loops_alone.played < rounds(program)
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators import evaluate
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, queries_of
 from dse.evaluators.kernels.gemm.summa_diagonal import Part
@@ -20,6 +21,7 @@ from dse.evaluators.passes.call import Call
 from dse.evaluators.readers import closed_attention, closed_summa, jobs
 from dse.evaluators.readers.in_turn import InTurn
 from dse.space.chip import Chip
+from dse.space.design import stacked
 from dse.space.fields import replaced
 from tests.samples import asked
 
@@ -101,3 +103,14 @@ def test_rows_near_memory_keep_their_faults() -> None:
     assert near_memory(broken, 3).faults == "0+8-9+11"
     assert near_memory(replaced(broken, {"hbm.place": "north"}), 3).faults == "3-7"
     assert near_memory(broken, 6) is broken
+
+
+@pytest.mark.parametrize("said", ["mapping.prefill.gemm.m", "mapping.prefill.attention.queries"])
+def test_a_design_is_cut_whatever_sizes_the_others_say(said: str) -> None:
+    of = asked("chip=tile_gh200", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=517", "workload.output=2")
+    several = [of.base, replaced(of.base, {said: 16}), replaced(of.base, {said: 32})]
+    together = evaluate(stacked(several), of.workload).accepted()
+    for place, one in enumerate(several):
+        alone = evaluate(stacked([one]), of.workload).accepted()
+        for name in ("ttft", "energy", "sram_used"):
+            assert together.columns[name][place] == pytest.approx(alone.columns[name][0], rel=1e-9), name

@@ -475,7 +475,10 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
     # who is served last is behind by what others load, and, from one item to the next, by what they store before; a first block
     # of values waits for all that, and holds up who was served first, where products are shorter
     others = maximum(columns - together, 0.0)
-    first = others * ((0.0 if shape.latent else k_bytes) + rows * q_bytes) * memory.crowded
+    before, beside = others * rows * q_bytes * memory.crowded, others * k_bytes * memory.crowded
+    if shape.latent:  # keys, values too, are asked for when queries are there: others' queries come while that is on its way
+        beside = maximum(beside + others * v_bytes * memory.crowded - minimum(before, load(0.0)), 0.0)
+    first = before + beside
     again = 0.0 if shape.latent or task.of.strands > 1 else maximum(first + others * stored - product, 0.0)
     late = first + maximum(where(counts.waves > 1, others * stored, 0.0), (counts.waves - 1) * again)
     away, queued = fabric.post + way, maximum(columns - 1, 0.0) * stored
