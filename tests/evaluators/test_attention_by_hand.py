@@ -76,7 +76,7 @@ def by_hand(of: Case) -> tuple[float, float, float]:
         [needed(item // problems) for item in range(first, min(first + groups, items))] for first in range(0, items, groups)
     ]
     passed, loaded = sum(max(turn) for turn in turns), sum(max(turn) * len(turn) for turn in turns)
-    # tiles run the program where their line of groups has an item in the first turn, lines next to memory first; others are idle
+    # tiles run the program where their line of groups has an item in the first turn, next to memory first; others are idle
     lines = -(-min(items, groups) // in_line)
     height, at_work = lines * of.rows, lines * in_line
     macs = height * SIDE * passed * queries * keys * 2 * of.width
