@@ -1,6 +1,6 @@
 """What two readers are said to share is what they share: every software is played by every reader, and calls are noted."""
 
-import gc
+import sys
 from copy import deepcopy
 from cProfile import Profile
 from functools import _lru_cache_wrapper
@@ -76,9 +76,10 @@ ROOMS = tuple(f"dse.evaluators.{room}." for room in ("graph", "layouts", "accoun
 
 def forget() -> None:
     """Drops what functions of a model's operators and of layouts have remembered by value."""
-    for known in gc.get_objects():
-        if isinstance(known, _lru_cache_wrapper) and known.__module__.startswith(ROOMS):
-            known.cache_clear()
+    for name, module in list(sys.modules.items()):
+        for known in list(vars(module).values()) if name.startswith(ROOMS) else ():
+            if isinstance(known, _lru_cache_wrapper):
+                known.cache_clear()
 
 
 def called(asked: Question, fidelity: str) -> set[str]:
