@@ -1,0 +1,124 @@
+"""Names and docstrings that break the naming rules, read from the sources: what `exceptions.txt` may list, and no more."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.sources import ROOT, SOURCES, parsed, place
+
+SHORTEST_LINE, LONGEST_LINE = 25, 100
+"""Length of the first line of a docstring. [characters]"""
+
+EXCEPTIONS = Path(__file__).parent / "exceptions.txt"
+"""Breaches that stand since before the rules; a breach that is mended is removed, and none is added."""
+
+FUNCTION_WORDS = frozenset(
+    """
+    a about above across after again against alike all alone along already also always an and another any apart around as aside
+    at away back before behind below beneath beside besides between beyond both but by down each either else enough ever every
+    few first from further hence her here hers his how if in inside instead into it its just last later least less like many
+    more most much near nearly neither never next no none nor not of off often on once one only onto or other others otherwise
+    out outside over own past per quite rather same several since so some soon still such than that their theirs them then there
+    these they this those though through throughout thus till to together too toward twice under until up upon us very
+    what when where whether which while who whoever whole whom whose why with within without yet
+    """.split()
+)
+"""Prepositions, pronouns, adverbs, conjunctions and determiners."""
+
+IRREGULAR_PARTICIPLES = frozenset(
+    """
+    begun bent bought bound broken brought built caught chosen cut done drawn driven dropt fallen felt found given gone grown
+    heard held hidden hit kept known laid learnt led left lent lost made meant met paid proven put run said seen sent set shown
+    shut sold sought spent split spoken spread stood struck stuck swept swum taken taught thought thrown told torn understood
+    woken won worn written
+    """.split()
+) - frozenset("cut hit led lent put run set split spread".split())
+"""Participles that do not end in -ed or -ing, those that are verbs or nouns as well left out."""
+
+NOUNS = frozenset(
+    """
+    bed building feed heading king mapping need partitioning pricing reading ring routing scheduling seed setting spelling
+    speed spring string thing tiling timing wing wording
+    """.split()
+)
+"""Words that end as participles do and name something in this field."""
+
+Breach = tuple[str, str, str]
+"""A rule, the place of a source, and the name that breaks the rule there."""
+
+
+def breaches() -> list[Breach]:
+    """Breaches of the naming rules in all sources, sorted by rule, place and name."""
+    return sorted({*_names(), *_class_names(), *_first_lines()})
+
+
+def exceptions() -> list[Breach]:
+    """Breaches that `exceptions.txt` lists, in its order."""
+    lines = (line.split() for line in EXCEPTIONS.read_text().splitlines() if line and not line.startswith("#"))
+    return [(rule, source, name) for rule, source, name in lines]
+
+
+def is_function_word(name: str) -> bool:
+    """Whether a public name is a bare participle, pronoun, preposition or adverb.
+
+    >>> [is_function_word(name) for name in ("told", "beside", "priced", "mapping", "measured_rate", "evaluate")]
+    [True, True, True, False, False, False]
+    """
+    word = name.lower()
+    ending = bool(re.fullmatch(r"[a-z]{2,}(ed|ing)", word)) and word not in NOUNS
+    return word in FUNCTION_WORDS or word in IRREGULAR_PARTICIPLES or ending
+
+
+def _names() -> Iterator[Breach]:
+    """Public functions, methods and classes that are called by a function word."""
+    for path in SOURCES:
+        for name, _ in _public(path):
+            if is_function_word(name.rpartition(".")[2]):
+                yield "function-word", place(path), name
+
+
+def _class_names() -> Iterator[Breach]:
+    """Public classes whose name a class of another module has."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for path in SOURCES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(place(path))
+    for name, sources in places.items():
+        for source in sources if len(sources) > 1 else ():
+            yield "shared-class", source, name
+
+
+def _first_lines() -> Iterator[Breach]:
+    """Modules, classes, functions and methods whose docstring has a first line that is too short or too long."""
+    for path in SOURCES:
+        for name, node in (("-", parsed(path)), *_public(path)):
+            said = ast.get_docstring(node)
+            if said is not None and not SHORTEST_LINE <= len(said.split("\n")[0]) <= LONGEST_LINE:
+                yield "first-line", place(path), name
+
+
+def _public(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+    """Public functions and classes of a module, and public methods of these by ``Class.method``."""
+    for node in parsed(path).body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        yield node.name, node
+        for inner in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
+                yield f"{node.name}.{inner.name}", inner
+
+
+def prune() -> int:
+    """Remove from `exceptions.txt` what no longer breaks a rule; returns how many lines are left."""
+    standing = {*breaches()}
+    kept = [line for line in exceptions() if line in standing]
+    head = [line for line in EXCEPTIONS.read_text().splitlines() if line.startswith("#")]
+    EXCEPTIONS.write_text("\n".join((*head, *map(" ".join, sorted(kept)))) + "\n")
+    return len(kept)
+
+
+if __name__ == "__main__":
+    print(f"{EXCEPTIONS.relative_to(ROOT)}: {prune():,} breaches are left")

@@ -1,0 +1,32 @@
+"""New names and docstrings keep the naming rules; what broke them before is listed, and the list only gets shorter."""
+
+import pytest
+
+from tests.house.names import Breach, breaches, exceptions
+
+RULES = {
+    "function-word": "a public name is a noun, or begins with a verb: no bare participle, pronoun, preposition or adverb",
+    "shared-class": "a class has a name that no class of another module has",
+    "first-line": "the first line of a docstring has 25 to 100 characters and is understood without the code",
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> set[Breach]:
+    return {*breaches()}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_new_name_breaks_a_rule(rule: str, found: set[Breach]) -> None:
+    new = sorted(found - {*exceptions()})
+    assert not [breach[1:] for breach in new if breach[0] == rule], RULES[rule]
+
+
+def test_exceptions_that_are_mended_are_removed(found: set[Breach]) -> None:
+    mended = sorted({*exceptions()} - found)
+    assert not mended, "python -m tests.house.names removes them"
+
+
+def test_exceptions_are_sorted_and_of_known_rules() -> None:
+    assert exceptions() == sorted(set(exceptions()))
+    assert {rule for rule, *_ in exceptions()} <= RULES.keys()
