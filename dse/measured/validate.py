@@ -5,8 +5,9 @@ line, and state only what the paper's row states. With a baseline, the metric is
 is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or a value
 of a knob there: ``at_peak(KNOB, NAME)``, where that peak is; ``plateau(KNOB, NAME)``, the same, which is right where designs
 within 1 % of the peak reach the published value; ``reached(KNOB, NAME)``, the lowest value from which on all are within 1 %.
-``each(NAME)`` is the mean over a workload's cases of their ratios to the baseline, where a name alone is the ratio of means. A
-value may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
+``each(NAME)`` is the mean over a workload's cases of their ratios to the baseline, where a name alone is the ratio of means.
+``ratio(OVERRIDE, NAME)`` is a metric over what it is with one more override, so that a row with a baseline compares two gains.
+A value may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
 """
 
 import csv
@@ -48,6 +49,9 @@ MESSAGE = 1000
 
 FLAT = 0.01
 """Of a peak, that designs on its plateau may be off."""
+
+RATIO = re.compile(r"ratio\((?P<override>.+=.+),\s*(?P<name>\w+)\)")
+"""A metric of a design over that of the design with one more override."""
 
 NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?"
 
@@ -361,6 +365,10 @@ def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) ->
 def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
     found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
+    if gain := RATIO.fullmatch(what.strip()):
+        name, further = gain["name"], tuple(as_data([gain["override"].strip()], "metric"))
+        own, other = (measured(words, name, strict) for words in (overrides, (*overrides, *further)))
+        return own / other if own is not None and other else None
     if found is None:
         metric(what)
         outcomes = _evaluated(overrides)
@@ -430,7 +438,9 @@ def _grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, n
 
 
 def unit_of(overrides: tuple[str, ...], what: str) -> str:
-    """The SI unit of a metric, or of the knob whose value is looked for."""
+    """The SI unit of a metric, or of the knob whose value is looked for; a ratio has none."""
+    if RATIO.fullmatch(what.strip()):
+        return "1"
     found = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
