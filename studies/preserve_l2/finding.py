@@ -22,6 +22,16 @@ READINGS = (
     ("full mesh", ("mapping.prefill.allreduce=full_mesh", "chip.network.ports=31"), "decode_throughput_per_die_mm2"),
     ("batches of 24 and 32 alone", ("workload.batch=[24,32]",), "decode_throughput_per_die_mm2"),
     ("batches of 32 alone", ("workload.batch=[32]",), "decode_throughput_per_die_mm2"),
+    (
+        "batches of 24 and 32 alone, KV cache at its mean length",
+        ("workload.batch=[24,32]", "workload.decode_at=mean"),
+        "decode_throughput_per_die_mm2",
+    ),
+    (
+        "the same, with 0.85 of L2 for prefetching",
+        ("workload.batch=[24,32]", "workload.decode_at=mean", "mapping.prefill.prefetch_cap=0.85"),
+        "decode_throughput_per_die_mm2",
+    ),
     ("16-bit activations", ("mapping.precision.activations=bf16",), "decode_throughput_per_die_mm2"),
     ("Mistral without its sliding window", ("model.mistral_7b.window=0",), "decode_throughput_per_die_mm2"),
 )

@@ -1,4 +1,4 @@
-"""Published optima that lie on a plateau, values from which on a metric stays, and means of ratios."""
+"""Published optima that lie on a plateau, values from which on a metric stays, means of ratios, and ratios of ratios."""
 
 from pathlib import Path
 
@@ -83,3 +83,35 @@ def test_a_mean_of_ratios_is_of_each_case_by_itself(tmp_path: Path) -> None:
 def test_a_mean_of_ratios_needs_what_they_are_to(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match=r"each\(latency\) is of ratios; say what to in the column baseline"):
         rows(tmp_path, 'each(latency)","8')
+
+
+PAIR = "chip=npu_dse model=llama3_8b mapping.prefill.tp=8 workload.batch=[4]"
+GAIN = "ratio(mapping.prefill.prefetch=none, decode_rate)"
+
+
+def simulated(folder: Path, *lines: str) -> list[float]:
+    path = folder / "published.csv"
+    path.write_text(HEAD + "".join(f"{number},x,{line}\n" for number, line in enumerate(lines)))
+    return [row.simulated or 0.0 for row in compare(path)]
+
+
+@pytest.mark.parametrize("other", ["workload.sequence=[1024]", "mapping.both.tp=2", "model=qwen2_7b"])
+def test_a_ratio_of_ratios_is_that_of_its_four_figures(tmp_path: Path, other: str) -> None:
+    plain = [f"{PAIR} {words},,decode_rate,1,token/s,report," for words in ("mapping.prefill.prefetch=whole", other)]
+    without = [f"{PAIR} mapping.prefill.prefetch=none {words},,decode_rate,1,token/s,report," for words in ("", other)]
+    lines = f'{PAIR},,"{GAIN}",1,ratio,report,', f'{PAIR},{other},"{GAIN}",1,ratio,report,'
+    here, there, off, off_there, gain, gains = simulated(tmp_path, *plain, *without, *lines)
+    assert gain == pytest.approx(here / off)
+    assert gains == pytest.approx(here / off / (there / off_there))
+    assert gain > 1
+
+
+@pytest.mark.parametrize("what", ["ratio(decode_rate)", "ratio(mapping.prefill.prefetch=none)", "ratio(a=b, c, d)"])
+def test_a_ratio_that_names_no_override_or_no_metric_is_refused(tmp_path: Path, what: str) -> None:
+    with pytest.raises(DesignError):
+        simulated(tmp_path, f'{PAIR},,"{what}",1,ratio,report,')
+
+
+def test_a_ratio_has_no_unit(tmp_path: Path) -> None:
+    with pytest.raises(DesignError):
+        simulated(tmp_path, f'{PAIR},,"{GAIN}",1,s,report,')

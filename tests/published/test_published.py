@@ -9,7 +9,7 @@ import pytest
 from dse.commands.api import studies, study_of
 from dse.commands.validation import Checked
 from dse.measured.promised import misses, tolerance
-from dse.measured.validate import COLUMNS, Compared, compare, ends
+from dse.measured.validate import COLUMNS, Compared, compare, ends, measured
 from dse.studies.write import PAPERS, line, names, of, written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +22,17 @@ def test_every_speedup_of_table_1_is_within_fifteen_hundredths() -> None:
     assert len(rows) == 10
     for row in rows:
         assert row.simulated == pytest.approx(float(row.published), abs=0.15), row.id
+
+
+@pytest.mark.parametrize("model", ["llama3_8b", "llama3_70b", "qwen2_7b", "qwen2_72b", "phi3_small", "phi3_medium"])
+def test_prefetching_gains_most_on_as_many_devices_as_the_text_of_table_1_says(model: str) -> None:
+    study = "study=preserve_table1", f"model={model}"
+    gain = {
+        tp: measured((*study, f"mapping.prefill.tp={tp}"), "ratio(mapping.prefill.prefetch=none, throughput)")
+        for tp in (2, 4, 8)
+    }
+    most = 2 if model == "qwen2_7b" else 4
+    assert max(gain, key=lambda tp: gain[tp] or 0.0) == most
 
 
 def test_the_gain_and_the_optimum_of_figure_6_come_out() -> None:
