@@ -17,7 +17,7 @@ from dse.evaluators.kernels.partition.tree_sums import ktree, ktree_seconds
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot
-from dse.space.elementwise import Array, ceil_div, maximum
+from dse.space.elementwise import Array, ceil_div, maximum, remainder
 
 DIVIDED = False
 
@@ -54,8 +54,10 @@ def cost(
     divided = sums == "two_level"
     rings, members = grid(placement, cores, divided=divided)
     whole = shape.m * shape.n * nbytes
-    slice_ = shape.m * ceil_div(shape.n, members) * nbytes
-    along = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, divided=divided, mean=whole / members)
+    row, rest = shape.m * nbytes, remainder(shape.n, members)
+    slice_ = row * ceil_div(shape.n, members)
+    each = step(placement, cores, 1, slice_, fabric, divided=divided, mean=whole / members, rest=rest, row=row)
+    along = 2 * (members - 1) * each
     slice_ = shape.m * ceil_div(ceil_div(shape.n, members), rings) * nbytes
     across = 2 * (rings - 1) * step(placement, cores, 0, slice_, fabric, divided=divided, mean=whole / cores)
     return product + along + across, product
