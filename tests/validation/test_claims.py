@@ -146,12 +146,19 @@ def test_what_cannot_be_simulated_is_undecidable(here: Path) -> None:
     assert (decision.verdict, decision.simulated, decision.problem) == (UNDECIDABLE, "", "")
 
 
-def test_a_claim_of_a_published_row_asks_what_the_row_asks(here: Path) -> None:
-    blank = dict.fromkeys(("overrides", "metric", "value", "unit"), "")
-    write_table(here / "claims" / "beta.csv", COLUMNS, [row(row="alpha/a-one", **blank)])
-    (claim,) = find_claims(())
+@pytest.mark.parametrize("role", ["calibration", "check"])
+def test_a_claim_of_a_published_row_asks_what_the_row_asks(here: Path, role: str) -> None:
+    """And says where constants were fitted on the row, so that nobody takes it for a confirmation."""
     (cells,) = [cells for _, cells in validate.rows_of(here / "alpha" / "published.csv")]
-    assert claim.compare_at(()).simulated == compare_row(cells).simulated
+    write_table(here / "alpha" / "published.csv", validate.COLUMNS, [cells | {"role": role, "value": "1..1000"}])
+    blank = dict.fromkeys(("overrides", "metric", "value", "unit", "tolerance"), "")
+    write_table(
+        here / "claims" / "beta.csv", COLUMNS, [row(row="alpha/a-one", **blank), row("c-2", value="1..1000", tolerance="")]
+    )
+    decisions = [decide_claim(claim) for claim in find_claims(())]
+    assert [one.span for one in decisions] == [(pytest.approx(compare_row(cells).simulated),) * 2] * 2
+    (tally,) = claims.tally_papers(decisions)
+    assert (tally.counts[REPRODUCED], tally.fitted) == (2, role == "calibration")
 
 
 @pytest.mark.parametrize(
