@@ -58,6 +58,7 @@ class Claim:
 
     Attributes:
         paper: name of its file.
+        file: path of the file, for messages.
         line: of the file, on which it begins.
         where: place in the paper.
         claim: in words, with its number.
@@ -72,6 +73,7 @@ class Claim:
     """
 
     paper: str
+    file: str
     line: int
     id: str
     where: str
@@ -133,7 +135,7 @@ class Claim:
     @property
     def address(self) -> str:
         """File, line and id, for messages."""
-        return f"claims/{self.paper}.csv, row {self.line} ({one_line(self.id[:40])})"
+        return f"{self.file}, row {self.line} ({one_line(self.id[:40])})"
 
 
 def number_text(value: float) -> str:
@@ -230,7 +232,7 @@ class Decision:
         """The claim and its verdict as plain values."""
         claim = self.claim
         return {
-            **{name: value for name, value in asdict(claim).items() if name not in ("line", "sweep", "tolerance")},
+            **{name: value for name, value in asdict(claim).items() if name not in ("file", "line", "sweep", "tolerance")},
             "overrides": list(claim.overrides),
             "baseline": list(claim.baseline),
             "reader": list(claim.reader),
@@ -356,7 +358,7 @@ def read_claims(path: Path) -> list[Claim]:
     seen: dict[tuple[str, str], int] = {}
     for line, cells in rows_of(path, COLUMNS, "claims"):
         try:
-            claims.append(build_claim(path.stem, line, {name: cells[name].strip() for name in COLUMNS}))
+            claims.append(build_claim(path, line, {name: cells[name].strip() for name in COLUMNS}))
             for column in ("id", "where"):
                 text = cells[column].strip()
                 if before := seen.get((column, text.casefold())):
@@ -389,7 +391,7 @@ def refuse_columns(path: Path) -> None:
             raise DesignError(f"{path}, row 1: {text}; {nearest(column, COLUMNS)}")
 
 
-def build_claim(paper: str, line: int, cells: Mapping[str, str]) -> Claim:
+def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
     """A claim of the cells of its row.
 
     Raises:
@@ -417,7 +419,8 @@ def build_claim(paper: str, line: int, cells: Mapping[str, str]) -> Claim:
     if overrides:
         ends(cells["value"])
     return Claim(
-        paper,
+        path.stem,
+        f"studies/claims/{path.name}" if path.parent == folder() else str(path),
         line,
         **{name: cells[name] for name in ("id", "where", "claim", "row", "metric", "value", "unit", "missing", "mechanism")},
         overrides=overrides,
