@@ -21,7 +21,8 @@ BEFORE = 32
 """Requests of a block in one bank group, or of writes drained, from which on those of other blocks are far away."""
 
 SAME = 0.2
-"""Share of the time between requests of one bank group (tCCD_L) that those of other blocks do not hide; fitted likewise."""
+"""Share of the time between requests of one bank group (tCCD_L) that those of other blocks do not hide, with a controller that
+looks `BEFORE` requests ahead; fitted likewise."""
 
 
 class Asked(NamedTuple):
@@ -112,8 +113,9 @@ def apart(of: Memory, piece: Any) -> Any:
     """Time of blocks at random places of one channel over that of as many bytes in neighbouring bank groups; 1 for a size of 0.
 
     Data keep the bus for `burst` clocks a request, and for a share of tCCD_L where neighbouring requests are of one bank group,
-    among which a controller finds those of other blocks; rows are opened as in `scattered.pace`. Where each bank has a stretch
-    of the memory, a long block closes a row to open the next one in the same bank.
+    among which a controller finds those of other blocks, the more the farther it looks ahead; rows are opened as in
+    `scattered.pace`. Where each bank has a stretch of the memory, a long block closes a row to open the next one in the same
+    bank.
 
     Args:
         of: whose channel.
@@ -124,7 +126,7 @@ def apart(of: Memory, piece: Any) -> Any:
     requests = at_least(whole, 1.0)
     gap = maximum(t.burst, t.ccd_s)
     near = maximum(at_most(requests, alone(of)) - 1, 0.0) / BEFORE
-    data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * SAME * minimum(near, 1.0))
+    data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * _exposed(of) * minimum(near, 1.0))
     if _turns(of):  # what is behind a row is in the same bank again
         alike = of.groups * of.row / of.access
         data = data + SHOWN * at_least(requests / alike - 2, 0.0) * (t.rtp + t.rp + t.rcd_read)
@@ -132,6 +134,16 @@ def apart(of: Memory, piece: Any) -> Any:
     if requests is whole:
         return slower
     return where(piece > 0, slower * maximum(of.access / maximum(piece, 1e-9), 1.0), 1.0)
+
+
+def _exposed(of: Memory) -> Any:
+    """Share of tCCD_L among requests of one bank group that stays: all of it without look-ahead, `SAME` with `BEFORE` requests.
+
+    >>> from types import SimpleNamespace as Part
+    >>> [round(float(_exposed(Part(controller=Part(waiting=waiting)))), 3) for waiting in (0, 16, 32, 64)]
+    [1.0, 0.6, 0.2, 0.0]
+    """
+    return maximum(SAME + (1 - SAME) * (1 - of.controller.waiting / BEFORE), 0.0)
 
 
 @same

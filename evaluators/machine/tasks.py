@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.banked import advance, soonest
-from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
+from dse.evaluators.machine.compile_cache import loop, part, piece
 from dse.evaluators.machine.heap import HEAP, pop, push
 from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
-from dse.evaluators.machine.router import choose, inject, own, step, towards
+from dse.evaluators.machine.router import choose, inject, own, step
 from dse.evaluators.machine.task_words import BLOCK, NOTE, PACKET
 from dse.space.elementwise import Array
 
@@ -56,6 +56,8 @@ class Packets(NamedTuple):
         far: links from end to end, for circuits.
         owed: flits of it that are to arrive, all together; an addend's are those of the first one.
         asked: in which of the moments at which circuits are given it asked for one.
+        ways, channels: where the channels of each one's circuit begin in a list of them, shape (packets + 1,); none of packets
+            that take no circuit.
     """
 
     router: Array
@@ -74,6 +76,8 @@ class Packets(NamedTuple):
     far: Array
     owed: Array
     asked: Array
+    ways: Array
+    channels: Array
 
 
 class Floor(NamedTuple):
@@ -89,11 +93,11 @@ class Floor(NamedTuple):
         when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
             `FREE`; or less than 0, a circuit's end.
         stack: tasks that have just become ready.
-        locks: of each channel of circuits (a link, each way; each core's way out and in) whether a packet has it, and the
-            first that waits until it is given back, -1 for none; `Packets.line` has the others.
+        locks: of each channel of circuits whether a packet has it, and the first that waits until it is given back, -1 for
+            none; `Packets.line` has the others.
         asking: packets that look now whether all channels of theirs are free.
-        locked: whether packets between cores take circuits, to and from memory none do; `trip`: cycles between cores and their
-            routers, out and in; `hop`: from router to router.
+        trip: cycles between cores and their routers, out and in; `hop`: from router to router.
+        ports: places that send at each router.
         counts: places below.
     """
 
@@ -114,9 +118,9 @@ class Floor(NamedTuple):
     stack: Array
     locks: Array
     asking: Array
-    locked: int
     trip: float
     hop: float
+    ports: int
     counts: Array
 
 
@@ -158,16 +162,15 @@ def _ask(floor, packet):
 
 
 @part
-def _circuit(net, floor, packets, packet, do):
+def _circuit(floor, packets, packet, do):
     """Looks whether all channels of a packet's circuit are free, takes them, or gives them back to those who look for them.
 
-    They are its core's way out, the target's way in, and the links between: both ways where there are several, as the grant
-    comes back by routers, and that way alone between neighbours. Returns the first channel that somebody has, where it looks;
-    else -1.
+    Returns the first channel that somebody has, where it looks; else -1.
     """
-    r, to = np.int64(packets.router[packet]), np.int64(net.target[packets.number[packet]]) >> 3
-    lock, back, ends = 4 * net.routers + r, np.int64(-1), 0
-    while True:
+    place = packets.ways[packet]
+    while place < packets.ways[packet + 1]:
+        lock = packets.channels[place]
+        place += 1
         if do == LOOK:
             if floor.locks[lock, 0]:
                 return lock
@@ -179,24 +182,11 @@ def _circuit(net, floor, packets, packet, do):
             while waits >= 0:
                 _ask(floor, waits)
                 waits = packets.line[waits]
-        if back >= 0:
-            lock, back = back, np.int64(-1)
-            continue
-        if ends == 0:
-            lock, ends = 5 * net.routers + to, 1
-            continue
-        if r == to:
-            return np.int64(-1)
-        port = lowest(towards(net, r, packets.number[packet]))
-        on = np.int64(net.router_of[net.port[r * net.ports + port].onward >> net.shift])
-        link, ahead = 4 * min(r, on) + 2 * (port >> 1), np.int64(on > r)
-        lock, r = link + ahead, on
-        if packets.far[packet] > 1:
-            back = link + 1 - ahead
+    return np.int64(-1)
 
 
 @part
-def _give(net, floor, packets, time):
+def _give(floor, packets, time):
     """All who look have their circuits where all channels are free, who asked first before others.
 
     A request crosses the way, a grant comes back, and flits follow. Nobody keeps a channel while it waits for others, which is
@@ -210,12 +200,12 @@ def _give(net, floor, packets, time):
         floor.asking[k] = one
     for i in range(floor.counts[ASKING]):
         packet = floor.asking[i]
-        busy = _circuit(net, floor, packets, packet, LOOK)
+        busy = _circuit(floor, packets, packet, LOOK)
         if busy >= 0:
             packets.line[packet] = floor.locks[busy, 1]
             floor.locks[busy, 1] = packet
             continue
-        _circuit(net, floor, packets, packet, TAKE)
+        _circuit(floor, packets, packet, TAKE)
         trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
         if packets.head[packet] >= 0:
             push(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
@@ -231,7 +221,7 @@ def _before(packets, one, other):
 
 
 @part
-def _ready(net, floor, tasks, packets, banked):
+def _ready(floor, tasks, packets, banked):
     """Everything that has become ready begins, and what is done at once makes others ready."""
     while floor.counts[STACK]:
         floor.counts[STACK] -= 1
@@ -240,12 +230,11 @@ def _ready(net, floor, tasks, packets, banked):
         if kind == PACKET:
             packets.due[on] = time
             floor.counts[DONE] += 1
-            to = net.target[packets.number[on]]
-            if floor.locked and packets.port[on] == CORE and to >= 0 and to & 7 == CORE:
+            if packets.ways[on] < packets.ways[on + 1]:
                 packets.asked[on] = floor.counts[GIVEN]
                 _ask(floor, on)
                 continue
-            at = packets.router[on] * (net.ports - CORE) + packets.port[on] - CORE
+            at = packets.router[on] * floor.ports + packets.port[on] - CORE
             packets.line[on] = -1
             if floor.waiting[at, 0] < 0:
                 floor.waiting[at, 0] = on
@@ -290,19 +279,18 @@ def _finish(floor, tasks, task, time):
 
 
 @part
-def _happen(net, floor, tasks, packets, banked, now):
-    """Everything that happens until a cycle."""
-    time = float(now)
+def _happen(floor, tasks, packets, banked, time, until):
+    """Everything that happens from a time until another one."""
     while True:
         if floor.counts[ASKING] and (floor.counts[HEAP] == 0 or floor.when[0] > time + MOMENT):
-            _give(net, floor, packets, time)
-        if floor.counts[HEAP] == 0 or floor.when[0] > now:
+            _give(floor, packets, time)
+        if floor.counts[HEAP] == 0 or floor.when[0] > until:
             return
         time, what = floor.when[0], floor.what[0]
         pop(floor)
         if what < 0:
             packet = -1 - what
-            _circuit(net, floor, packets, packet, GIVE)
+            _circuit(floor, packets, packet, GIVE)
             for task in (packets.left[packet], packets.tail[packet]):
                 if task >= 0:
                     push(floor, time, task << 2 | COME)
@@ -320,7 +308,7 @@ def _happen(net, floor, tasks, packets, banked, now):
         else:
             _finish(floor, tasks, what >> 2, time)
         if floor.counts[STACK]:
-            _ready(net, floor, tasks, packets, banked)
+            _ready(floor, tasks, packets, banked)
 
 
 @piece
@@ -367,6 +355,14 @@ def _following(floor, banks):
 
 
 @loop
+def perform_messages(floor, tasks, packets):
+    """Does all tasks where every packet takes a circuit; whether it came to its end."""
+    _ready(floor, tasks, packets, False)
+    _happen(floor, tasks, packets, False, 0.0, np.inf)
+    return floor.counts[DONE] == len(tasks.kind)
+
+
+@loop
 def perform(net, floor, tasks, packets, banks):
     """Does all tasks; whether it came to its end, or has nothing left that could happen.
 
@@ -374,9 +370,9 @@ def perform(net, floor, tasks, packets, banks):
     """
     now = np.int64(0)
     banked = banks is not None
-    _ready(net, floor, tasks, packets, banked)
+    _ready(floor, tasks, packets, banked)
     while True:
-        _happen(net, floor, tasks, packets, banked, now)
+        _happen(floor, tasks, packets, banked, float(now), now)
         if banks is not None:
             advance(banks, floor, tasks, now)
         quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]

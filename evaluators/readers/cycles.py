@@ -18,14 +18,14 @@ from dse.evaluators.machine.detour import led
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.net import BITS, CORE, HAS, MASK, WAITS, Net, network
-from dse.evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
+from dse.evaluators.machine.tasks import perform
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.counts import activity
 from dse.evaluators.program.rounds import Program
-from dse.evaluators.readers.task_graph import NONE, Graph, tasks_of
+from dse.evaluators.readers.task_floor import floor_of
+from dse.evaluators.readers.task_graph import Graph, tasks_of
 from dse.evaluators.readers.timing import Machine, Timing, crossed, worked
 from dse.space.chip import Router
-from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.network import NO_FAULTS, Faults, hold, stages
 
@@ -61,8 +61,7 @@ def play(
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
     graph, ends = tasks_of(program, on, float(fabric.cycle))
     net = _network(graph)
-    tasks, packets = _tasks(graph), _packets(graph)
-    floor = _floor(graph, net, tasks, packets)
+    tasks, packets, floor = floor_of(graph)
     if not perform(net, floor, tasks, packets, _banks(graph)):
         raise DesignError(f"fidelity: deadlock: {deadlock(net, program.cols)}; give chip.noc.vcs more channels")
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
@@ -132,54 +131,6 @@ def _cycles(seconds: float, cycle: float, address: str) -> int:
     if count < 1 or abs(seconds / cycle - count) > WHOLE:
         raise DesignError(f"{address}: {seconds / cycle:g} cycles are no whole number of them above 0, which routers work in")
     return count
-
-
-def _tasks(graph: Graph) -> Tasks:
-    count = graph.count
-    before, after = graph.before.whole(), graph.after.whole()
-    needs = np.bincount(after, minlength=count).astype(np.int32)
-    needs[graph.awaited.whole()] += 1
-    order = np.argsort(before, kind="stable")
-    first = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=count))])
-    columns = {name: column.whole() for name, column in graph.task.items()}
-    return Tasks(
-        columns["kind"], columns["on"], columns["busy"], columns["after"], needs, np.zeros(count), first, after[order],
-        np.full(count, NONE), np.zeros(count),
-    )  # fmt: skip
-
-
-def _packets(graph: Graph) -> Packets:
-    of = {name: column.whole() for name, column in graph.packet.items()}
-    empty = np.zeros(graph.packets, np.int64)
-    return Packets(
-        of["router"], of["port"], of["number"], of["flits"], of["pace"], empty, empty.copy(), np.zeros(graph.packets),
-        of["feeder"], of["left"], of["head"], of["tail"], empty - 1, of["far"], of["owed"], empty.copy(),
-    )  # fmt: skip
-
-
-def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
-    fabric, memory, cores = graph.on.fabric, graph.on.memory, graph.cores
-    resources = cores * graph.engines + (0 if memory is None else len(memory.row))
-    places, events = cores * (net.ports - CORE), graph.count + resources + graph.packets + 1
-    rates = (0.0, 0.0, 0.0) if memory is None else (memory.latency, memory.byte, memory.crowded)
-    latency, byte, crowded = (float(rate) / graph.cycle for rate in rates)
-    asking = graph.packets if fabric.locked > 0 else 0
-    stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(8, np.int64)
-    begin = np.flatnonzero(tasks.needs == 0)
-    stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
-
-    locks = np.stack([np.zeros(6 * cores, np.int64), np.full(6 * cores, NONE)], axis=1)
-
-    def nobody(*shape: int) -> Array:
-        return np.full(shape, NONE, np.int64)
-
-    return Floor(
-        np.zeros(resources), nobody(resources, 2), nobody(places, 2), np.zeros(places, np.int64), nobody(places),
-        np.zeros(places, np.uint8), np.zeros(places, np.int64), latency, byte, crowded, graph.of.whole(),
-        np.stack(graph.place) if graph.place else np.zeros((0, cores), np.int32), np.zeros(events), np.zeros(events, np.int64),
-        stack, locks, nobody(asking), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle),
-        float(fabric.hop / graph.cycle), counts,
-    )  # fmt: skip
 
 
 def _banks(graph: Graph) -> Banks | None:

@@ -34,6 +34,7 @@ from dse.evaluators.program.rounds import (
     in_place,
     reads,
 )
+from dse.evaluators.readers import events_circuits
 from dse.evaluators.readers.again import Again, keys_of
 from dse.evaluators.readers.bands import banded, shared
 from dse.evaluators.readers.events_memory import deliver, load, store
@@ -76,6 +77,8 @@ def play(
     program = shared(program)
     check_within(memory, program.rows, program.cols)
     on = Machine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
+    if events_circuits.takes_circuits(program, on):
+        return events_circuits.play(program, on)
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = State.of(program, on, in_bands=len(strands) > len(program.strands))
     watch, again = Watch(), Again()

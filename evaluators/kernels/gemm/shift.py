@@ -18,7 +18,7 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot, Tiles
-from dse.space.elementwise import Array, ceil_div, maximum, minimum
+from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 
 
 def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str, via: str = "router") -> Program:
@@ -79,7 +79,8 @@ def cost(
     Half a line's chunks cross its middle link in the alignment of the line whose chunks go farthest.
 
     With `via` relay each hop of the longest message costs launch + stage + 2 ramp + hop + its words at their pace, after the
-    launch and words of those before it.
+    launch and words of those before it. Where routes are locked a request and a grant cross each hop before, and ramps are held
+    meanwhile: in the alignment by all chunks of the line that goes half way, which the core in its middle hands on.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs; N is the number of chunks.
@@ -98,9 +99,8 @@ def cost(
     macs = slices * m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
     if via == "relay":
-        one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop
-        shift = _relayed(mesh, fabric, one, a_words, b_words, a_sent, b_sent)
-        align = _relayed(mesh, fabric, one, a_words, b_words, slices, slices)
+        shift = _relayed(mesh, fabric, a_words, b_words, a_sent, b_sent)
+        align = maximum(_relayed(mesh, fabric, a_words, b_words, slices, slices), _handed_on(mesh, fabric, a_words, b_words))
         sending: Any = 0.0
     else:
         sending = (a_sent + b_sent) * fabric.post + (a_sent * a_words + b_sent * b_words) * fabric.copy
@@ -138,12 +138,30 @@ def _along(count: str, order: Callable[[int], Array], chunks: int, per_core: int
     return float(align.sum() + (chunks - 1) * chunks * shift.sum())
 
 
-def _relayed(mesh: Mesh, fabric: Fabric, one: Any, a_words: Any, b_words: Any, a_sent: Any, b_sent: Any) -> Any:
-    """Chunks of A, then of B through the same ramp; the last of each is handled by all cores of its line."""
-    a_time, b_time = fabric.launch + a_words * fabric.pace, fabric.launch + b_words * fabric.pace
-    a_way = (a_sent - 1) * a_time + (mesh.cols - 1) * (one + a_words * fabric.pace)
+def _relayed(mesh: Mesh, fabric: Fabric, a_words: Any, b_words: Any, a_sent: Any, b_sent: Any) -> Any:
+    """Chunks of A, then of B through the same ramp; the last of each is handled by all cores of its line.
+
+    Where routes are locked a chunk of A meets one of B on its way, as that of B does, which comes after A, behind its ramp.
+    """
+    handshake = _handshake(fabric)
+    one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + handshake * (2 / 3)
+    a_time, b_time = (fabric.launch + words * fabric.pace + handshake for words in (a_words, b_words))
+    a_way = (a_sent - 1) * a_time + (mesh.cols - 1) * (one + a_words * fabric.pace) + where(handshake > 0, b_time, 0.0)
     b_way = a_sent * a_time + (b_sent - 1) * b_time + (mesh.rows - 1) * (one + b_words * fabric.pace)
     return maximum(a_way, b_way)
+
+
+def _handed_on(mesh: Mesh, fabric: Fabric, a_words: Any, b_words: Any) -> Any:
+    """Locked chunks of a row and of a column that go half way, through the core in the middle, and how the first came there."""
+    handshake, others = _handshake(fabric), mesh.chunks - 1  # but one that ends there
+    a_time, b_time = (fabric.launch + words * fabric.pace + handshake for words in (a_words, b_words))
+    through = others * (mesh.per_row * a_time + mesh.per_col * b_time)
+    return where(handshake > 0, through + maximum((mesh.cols - 2) * a_time, (mesh.rows - 2) * b_time) / 2, 0.0)
+
+
+def _handshake(fabric: Fabric) -> Any:
+    """Time for which a locked channel between neighbours is held beside its words; 0 where routes are not locked. [s]"""
+    return where(fabric.locked > 0, 3 * (2 * fabric.ramp + fabric.hop), 0.0)
 
 
 def words_of(values: Any, fabric: Fabric) -> Any:

@@ -11,13 +11,13 @@ import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import Shape, blocks
 from dse.evaluators.kernels.partition.input_only import gathered, spread
-from dse.evaluators.kernels.partition.placement import grid, placed, sides, step
+from dse.evaluators.kernels.partition.placement import buffered_steps, grid, placed, sides, step
 from dse.evaluators.kernels.partition.sums import allreduce
 from dse.evaluators.kernels.partition.tree_sums import ktree, ktree_seconds
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot
-from dse.space.elementwise import Array, ceil_div, maximum
+from dse.space.elementwise import Array, ceil_div, maximum, remainder, where
 
 DIVIDED = False
 
@@ -45,20 +45,41 @@ def cost(
     if sums == "turns":
         n = ceil_div(shape.n, cores)
         turns, part = ceil_div(shape.n, n), replace(shape, n=n)
-        both, product = cost(part, placement, cores, fabric, engines, nbytes)
-        added = both - product
+        product = engines.started(part.m, ceil_div(part.k, cores), n, nbytes)
+        added = _allreduce(part, placement, cores, fabric, nbytes, halves=2 * turns)
         return product + (turns - 1) * maximum(product, added) + added, turns * product
     product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
     if sums == "ktree":
         return product + ktree_seconds(placement, cores, phases, shape.m * shape.n * nbytes, fabric), product
-    divided = sums == "two_level"
+    return product + _allreduce(shape, placement, cores, fabric, nbytes, divided=sums == "two_level"), product
+
+
+def _allreduce(
+    shape: Shape, placement: str, cores: Any, fabric: Fabric, nbytes: float, *, divided: bool = False, halves: Any = 2
+) -> Any:
+    """Sums of what every core has go to all of them: along the rings of the group, and across them for a slice. [s]
+
+    Slices of a single row are all that a core has, so that what comes overwrites what it was.
+    """
     rings, members = grid(placement, cores, divided=divided)
-    whole = shape.m * shape.n * nbytes
-    slice_ = shape.m * ceil_div(shape.n, members) * nbytes
-    along = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, divided=divided, mean=whole / members)
-    slice_ = shape.m * ceil_div(ceil_div(shape.n, members), rings) * nbytes
-    across = 2 * (rings - 1) * step(placement, cores, 0, slice_, fabric, divided=divided, mean=whole / cores)
-    return product + along + across, product
+    row, slice_ = shape.m * nbytes, ceil_div(shape.n, members)
+
+    def around(axis: int, parts: Any, rows: Any, share: Any) -> Any:
+        """All steps along or across rings, of slices of some rows in as many parts, which are a share of all."""
+        how: dict[str, Any] = {
+            "divided": divided,
+            "halves": halves,
+            "mean": row * shape.n / share,
+            "rest": remainder(shape.n, share),
+            "row": row,
+        }
+        of, count = (row * ceil_div(rows, parts), fabric), 2 * (parts - 1)
+        in_place = count * step(placement, cores, axis, *of, **how)
+        if not np.any(shape.n == 1):
+            return in_place
+        return where(shape.n == 1, buffered_steps(placement, cores, axis, count, *of, 0.0, **how), in_place)
+
+    return around(1, members, shape.n, members) + around(0, rings, slice_, cores)
 
 
 def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32", sums: str = "ring", phases: int = 1) -> Program:

@@ -14,7 +14,7 @@ from dse.evaluators.kernels.partition.sums import along_rings
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot
-from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.space.elementwise import Array, ceil_div, maximum, remainder, where
 
 DIVIDED = True
 
@@ -45,11 +45,12 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     m, k, n = ceil_div(shape.m, rings), ceil_div(shape.k, members), ceil_div(shape.n, rings)
     product = engines.started(m, k, n, nbytes)
     slice_, mean = m * ceil_div(n, members) * nbytes, m * n * nbytes / members
-    sums = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, divided=True, mean=mean)
+    ragged = {"rest": remainder(n, members), "row": m * nbytes, "halves": 2 * rings}
+    sums = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, divided=True, mean=mean, **ragged)
     if isinstance(rings, float) and rings == 1:
         return product + sums, product
     tile = k * n * nbytes
-    weights = step(placement, cores, 0, tile, fabric, divided=True)
+    weights = step(placement, cores, 0, tile, fabric, divided=True, halves=1)
     behind = (weights if fabric.locked else occupied(placement, cores, 0, tile, fabric, divided=True)) + sums
     first, turn, last = maximum(product, weights), maximum(product, maximum(weights, behind)), maximum(product, sums)
     return where(rings > 1, first + maximum(rings - 2, 0) * turn + last, product) + sums, rings * product

@@ -17,12 +17,22 @@ import numpy as np
 
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import square
+from dse.evaluators.kernels.partition.locked_rings import longest_chain
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
 from dse.evaluators.program.routes import way
-from dse.space.elementwise import Array, ceil_div, maximum, option, remainder, where
+from dse.space.elementwise import Array, ceil_div, maximum, minimum, option, remainder, where
 from dse.space.mapping import PLACEMENTS
+
+MOST_STEPS = 96
+"""Steps of a ring whose circuits are counted; longer ones go on as they do on average."""
+
+LEVELS, MOST_LEVELS = 3, 48
+"""Shares of a circuit that a row takes of which chains are known: to each factor of two, and in all."""
+
+Route = list[tuple[tuple[int, int], tuple[int, int]]]
+"""Links of a message, each from a core to the next."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,12 +143,15 @@ def step(
     *,
     divided: bool = False,
     mean: Any = None,
+    rest: Any = 0,
+    row: Any = 0.0,
+    buffered: bool = False,
+    halves: Any = 2,
 ) -> Any:
     """Time in which every core of a group sends some bytes to the next of its ring, as one of many such steps. [s]
 
     What a core sends it was sent in the step before, so that hops add up along the ring: a long way back is in one step of each
-    slice, not in all. A wormhole's words pass a hop apart; a locked route is set up first, there and back. Cores that are not
-    in step lose more than this, which `fidelity=cycles` plays and studies/fidelity_gap lists.
+    slice, not in all. A wormhole's words pass a hop apart; a locked route is set up first, there and back.
 
     Args:
         placement, cores, divided: of the group.
@@ -146,18 +159,25 @@ def step(
         nbytes: that the core with most sends. [B]
         fabric: the network.
         mean: bytes of a core on average, where slices differ: they take turns on a channel; `nbytes` where None. [B]
+        rest, row: slices that have a row more than the others, which locked routes get out of step by, and what it has; 0 where
+            all are alike. [1], [B]
+        buffered: whether what comes overwrites what a core sent on in the step before.
+        halves: how often slices go around one after the other: twice in an allreduce.
     """
     key = (option(placement, PLACEMENTS), cores, axis, divided * 1)
     reach = _reach(*key)
     if isinstance(reach, float) and reach == 0:
         return 0.0
-    takes = fabric.post + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean)
+    how: dict[str, Any] = {"divided": divided, "mean": mean, "rest": rest, "row": row, "buffered": buffered, "halves": halves}
+    takes = fabric.post + occupied(placement, cores, axis, nbytes, fabric, **how)
     if not fabric.locked:
-        takes = takes + 2 * fabric.ramp + _hops(*key) * fabric.hop
+        takes = takes + 2 * fabric.ramp + _hops(*key, minimum(halves, 2)) * fabric.hop
     return where(reach > 0, takes, 0.0)
 
 
-def buffered_steps(placement: str, cores: Any, axis: int, count: Any, nbytes: Any, fabric: Fabric, work: Any) -> Any:
+def buffered_steps(
+    placement: str, cores: Any, axis: int, count: Any, nbytes: Any, fabric: Fabric, work: Any, **how: Any
+) -> Any:
     """Time of as many steps of a whole slot of two versions, beside work on each; arguments as of `step`. [s]
 
         t = max(n step, n work, floor(n / 2) (way + max(start and words, work)) + (n mod 2) (start + way))
@@ -168,21 +188,24 @@ def buffered_steps(placement: str, cores: Any, axis: int, count: Any, nbytes: An
     Args:
         count: n.
         work: of a core on what has come. [s]
+        how: other arguments of `step`; slices go around once where they do not say.
     """
-    key = (option(placement, PLACEMENTS), cores, axis, 0)
-    found = count * maximum(step(placement, cores, axis, nbytes, fabric), work)
+    key = (option(placement, PLACEMENTS), cores, axis, how.get("divided", False) * 1)
+    how = {"halves": 1, **how}
+    found = count * maximum(step(placement, cores, axis, nbytes, fabric, buffered=True, **how), work)
     if fabric.locked:
         return found
-    busy, odd = occupied(placement, cores, axis, nbytes, fabric), remainder(count, 2)
+    busy, odd = occupied(placement, cores, axis, nbytes, fabric, **how), remainder(count, 2)
     way = 2 * fabric.ramp + _reach(*key) * fabric.hop + busy
     pairs = (count - odd) / 2 * (way + maximum(fabric.post + busy, work))
     return where(_reach(*key) > 0, maximum(found, pairs + odd * (fabric.post + way)), found)
 
 
 def occupied(
-    placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, divided: bool = False, mean: Any = None
-) -> Any:
-    """Time for which the busiest channel is held in a step, its messages one after the other; arguments as of `step`. [s]
+    placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *,
+    divided: bool = False, mean: Any = None, rest: Any = 0, row: Any = 0.0, buffered: bool = False, halves: Any = 2,
+) -> Any:  # fmt: skip
+    """Time for which channels are held in a step by messages one after the other; arguments as of `step`. [s]
 
     A wormhole's message holds a link for its words, a locked one all channels of its route until its last word is there: both
     ways of them where routers are between, which pass the grant on, its own way between neighbours.
@@ -192,8 +215,14 @@ def occupied(
     others = stream if mean is None else mean / fabric.word_bytes * fabric.pace
     if not fabric.locked:
         return maximum(stream, _turns(*key) * others)
-    circuits = _circuits(*key)
-    return circuits * 6 * fabric.ramp + 3 * _ways(*key) * fabric.hop + maximum(stream, circuits * others)
+    least = ceil_div(nbytes - row, fabric.word_bytes) * fabric.pace
+    rest = where(stream > least, rest, 0)
+    share = (stream - least) / maximum(least + 6 * fabric.ramp, 1e-30)
+    level = minimum(np.rint(LEVELS * np.log2(1 + 16 * share)), MOST_LEVELS)
+    key = (*key, buffered * 1, rest, where(rest > 0, level, 0), minimum(halves, MOST_STEPS))
+    circuits, rows, links = (_chain(number, *key) for number in range(3))
+    words = where(rest > 0, circuits * least + rows * (stream - least), maximum(stream, circuits * others))
+    return circuits * 6 * fabric.ramp + 3 * links * fabric.hop + words
 
 
 @tabulated
@@ -207,12 +236,16 @@ def _rings(which: int, cores: int, divided: int) -> float:
 
 
 @tabulated
-def _hops(which: int, cores: int, axis: int, divided: int) -> float:
-    """Links of a message, on average over the way of the slice that has the longest one: around its ring but for one step."""
+def _hops(which: int, cores: int, axis: int, divided: int, halves: int) -> float:
+    """Links of a message, on average over the way of the slice that has the longest one: around its ring but for one step.
+
+    The second time around begins where the first one ended, so that the steps left out are neighbours.
+    """
     of = placed(PLACEMENTS[which], cores, divided=bool(divided))
     links = np.array([len(links) for links in _routes(which, cores, axis, divided)]).reshape(of.rings, of.members)
-    steps = (of.members if axis else of.rings) - 1
-    return float((links.sum(axis=axis) - links.min(axis=axis)).max() / steps) if steps else 0.0
+    steps = halves * ((of.members if axis else of.rings) - 1)
+    left_out = links if halves == 1 else links + np.roll(links, 1, axis)
+    return float((halves * links.sum(axis=axis) - left_out.min(axis=axis)).max() / steps) if steps else 0.0
 
 
 @tabulated
@@ -228,18 +261,56 @@ def _turns(which: int, cores: int, axis: int, divided: int) -> float:
 
 
 @tabulated
-def _circuits(which: int, cores: int, axis: int, divided: int) -> float:
-    """Messages of the busiest channel, which is a link both ways."""
-    return float(max(map(len, meeting(_routes(which, cores, axis, divided))), default=0))
+def _chain(
+    number: int, which: int, cores: int, axis: int, divided: int, buffered: int, rest: int, level: int, halves: int
+) -> float:
+    """Circuits that follow one another, rows beyond those of all, or links, each on average over all steps."""
+    return _chains(which, cores, axis, divided, buffered, rest, level, halves)[number]
 
 
-@tabulated
-def _ways(which: int, cores: int, axis: int, divided: int) -> float:
-    """Links of all messages of the busiest channel, end to end; of the one with the longest, where several are the busiest."""
-    return float(max(((len(ways), sum(ways)) for ways in meeting(_routes(which, cores, axis, divided))), default=(0, 0))[1])
+@lru_cache(maxsize=4096)
+def _chains(
+    which: int, cores: int, axis: int, divided: int, buffered: int, rest: int, level: int, halves: int
+) -> tuple[float, float, float]:
+    of = placed(PLACEMENTS[which], cores, divided=bool(divided))
+    members = of.row.shape[axis]
+    steps = min(halves * (members - 1), MOST_STEPS)
+    routes = _routes(which, cores, axis, divided)
+    if not steps:
+        return 0.0, 0.0, 0.0
+    onward = np.roll(np.arange(cores).reshape(of.row.shape), -1, axis).ravel().tolist()
+    then = [(target, onward.index(place)) if buffered else (target,) for place, target in enumerate(onward)]
+    more = _more(of, axis, rest).reshape(cores, members)
+    place = np.indices(of.row.shape)[axis].ravel()
+    carried = [more[range(cores), (place - step % (2 * members - 2)) % members].tolist() for step in range(steps)]
+    share = round(2 ** (level / LEVELS) - 1)
+    found = longest_chain(
+        [circuit(route) for route in routes], [len(route) for route in routes], then, carried, share, 2 * members - 2
+    )
+    circuits, rows, links = (count / steps for count in found)
+    return circuits, rows, links
 
 
-def meeting(routes: Iterable[list[Any]]) -> list[list[int]]:
+def _more(of: Group, axis: int, rest: int) -> Array:
+    """Rows that slices have beyond those of all, of as many that remain, by core and slice; across rings of its own."""
+    along = np.diff(np.round(rest * np.arange(of.members + 1) / of.members)).astype(int)
+    if axis or of.rings == 1:
+        return np.broadcast_to(along, (of.row.size, of.members)) if axis else np.zeros((of.row.size, 1), int)
+    mine = along[(np.arange(of.row.size) + 1) % of.members]
+    return np.diff(np.round(mine[:, None] * np.arange(of.rings + 1) / of.rings)).astype(int)
+
+
+def circuit(route: Route) -> tuple[Any, ...]:
+    """Channels of a message that locks its way: its core's way out, its target's way in, and links, both ways if several.
+
+    >>> circuit([((0, 0), (0, 1))])
+    (('out', (0, 0)), ('in', (0, 1)), ((0, 0), (0, 1)))
+    """
+    both = [(there, here) for here, there in route] if len(route) > 1 else []
+    return ("out", route[0][0]), ("in", route[-1][1]), *route, *both
+
+
+def meeting(routes: Iterable[Route]) -> list[list[int]]:
     """Of each channel, the locked routes that take turns on it, as the links of each from end to end.
 
     Those of several links hold both ways; of those between neighbours, which hold their own, the way of more.
@@ -256,7 +327,7 @@ def meeting(routes: Iterable[list[Any]]) -> list[list[int]]:
     return [far + max(ahead, home, key=len) for far, ahead, home in found.values()]
 
 
-def _routes(which: int, cores: int, axis: int, divided: int) -> list[list[Any]]:
+def _routes(which: int, cores: int, axis: int, divided: int) -> list[Route]:
     """Links of each message when every core sends to the next of its ring."""
     send = placed(PLACEMENTS[which], cores, divided=bool(divided)).shift("", axis, np.zeros(1), np.zeros(1))
     ends = (send.source.row, send.source.col, send.target.row, send.target.col)

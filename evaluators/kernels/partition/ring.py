@@ -26,8 +26,8 @@ def cost(placement: str, cores: Any, nbytes: Any, fabric: Fabric) -> Any:
         fabric: the network.
     """
     rings, members = grid(placement, cores)
-    across = (rings - 1) * step(placement, cores, 0, members * nbytes, fabric)
-    return (members - 1) * step(placement, cores, 1, nbytes, fabric) + across
+    across = (rings - 1) * step(placement, cores, 0, members * nbytes, fabric, halves=1)
+    return (members - 1) * step(placement, cores, 1, nbytes, fabric, halves=1) + across
 
 
 def gathered(of: Group, slot: str, rows: int) -> tuple[Round, ...]:

@@ -5,7 +5,7 @@ there and back. On a wafer words stream through the cores of an arm; here each c
 message at a time, so that both arms of a group reach their root one after the other, the longer one last.
 """
 
-from collections import Counter
+from collections import defaultdict
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -18,8 +18,11 @@ from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Round, Send
 from dse.evaluators.program.routes import way
-from dse.space.elementwise import ceil_div, option, where
+from dse.space.elementwise import ceil_div, maximum, option, where
 from dse.space.mapping import PLACEMENTS
+
+STREAM, MESSAGE = 1 << 48, 1 << 24
+"""Of a number that holds three counts: what takes longest, and what comes next."""
 
 Turn = list[tuple[int, int]]
 """Messages that go at the same time, as places on the line: from, to."""
@@ -42,12 +45,13 @@ def ktree(placement: str, cores: int, phases: int, slot: str, rows: int) -> tupl
 def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: Fabric) -> Any:
     """Time of the tree, there and back; leaves broadcast over designs. [s]
 
-    Turn after turn, each as long as its busiest channel is held (or, of a wormhole, as its longest message takes):
+    Of a wormhole the longest chain of messages, that wait for what their core has to send, and for its ramp and their links:
 
-        t = 2 (turns post + sum over turns of [2 ramp + hops hop + messages words pace])
+        t = messages (post + 2 ramp) + hops hop + streams words pace
 
-    with three times the way where it is locked, whose messages share channels both ways. Groups of a phase that are smaller
-    than the largest end early and go on, which this does not count.
+    which is looked for twice, as if words took longest and as if hops did. Where routes are locked, turn after turn, each as
+    long as its busiest channel is held, with three times the way, whose messages share channels both ways; groups of a phase
+    that are smaller than the largest end early and go on, which this does not count.
 
     Args:
         placement, cores, phases: of the group, and its tree.
@@ -57,8 +61,13 @@ def ktree_seconds(placement: str, cores: Any, phases: Any, nbytes: Any, fabric: 
     key = option(placement, PLACEMENTS), cores, phases
     stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
     locked = 6 * _circuits(*key) * fabric.ramp + 3 * _ways(*key) * fabric.hop + _circuits(*key) * stream
-    free = 2 * _count(*key) * fabric.ramp + _hops(*key) * fabric.hop + _messages(*key) * stream
-    return 2 * (_count(*key) * fabric.post + where(fabric.locked > 0, locked, free))
+    locked = 2 * (_count(*key) * fabric.post + locked)
+
+    def chain(first: int) -> Any:
+        streams, messages, hops = (_chain(number, *key, first) for number in range(3))
+        return messages * (fabric.post + 2 * fabric.ramp) + hops * fabric.hop + streams * stream
+
+    return where(fabric.locked > 0, locked, maximum(chain(0), chain(1)))
 
 
 @lru_cache(maxsize=1024)
@@ -102,15 +111,34 @@ def _count(which: int, cores: int, phases: int) -> float:
 
 
 @tabulated
-def _hops(which: int, cores: int, phases: int) -> float:
-    """Links of the longest message of each turn."""
-    return float(sum(max(map(len, turn)) for turn in _routed(which, cores, phases)))
+def _chain(number: int, which: int, cores: int, phases: int, first: int) -> float:
+    """Streams, messages or hops of the longest chain there and back, as if streams took longest, or hops."""
+    return _chains(which, cores, phases, first)[number]
 
 
-@tabulated
-def _messages(which: int, cores: int, phases: int) -> float:
-    """Messages of the busiest link of each turn."""
-    return float(sum(max(Counter(link for links in turn for link in links).values()) for turn in _routed(which, cores, phases)))
+@lru_cache(maxsize=1024)
+def _chains(which: int, cores: int, phases: int, first: int) -> tuple[float, float, float]:
+    stream, message, hop = (STREAM, MESSAGE, 1) if not first else (MESSAGE, 1, STREAM)
+    down = _routed(which, cores, phases)
+    up = [[[(to, at) for at, to in reversed(links)] for links in turn] for turn in reversed(down)]
+    ready: defaultdict[Any, int] = defaultdict(int)  # at cores, and on links and ramps
+    for turn in (*up, *down):
+        before = dict(ready)
+        for links in turn:
+            source, target = links[0][0], links[-1][1]
+            at = max(before.get(source, 0), ready["out", source])
+            ready["out", source] = at + stream
+            for link in links:
+                at = max(at, ready[link])
+                ready[link] = at + stream
+                at += hop
+            at = max(at, ready["in", target])
+            ready["in", target] = at + stream
+            ready[target] = max(ready[target], at + stream + message)
+    time = max(ready.values(), default=0)
+    counts = time // STREAM, time % STREAM // MESSAGE, time % MESSAGE
+    streams, messages, hops = counts if not first else (counts[1], counts[2], counts[0])
+    return float(streams), float(messages), float(hops)
 
 
 @tabulated
