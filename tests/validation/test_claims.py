@@ -22,7 +22,7 @@ from dse.measured.claims import COLUMNS, CONTRADICTED, REPRODUCED, UNDECIDABLE, 
 from dse.measured.validate import Compared, compare_row, score_rows
 from dse.report.alone import claims_page
 from dse.schemas import published
-from dse.studies.write import WITH_VERDICTS, written
+from dse.studies.write import WITH_VERDICTS, line, written
 from tests.dse.test_report_page import browser
 
 __all__ = ["browser"]
@@ -300,6 +300,12 @@ def test_numbers_and_ranges_are_scored_apart() -> None:
         assert (score.held, score.ranges) == (ranges.count(0.0), len(ranges) + 1)
         if numbers:
             assert f"median error {np.median(numbers):.1%}" in str(score)
+        cells = line("paper", [row for row in rows if row.role == "check"])[4:7]
+        assert cells == [
+            str(len(numbers)) if numbers else "",
+            score.error_text,
+            f"{score.held} of {len(ranges)}" if ranges else "",
+        ]
 
 
 ALL = os.environ.get("FINDINGS") == "all"
