@@ -39,7 +39,7 @@ IRREGULAR_PARTICIPLES = frozenset(
 
 NOUNS = frozenset(
     """
-    bed building feed heading king mapping need partitioning pricing reading ring routing scheduling seed setting spelling
+    bed building feed finding heading king mapping need partitioning pricing reading ring routing scheduling seed setting spelling
     speed spring string thing tiling timing wing wording
     """.split()
 )
@@ -63,9 +63,11 @@ def exceptions() -> list[Breach]:
 def is_function_word(name: str) -> bool:
     """Whether a public name is a bare participle, pronoun, preposition or adverb.
 
-    >>> [is_function_word(name) for name in ("told", "beside", "priced", "mapping", "measured_rate", "evaluate")]
-    [True, True, True, False, False, False]
+    >>> [is_function_word(name) for name in ("told", "beside", "priced", "Priced", "mapping", "measured_rate", "TypedSetting")]
+    [True, True, True, True, False, False, False]
     """
+    if not re.fullmatch(r"[A-Z]?[a-z0-9]+", name):
+        return False  # several words
     word = name.lower()
     ending = bool(re.fullmatch(r"[a-z]{2,}(ed|ing)", word)) and word not in NOUNS
     return word in FUNCTION_WORDS or word in IRREGULAR_PARTICIPLES or ending
