@@ -162,6 +162,15 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return a if condition else b
 
 
+def positive(a: Any) -> Any:
+    """A divisor: what is positive, and 1 where it is not.
+
+    >>> positive(0.0), positive(3.0)
+    (1.0, 3.0)
+    """
+    return where(a > 0, a, 1.0)
+
+
 def exponential(a: Any) -> Any:
     """The exponential.
 

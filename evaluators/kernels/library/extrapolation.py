@@ -1,0 +1,74 @@
+"""Library kernels outside the sizes that their constants were fitted on.
+
+A form that was fitted on measured rows says nothing of sizes far from them. There a kernel takes at most `REASON` times its
+roofline, or as many times as it does at the nearest sizes that rows have, where that is more. With R = max(compute, memory) at
+the peaks of the die, and T = (compute^q + memory^q)^(1/q) of the form,
+
+    T' = min(T, max(T(nearest) / R(nearest), REASON) R)
+    T' = max(T', R beyond what the cache of the die can hold)
+
+Start and end of a kernel are not in T. At the edge of the rows both sides are the form itself, so no answer jumps there.
+"""
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.library.took import Took, together
+from dse.evaluators.machine.library import Die
+from dse.space.elementwise import maximum, minimum, positive
+
+REASON = 5.0
+"""Times its roofline that a kernel takes at most where no measured row says that it takes more."""
+
+ROUNDING = 1e-6
+"""Share of a size that is no difference: formats with scales have a little more than their bits."""
+
+Range = tuple[str, float, float]
+"""Name of a size, and the least and the largest value of it among measured rows."""
+
+
+def outside_sizes(sizes: Mapping[str, Any], ranges: tuple[Range, ...]) -> dict[str, Any]:
+    """Sizes that some step or design has outside the measured ranges, each moved to the nearest measured value.
+
+    >>> outside_sizes({"keys": 100.0, "heads": 8.0}, (("keys", 256.0, 16384.0), ("heads", 8.0, 64.0)))
+    {'keys': 256.0}
+    """
+    found = {}
+    for name, low, high in ranges:
+        value = sizes.get(name)
+        if value is not None and (np.any(value < low * (1 - ROUNDING)) or np.any(value > high * (1 + ROUNDING))):
+            found[name] = minimum(maximum(value, low), high)
+    return found
+
+
+def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: ModuleType) -> Took:
+    """Time of a kernel in its parts, held near its roofline where its sizes are outside the measured ranges.
+
+    Args:
+        form: what the closed form of the kernel gives.
+        problem: that was asked, with `sizes`, `resized` and `ideal`.
+        constants: of the library, with `measured_ranges`; without these the form stands.
+        die: that runs it.
+        kernel: module of its form.
+    """
+    nearest = outside_sizes(problem.sizes(), constants.measured_ranges or ())
+    nearest.pop("bits", None)  # another format is another rate, and no other size
+    if not nearest:
+        return form
+    edge = problem.resized(nearest)
+    compute, memory = problem.ideal(die)
+    streams = isinstance(compute, float) and not compute  # nothing is computed: what a form has beside memory is its start
+    at_edge: Took = kernel.took(edge, constants, die)
+    limit = maximum(_work(at_edge, streams) / positive(maximum(*edge.ideal(die))), REASON)
+    beyond_cache = maximum(compute, maximum(memory - die.cache / die.bandwidth, 0.0))
+    work = _work(form, streams)
+    scale = maximum(minimum(work, limit * maximum(compute, memory)), beyond_cache) / positive(work)
+    return form._replace(compute=form.compute if streams else form.compute * scale, memory=form.memory * scale)
+
+
+def _work(form: Took, streams: bool) -> Any:
+    """Time of engines and memory together, without start and conversions; of what streams, of memory. [s]"""
+    return form.memory if streams else together(form.compute, form.memory, form.sharpness)
