@@ -19,8 +19,10 @@ from dse.config.parts import other_parts, parts_of
 from dse.config.records import Source
 from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.account.kernel_basis import basis_text
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
+from dse.evaluators.kernels.library import LIBRARY
 from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
 from dse.evaluators.silicon.published import facts, remarks
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 OF_PART = "part."
 """What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
+
+BEYOND = "beyond measured rows: "
+"""What begins the line of kernels that no measured row of the stack covers, or that rows say are slow."""
 
 CHOICES = ("chip", "mapping", "stack", "workload")
 """Groups whose choice an answer names."""
@@ -124,6 +129,23 @@ class Evaluation:
     def stack_basis(self) -> StackBasis | None:
         """Which kernels of its software stack were measured; None of a chip without one."""
         return stack_basis(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
+    def kernel_basis(self) -> str:
+        """Kernels that no measured row of the stack covers, of the first case; the empty string where there are none."""
+        basis = self.stack_basis
+        if basis is None:
+            return ""
+        kernels = ((row.operator, row.basis) for row in self.breakdown.rows)
+        return basis_text(kernels, measured=any(of.part in LIBRARY for of in (*basis.measured, *basis.idle)))
+
+    @property
+    def _basis_lines(self) -> list[str]:
+        """What stands behind the software; kernels by themselves where explaining them plays nothing again."""
+        if self.stack_basis is None:
+            return []
+        quick = self.fidelity == "closed" and not isinstance(self.workload.cases[0], Load)
+        return [self.stack_basis.text, *([f"{BEYOND}{text}"] if quick and (text := self.kernel_basis) else [])]
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -256,13 +278,12 @@ class Evaluation:
         lines = [f"{name:11}{text}" for name, text in self.about()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        basis = [self.stack_basis.text] if self.stack_basis else []
-        return "\n".join([self.title, *basis, *lines, *verdict, *metrics, *measured])
+        return "\n".join([self.title, *self._basis_lines, *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
-        basis = [("measured", self.stack_basis.text, "")] if self.stack_basis else []
+        basis = [("measured", text, "") for text in self._basis_lines]
         rows = [*basis, *((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)

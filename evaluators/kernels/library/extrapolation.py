@@ -23,7 +23,7 @@ from dse.space.elementwise import maximum, minimum, positive
 REASON = 5.0
 """Times its roofline that a kernel takes at most where no measured row says that it takes more."""
 
-ROUNDING = 1e-6
+ROUNDING = 1e-3
 """Share of a size that is no difference: formats with scales have a little more than their bits."""
 
 Range = tuple[str, float, float]

@@ -87,14 +87,14 @@ class Decode(NamedTuple):
         """What measured rows of this kernel differ in, by name."""
         values = positive(self.m * self.keys * self.kv_heads * self.dims)
         return {
-            "requests": self.m, "keys": self.keys, "kv_heads": self.kv_heads, "queries": self.queries, "rows": self.rows,
-            "columns": self.dims, "bits": 8.0 * self.nbytes / values,
+            "requests": self.m, "keys": self.keys, "kv_heads": self.kv_heads, "queries": self.queries,
+            "kv_head_queries": self.rows, "columns": self.dims, "bits": 8.0 * self.nbytes / values,
         }  # fmt: skip
 
     def resized(self, sizes: dict[str, Any]) -> "Decode":
         """The same problem with some of its sizes changed; heads follow rows."""
         own = self.sizes() | sizes
-        heads = own["rows"] * own["kv_heads"] / own["queries"]
+        heads = own["kv_head_queries"] * own["kv_heads"] / own["queries"]
         values = own["requests"] * own["keys"] * own["kv_heads"] * own["columns"]
         near = own["requests"] * heads * own["queries"] * own["columns"]
         before = positive(self.m * self.heads * self.queries * self.dims)
@@ -133,7 +133,7 @@ def took(of: Decode, constants: Generation, die: Die) -> Took:
     return own._replace(compute=compute, memory=memory, byte=byte)
 
 
-KERNEL_CHOICE = ("rows", "columns")
+KERNEL_CHOICE = ("kv_head_queries", "columns")
 """Sizes by which a library chooses one of its kernels for decode steps."""
 
 
