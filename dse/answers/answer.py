@@ -22,14 +22,13 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.kernel_basis import basis_text
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
-from dse.evaluators.kernels.library import LIBRARY
 from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
 from dse.evaluators.silicon.published import facts, remarks
 from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import kernel_of
 from dse.measured.residuals import Band, bands
-from dse.measured.stack_basis import StackBasis, stack_basis
+from dse.measured.stack_basis import PARTS, StackBasis, stack_basis
 from dse.space.beside import unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
@@ -137,7 +136,7 @@ class Evaluation:
         if basis is None:
             return ""
         kernels = ((row.operator, row.basis) for row in self.breakdown.rows)
-        return basis_text(kernels, measured=any(of.part in LIBRARY for of in (*basis.measured, *basis.idle)))
+        return basis_text(kernels, measured=any(of.part in PARTS for of in (*basis.measured, *basis.idle)))
 
     @property
     def _basis_lines(self) -> list[str]:

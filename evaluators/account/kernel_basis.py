@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.kernels.library.context import Beside
-from dse.evaluators.kernels.library.extrapolation import REASON, ROUNDING
+from dse.evaluators.kernels.library.extrapolation import REASON, ROUNDING, rooflines
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Libraries
 
@@ -63,10 +63,11 @@ def kernel_basis(problem: Any, took: Took | None, libraries: Libraries | None, w
     beyond = [text for of in problems for text in _beyond(of.sizes(), parts[of.kind].measured_ranges or ())]
     if beyond:
         return KernelBasis(kernel, sizes, f"extrapolated: {', '.join(dict.fromkeys(beyond))}")
-    ideal = sum(np.maximum(*of.ideal(libraries.die)) for of in problems)
-    least = np.sum(weights * (took.start + took.beside + ideal))
-    times = float(np.sum(weights * took.seconds()) / least) if least > 0 else 0.0
-    return KernelBasis(kernel, sizes, f"measured: {times:.1f} times its roofline" if times > REASON else "")
+    ideal, beyond_cache = (sum(rooflines(of, libraries.die)[i] for of in problems) for i in (0, 1))
+    starts = took.start + took.beside
+    seconds, most, least = (float(np.sum(weights * value)) for value in (took.seconds(), starts + ideal, beyond_cache))
+    unlike = seconds > REASON * most or seconds < least * (1 - ROUNDING)
+    return KernelBasis(kernel, sizes, f"measured: {seconds / most:.3g} times its roofline" if unlike else "")
 
 
 def basis_text(kernels: Iterable[tuple[str, KernelBasis]], measured: bool) -> str:

@@ -83,10 +83,10 @@ class Attend(NamedTuple):
         )  # fmt: skip
 
     def ideal(self, die: Die) -> tuple[Any, Any]:
-        """Time of operations and of bytes at the peaks of a die. [s], [s]"""
+        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
         pairs = self.requests * self.m * self.seen + self.decodes * self.cached
         operations = 2.0 * self.heads * pairs * self.dims
-        return operations / (die.cores * die.peak), (self.nbytes + self.converted) / die.bandwidth
+        return operations / (die.cores * die.peak), self.nbytes / die.bandwidth
 
 
 class Beside(NamedTuple):

@@ -59,14 +59,20 @@ def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: Modu
     if not nearest:
         return form
     edge = problem.resized(nearest)
-    compute, memory = problem.ideal(die)
+    compute, _ = problem.ideal(die)
+    roofline, beyond_cache = rooflines(problem, die)
     streams = isinstance(compute, float) and not compute  # nothing is computed: what a form has beside memory is its start
     at_edge: Took = kernel.took(edge, constants, die)
-    limit = maximum(_work(at_edge, streams) / positive(maximum(*edge.ideal(die))), REASON)
-    beyond_cache = maximum(compute, maximum(memory - die.cache / die.bandwidth, 0.0))
+    limit = maximum(_work(at_edge, streams) / positive(rooflines(edge, die)[0]), REASON)
     work = _work(form, streams)
-    scale = maximum(minimum(work, limit * maximum(compute, memory)), beyond_cache) / positive(work)
+    scale = maximum(minimum(work, limit * roofline), beyond_cache) / positive(work)
     return form._replace(compute=form.compute if streams else form.compute * scale, memory=form.memory * scale)
+
+
+def rooflines(problem: Any, die: Die) -> tuple[Any, Any]:
+    """Time at the peaks of a die with all bytes from main memory, and with those that its cache cannot hold. [s], [s]"""
+    compute, memory = problem.ideal(die)
+    return maximum(compute, memory), maximum(compute, maximum(memory - die.cache / die.bandwidth, 0.0))
 
 
 def _work(form: Took, streams: bool) -> Any:

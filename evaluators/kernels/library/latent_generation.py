@@ -88,9 +88,9 @@ class Decode(NamedTuple):
         )  # fmt: skip
 
     def ideal(self, die: Die) -> tuple[Any, Any]:
-        """Time of operations and of bytes at the peaks of a die. [s], [s]"""
+        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
         operations = 2.0 * self.m * self.heads * self.queries * self.keys * self.dims
-        return operations / (die.cores * die.peak), (self.nbytes + self.near + self.converted) / die.bandwidth
+        return operations / (die.cores * die.peak), (self.nbytes + self.near) / die.bandwidth
 
 
 def took(of: Decode, constants: LatentGeneration, die: Die) -> Took:

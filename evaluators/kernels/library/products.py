@@ -73,10 +73,9 @@ class Multiply(NamedTuple):
         return self._replace(m=own["m"], k=own["k"], n=n, weights=own["k"] * n * own["bits"] / 8.0)
 
     def ideal(self, die: Die) -> tuple[Any, Any]:
-        """Time of operations and of bytes at the peaks of a die. [s], [s]"""
+        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
         compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
-        quantised = 2.0 + self.act if self.scaling else 0.0  # read in 16 bits, and written
-        rows = self.m * self.k * self.apart * (self.act + quantised) + self.m * self.n * 2.0
+        rows = self.m * self.k * self.apart * self.act + self.m * self.n * 2.0
         return compute * self.share, (self.weights + rows) * self.share / die.bandwidth
 
 
