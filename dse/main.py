@@ -219,6 +219,11 @@ def _report(typed: Namespace) -> int:
 
 
 def _validate(typed: Namespace) -> int:
+    if typed.claims:
+        from dse.commands.claim_output import validate_claims
+
+        out = Path(typed.out) if typed.out else Path("runs") / "validation" / "claims.html"
+        return validate_claims(typed.words, out, as_json=typed.json)
     files = [word for word in typed.words if word.endswith(".csv") or Path(word).is_file()]
     if files and files != typed.words:
         raise DesignError(f"validate: takes files or studies; got {' '.join(typed.words)}")

@@ -1,25 +1,31 @@
 """Writes the numbers of the studies' findings into their README.md, and those of all into the project's documents, between the
-marks; and studies/residuals.csv. With --check, only compares.
+marks; studies/residuals.csv; and studies/claims/verdicts.csv. With --check, only compares.
 
     python -m dse.studies.write [--check] [STUDY ...]
 
-A study with numbers has a ``finding.py`` whose function ``finding()`` returns Markdown.
+A study with numbers has a ``finding.py`` whose function ``finding()`` returns Markdown. The name ``claims`` stands for
+the verdicts and for what is written from them.
 """
 
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
-from dse.measured import residuals
-from dse.measured.validate import ROLES, Compared, compare
+from dse.measured import claims, residuals
+from dse.measured.validate import ROLES, Compared, compare, error_text, score_rows
 
 START, END = "<!-- numbers: python -m dse.studies.write -->", "<!-- end of numbers -->"
 HERE = Path(__file__).resolve().parent
 DOCUMENTS = {"README": "README.md", "accuracy": "docs/accuracy.md"}
 RESIDUALS = "residuals"
 """How far off each row is, which answers' bands are made of."""
+
+VERDICTS = "verdicts"
+"""Verdicts of all claims of papers, from which the README of the claims and the lines of the project's are written."""
+
+WITH_VERDICTS = {"claims": (VERDICTS, "claims")}
+"""Names that stand for several documents, in the order in which they are written."""
 
 PAPERS = {
     "preserve": "PRESERVE (dies with L2, prefetching)",
@@ -44,8 +50,13 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def written(name: str) -> tuple[str, str]:
     """A document as it is, and as its numbers make it: a study's README, one of `DOCUMENTS`, or the residuals of all rows."""
-    if name == RESIDUALS:
-        return place(name).read_text() if place(name).exists() else "", residuals.written(compared())
+    if name in (RESIDUALS, VERDICTS):
+        new = (
+            residuals.written(compared())
+            if name == RESIDUALS
+            else claims.verdict_file(map(claims.decide_claim, claims.find_claims(())))
+        )
+        return place(name).read_text() if place(name).exists() else "", new
     text = place(name).read_text()
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
@@ -57,6 +68,8 @@ def place(name: str) -> Path:
     """Where a document is."""
     if name == RESIDUALS:
         return residuals.FILE
+    if name == VERDICTS:
+        return claims.folder() / claims.VERDICT_FILE
     return HERE.parent / DOCUMENTS[name] if name in DOCUMENTS else HERE / name / "README.md"
 
 
@@ -74,14 +87,19 @@ def published() -> str:
                 continue
             what = f"{row.where}: {row.note or row.metric}"
             simulated = "infeasible" if row.simulated is None else f"{row.simulated:.3g}"
-            error = "" if row.error is None else f"{row.error:+.1%}"
-            rows.append([path.parent.name, what, f"{row.published} {row.unit}", simulated, error, row.role])
+            rows.append([path.parent.name, what, f"{row.published} {row.unit}", simulated, error_text(row), row.role])
     return table(["study", "figure", "published", "simulated", "error", "role"], rows)
 
 
+def accuracy() -> str:
+    """How far off the papers' figures are, and a line a paper of how many of its claims come out."""
+    tallies: str = importlib.import_module("dse.studies.claims.finding").tallies()
+    return f"{summary()}\n\n{tallies}" if tallies else summary()
+
+
 def summary() -> str:
-    """How far simulated figures are from published ones, a paper a row and a role in two columns."""
-    head = ["paper", *(word for role in ROLES for word in (f"{role} rows", "median, worst error"))]
+    """How far simulated figures are from published ones: a paper a row, numbers and ranges of a role in columns apart."""
+    head = ["paper", *(word for role in ROLES for word in (f"{role} numbers", "median, worst error", "ranges hold"))]
     found = compared()
     return table(head, [line(paper, of(prefix, found)) for prefix, paper in PAPERS.items()])
 
@@ -95,25 +113,26 @@ def line(paper: str, found: Sequence[Compared]) -> list[str]:
     """The cells of a paper."""
     cells = [paper]
     for role in ROLES:
-        errors = sorted(abs(row.error) for row in found if row.role == role and row.error is not None)
-        cells += [f"{len(errors)}", f"{median(errors):.1%}, {errors[-1]:.1%}"] if errors else ["", ""]
+        score = score_rows(row for row in found if row.role == role)
+        cells += [f"{len(score.errors)}" if score.errors else "", score.error_text, score.range_text]
     return cells
 
 
-FINDINGS = {"README": summary, "accuracy": published}
+FINDINGS = {"README": accuracy, "accuracy": published}
 """What is written into the project's documents."""
 
 
 def names() -> list[str]:
-    """Studies that have a finding, the residuals, and the project's documents where they are: a wheel has none."""
+    """Verdicts, studies that have a finding, residuals, and the project's documents where they are: a wheel has none."""
     found = sorted(path.parent.name for path in HERE.glob("*/finding.py"))
-    return [*found, RESIDUALS, *(name for name in DOCUMENTS if place(name).exists())]
+    return [VERDICTS, *found, RESIDUALS, *(name for name in DOCUMENTS if place(name).exists())]
 
 
 def main(arguments: list[str]) -> int:
     """Writes or checks; returns the exit status."""
     stale = []
-    for name in [argument for argument in arguments if argument != "--check"] or names():
+    typed = [WITH_VERDICTS.get(argument, (argument,)) for argument in arguments if argument != "--check"]
+    for name in [one for several in typed for one in several] or names():
         old, new = written(name)
         if old == new:
             continue

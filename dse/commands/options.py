@@ -237,8 +237,8 @@ Nothing is evaluated but what breaks the time of the best designs down.""",
         ),
     ),
     "validate": Command(
-        "[STUDY...|FILE...]",
-        "published figures against simulated ones, of all studies that ship, of some, or of a file; --json for machines",
+        "[STUDY...|FILE...] | --claims [PAPER...]",
+        "published figures against simulated ones, of all studies that ship, of some, or of a file; claims of papers",
         """\
 Simulates each published row of the studies that ship, or of those that are named: counts by role the rows that are further off
 than their study's tolerance (studies/tolerances.csv), prints mean, 90 % and worst error by study, chip and phase, and what took
@@ -246,14 +246,19 @@ longest, and writes the page (measured against simulated). Ends with 1 where a r
 one that is not in studies/misses.csv, which says why. Of a study, its rows are printed too.
 
 Of files, prints published, simulated and error of each row, with a summary. A file is CSV with these columns: id, where,
-overrides, baseline, metric, value, unit, role, note.""",
+overrides, baseline, metric, value, unit, role, note.
+
+With --claims, judges the claims of the papers (studies/claims/PAPER.csv), of all or of those named, one claim as PAPER/ID:
+reproduced, contradicted, or undecidable with what the paper leaves out. Ends with 1 where a contradicted claim has no mechanism
+or a second reader that says otherwise.""",
         (
+            Flag(("--claims",), "judge the claims of papers"),
             Flag(("--json",), "print the rows as JSON"),
             Flag(("--out",), "write the page there", "FILE", "validation.html"),
         ),
         (
-            "dse validate",
             "dse validate waferllm_gemv noc_curves",
+            "dse validate --claims waferllm",
             "dse validate --json mine.csv",
         ),
     ),

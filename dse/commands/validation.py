@@ -18,7 +18,7 @@ from dse.config.compose import STUDIES
 from dse.evaluators.evaluation import PHYSICS
 from dse.measured.promised import miss, tolerance
 from dse.measured.residuals import physics
-from dse.measured.validate import ROLES, Compared, rows_of, rows_table, simulated
+from dse.measured.validate import ROLES, Compared, error_text, rows_of, rows_table, score_rows, simulated
 from dse.schemas import stamped
 from dse.space.errors import DesignError, nearest
 from dse.terminal.drafts import draft
@@ -69,8 +69,9 @@ class Group:
 
     Attributes:
         rows: all of them.
-        scored: calibration and check rows that have a figure; errors are theirs, or of the reports where there are none.
+        scored: calibration and check rows that publish a number; errors are theirs, or of the reports where there are none.
         mean, p90, worst: of absolute relative errors; None where there is none.
+        held, ranges: published ranges with the simulated value inside, and published ranges, of any role.
         failures: by role, rows that fail and rows.
     """
 
@@ -82,6 +83,8 @@ class Group:
     mean: float | None
     p90: float | None
     worst: float | None
+    held: int
+    ranges: int
     failures: dict[str, tuple[int, int]]
 
 
@@ -137,6 +140,7 @@ def record(rows: Sequence[Checked]) -> dict[str, Any]:
     return {
         "physics": PHYSICS,
         "residuals_physics": physics(),
+        "scores": {role: _score(rows, role) for role in ROLES},
         "failures": {role: {"fail": bad, "rows": many} for role, (bad, many) in failures(rows).items()},
         "broken": [f"{one.study}/{one.row.id}" for one in rows if one.breaks],
         "groups": [asdict(group) for group in groups(rows)],
@@ -183,12 +187,13 @@ def validation(names: Sequence[str], out: Path, *, as_json: bool) -> int:
 def _tell(console: Terminal, rows: Sequence[Checked]) -> None:
     bad = ", ".join(f"{some} of {many} of role {role}" for role, (some, many) in failures(rows).items() if many)
     console.print(f"{len(rows):,} rows by physics {PHYSICS}; further off than their study's tolerance: {bad}")
+    console.print(f"calibration and check rows: {score_rows(one.row for one in rows if one.row.role != 'report')}")
     for one in rows:
         if one.row.role == "check" and one.fails:
             known = f"known not to hold: {one.known}" if one.known else "[red]said to hold[/]"
-            console.print(f"  {_named(one)}: {_error(one.row.error)}, tolerance {one.tolerance:.0%}; {known}")
+            console.print(f"  {_named(one)}: {_error(one.row)}, tolerance {one.tolerance:.0%}; {known}")
         elif one.known:
-            console.print(f"  {_named(one)}: {_error(one.row.error)}: holds, though it is among the known misses")
+            console.print(f"  {_named(one)}: {_error(one.row)}: holds, though it is among the known misses")
     if physics() != PHYSICS:
         console.print(f"[yellow]bands of answers are stale[/]: by physics {physics()}; python -m dse.studies.write residuals")
     taken = ", ".join(f"{_named(one)} {one.row.seconds:.1f} s" for one in slowest(rows))
@@ -196,18 +201,18 @@ def _tell(console: Terminal, rows: Sequence[Checked]) -> None:
 
 
 def _group(study: str, chip: str, phase: str, rows: Sequence[Checked]) -> Group:
-    figures = [(one.row.role, abs(one.row.error)) for one in rows if one.row.error is not None and not one.row.order]
-    scored = [error for role, error in figures if role != "report"]
-    errors = np.array(scored or [error for _, error in figures])
-    if not len(errors):
-        return Group(study, chip, phase, len(rows), 0, None, None, None, failures(rows))
-    mean, p90, worst = float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())
-    return Group(study, chip, phase, len(rows), len(scored), mean, p90, worst, failures(rows))
+    everything = score_rows(one.row for one in rows)
+    scored = score_rows(one.row for one in rows if one.row.role != "report").errors
+    errors = np.array(scored or everything.errors)
+    spread = (float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())) if len(errors) else (None, None, None)
+    return Group(study, chip, phase, len(rows), len(scored), *spread, everything.held, everything.ranges, failures(rows))
 
 
 def _groups_table(found: Sequence[Group]) -> Table:
-    table = Table(title="rows that fail, and errors of figures that are scored", title_justify="left", box=None)
-    heads = ("study", "chip", "phase", "rows", "scored", "mean", "90 %", "worst", *(f"{role} fails" for role in ROLES))
+    title = "rows that fail, errors of numbers that are scored, and ranges that hold"
+    table = Table(title=title, title_justify="left", box=None)
+    errors = ("scored", "mean", "90 %", "worst", "ranges hold")
+    heads = ("study", "chip", "phase", "rows", *errors, *(f"{role} fails" for role in ROLES))
     for name in heads:
         table.add_column(name, justify="left" if name in ("study", "chip", "phase") else "right")
     before = ""
@@ -215,9 +220,16 @@ def _groups_table(found: Sequence[Group]) -> Table:
         spread = ("" if value is None else f"{value:.1%}" for value in (group.mean, group.p90, group.worst))
         fails = (f"{bad} of {many}" if many else "" for bad, many in group.failures.values())
         name, before = "" if group.study == before else group.study, group.study
-        cells = (name, group.chip, group.phase, str(group.rows), str(group.scored), *spread, *fails)
+        ranges = f"{group.held} of {group.ranges}" if group.ranges else ""
+        cells = (name, group.chip, group.phase, str(group.rows), str(group.scored), *spread, ranges, *fails)
         table.add_row(*map(escape, cells))
     return table
+
+
+def _score(rows: Sequence[Checked], role: str) -> dict[str, Any]:
+    errors, held, ranges = score_rows(one.row for one in rows if one.row.role == role)
+    spread = (float(np.median(errors)), errors[-1]) if errors else (None, None)
+    return {"numbers": len(errors), "median": spread[0], "worst": spread[1], "held": held, "ranges": ranges}
 
 
 def _many(rows: Sequence[Checked], role: str) -> int:
@@ -228,5 +240,5 @@ def _named(one: Checked) -> str:
     return escape(f"{one.study}/{one.row.id}")
 
 
-def _error(error: float | None) -> str:
-    return "nothing comes out" if error is None else f"{error:+.1%}"
+def _error(row: Compared) -> str:
+    return error_text(row) or "nothing comes out"

@@ -13,10 +13,11 @@ import csv
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,9 +81,55 @@ class Compared:
     order: bool
     seconds: float = 0.0
 
+    @property
+    def is_range(self) -> bool:
+        """Whether the published value is a range."""
+        return ".." in self.published
+
+    @property
+    def in_range(self) -> bool:
+        """Whether the published value is a range and the simulated value lies in it."""
+        return self.is_range and self.error == 0
+
     def record(self) -> dict[str, Any]:
         """The row as plain values."""
-        return asdict(self) | {"kind": self.kind._asdict()}
+        return asdict(self) | {"kind": self.kind._asdict(), "is_range": self.is_range, "in_range": self.in_range}
+
+
+class Score(NamedTuple):
+    """Errors of numeric rows, and how many ranges hold; a range that holds has no error to count.
+
+    Attributes:
+        errors: absolute relative errors of the rows that publish a number and have a simulated value, ascending.
+        held: published ranges with the simulated value inside.
+        ranges: published ranges.
+    """
+
+    errors: tuple[float, ...]
+    held: int
+    ranges: int
+
+    @property
+    def error_text(self) -> str:
+        """Median and worst error; empty string where no row publishes a number."""
+        return f"{median(self.errors):.1%}, {self.errors[-1]:.1%}" if self.errors else ""
+
+    @property
+    def range_text(self) -> str:
+        """Ranges that hold, of how many; empty string where no row publishes a range."""
+        return f"{self.held} of {self.ranges}" if self.ranges else ""
+
+    def __str__(self) -> str:
+        errors = f"median error {median(self.errors):.1%}, worst {self.errors[-1]:.1%}" if self.errors else ""
+        ranges = f"{self.range_text} ranges hold" if self.ranges else ""
+        return "; ".join(filter(None, (errors, ranges)))
+
+
+def score_rows(rows: Iterable[Compared]) -> Score:
+    """Errors of the numeric rows among some rows, and how many of their ranges hold."""
+    rows = list(rows)
+    errors = sorted(abs(row.error) for row in rows if row.error is not None and not row.is_range)
+    return Score(tuple(errors), sum(row.in_range for row in rows), sum(row.is_range for row in rows))
 
 
 class Asked(NamedTuple):
@@ -114,7 +161,7 @@ def rows_table(title: str, rows: Sequence[Compared]) -> Table:
     for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
         table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
     for row in rows:
-        shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, _error(row), row.role)
+        shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, error_text(row), row.role)
         table.add_row(*(escape(text) for text in shown))
     return table
 
@@ -145,28 +192,34 @@ def simulated(path: Path) -> Iterator[Compared]:
     for number, row in rows_of(path):
         begun = time.perf_counter()
         try:
-            found = _compared(row)
+            found = compare_row(row)
         except DesignError as error:
             raise DesignError(f"{path}, row {number} ({one_line(row['id'][:40])}): {one_line(str(error))}") from None
         yield replace(found, seconds=time.perf_counter() - begun)
 
 
-def rows_of(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def rows_of(
+    path: Path, columns: Sequence[str] = COLUMNS, content: str = "published figures"
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Rows of a file with the lines that they begin on, each with all columns.
 
+    Args:
+        path: of the file.
+        columns: that the file must have.
+        content: of the file, for messages.
+
     Raises:
-        DesignError: what is no table of published figures, with the row.
+        DesignError: what is no table of that content, with the row.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             table, start = csv.reader(file, strict=True), 1
             header = next(table, [])
-            for column in COLUMNS:
+            for column in columns:
                 if header.count(column) != 1:
                     times = f"stands {header.count(column)} times" if column in header else "is missing"
                     raise DesignError(
-                        f"{path}, row 1: column {column!r} {times}; "
-                        f"a file of published figures has once each {', '.join(COLUMNS)}"
+                        f"{path}, row 1: column {column!r} {times}; a file of {content} has once each {', '.join(columns)}"
                     )
             found = 0
             while True:
@@ -195,14 +248,19 @@ def one_line(text: str) -> str:
 
 
 def summary(rows: Sequence[Compared]) -> str:
-    """Mean and worst absolute error of the scored rows."""
-    scored = [abs(row.error) for row in rows if row.role != "report" and row.error is not None]
+    """Errors of the numeric rows that are scored, and how many of their ranges hold."""
+    scored = [row for row in rows if row.role != "report" and row.error is not None]
     if not scored:
         return f"{len(rows)} rows, none scored"
-    return f"{len(rows)} rows, {len(scored)} scored: mean error {np.mean(scored):.1%}, worst {max(scored):.1%}"
+    return f"{len(rows)} rows, {len(scored)} scored: {score_rows(scored)}"
 
 
-def _compared(row: dict[str, str]) -> Compared:
+def compare_row(row: dict[str, str]) -> Compared:
+    """Simulate one row of a file, by column, and compare the result with its published value.
+
+    Raises:
+        DesignError: a cell that cannot be understood, with its column.
+    """
     if row["role"] not in ROLES:
         raise DesignError(f"column role: no role {row['role'][:40]!r}; {nearest(row['role'], ROLES)}")
     overrides, baseline = (words_of(row, column) for column in ("overrides", "baseline"))
@@ -299,7 +357,7 @@ def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) ->
     return float(np.mean(found[0] / found[1]))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
     found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
@@ -386,5 +444,8 @@ def _number(row: Compared) -> str:
     return number if row.fits or row.simulated is None else f"{number} (does not fit)"
 
 
-def _error(row: Compared) -> str:
-    return "" if row.error is None else f"{row.error:+.1%}"
+def error_text(row: Compared) -> str:
+    """The error of a row for people; of a range "holds", or how far outside it is; empty string where nothing comes out."""
+    if row.error is None:
+        return ""
+    return "holds" if row.in_range else f"{row.error:+.1%}"

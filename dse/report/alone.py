@@ -38,6 +38,15 @@ def validated_page(data: dict[str, Any]) -> str:
     return _filled("validated", "", data)
 
 
+def claims_page(data: dict[str, Any]) -> str:
+    """Page of the claims of papers: verdicts by paper, and each claim with its place, values, mechanism and command.
+
+    Args:
+        data: as `dse.commands.claim_output.record` has it.
+    """
+    return _filled("claims", "", data)
+
+
 def plotly_code() -> str:
     """The library that draws, as text for a page."""
     return str(plotly.offline.get_plotlyjs())

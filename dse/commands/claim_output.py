@@ -1,0 +1,106 @@
+"""``dse validate --claims``: claims of papers with what comes out and the verdict, as tables, one page and JSON.
+
+The command ends with a status other than 0 where a contradicted claim has no mechanism, or a second model that disagrees.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.evaluators.evaluation import PHYSICS
+from dse.measured.claims import (
+    CONTRADICTED,
+    REPRODUCED,
+    TITLES,
+    UNDECIDABLE,
+    Decision,
+    decide_claims,
+    find_claims,
+    tally_papers,
+)
+from dse.schemas import stamped
+from dse.terminal.drafts import draft
+from dse.terminal.json_text import json_text
+from dse.terminal.progress import Progress, Terminal, say
+
+COLOURS = {REPRODUCED: "green", CONTRADICTED: "red", UNDECIDABLE: "yellow"}
+
+
+def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
+    """Decide the claims of some papers, or of all, write the page, print the verdicts; returns the exit status.
+
+    Args:
+        names: of papers, claims as PAPER/ID, or files.
+        out: where the page goes.
+        as_json: print everything as JSON.
+    """
+    from dse.report.alone import claims_page
+
+    claims = find_claims(names)
+    decisions: list[Decision] = []
+    with Progress("validate") as bar:
+        for decision in decide_claims(claims):
+            decisions.append(decision)
+            bar.update(len(decisions), len(claims), decision.claim.paper)
+    data = record(decisions)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with draft(out) as place:
+        place.write_text(claims_page(data), encoding="utf-8")
+    status = int(bool(data["problems"]))
+    if as_json:
+        print(json_text(stamped("claims", data | {"page": str(out)}), indent=1))
+        return status
+    console = Terminal(150)
+    for paper in dict.fromkeys(claim.paper for claim in claims):
+        own = [decision for decision in decisions if decision.claim.paper == paper]
+        console.print(verdict_table(paper, own))
+        for decision in own:
+            if text := explanation(decision):
+                console.print(f"  {escape(decision.claim.id)}: {escape(text)}")
+        console.print()
+    for problem in data["problems"]:
+        console.print(f"[red]{escape(problem)}[/]")
+    for tally in tally_papers(decisions):
+        console.print(escape(str(tally)))
+    say(f"page    {escape(str(out))}")
+    return status
+
+
+def record(decisions: Sequence[Decision]) -> dict[str, Any]:
+    """Tallies by paper, and every claim with its verdict, as plain values."""
+    return {
+        "physics": PHYSICS,
+        "papers": [tally.record() for tally in tally_papers(decisions)],
+        "problems": [decision.problem for decision in decisions if decision.problem],
+        "claims": [decision.record() for decision in decisions],
+    }
+
+
+def verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:
+    """The claims of one paper for people."""
+    table = Table(title=escape(TITLES.get(paper, paper)), title_justify="left", box=None)
+    for name in ("id", "place", "claim", "published", "simulated", "reader", "verdict"):
+        table.add_column(name, justify="right" if name in ("published", "simulated", "reader") else "left")
+    for decision in decisions:
+        claim = decision.claim
+        published = f"{claim.value} {claim.unit}".strip()
+        cells = (claim.id, claim.where, claim.claim, published, decision.simulated, decision.reader_value)
+        verdict = f"[{COLOURS[decision.verdict]}]{decision.verdict}[/]"
+        table.add_row(*map(escape, cells), verdict)
+    return table
+
+
+def explanation(decision: Decision) -> str:
+    """Why a claim is contradicted, or what would decide it; empty string for a claim that is reproduced."""
+    claim = decision.claim
+    if decision.verdict == CONTRADICTED:
+        return f"contradicted: {claim.mechanism}"
+    if decision.verdict == UNDECIDABLE and decision.points:
+        fails = "; ".join(" ".join(point.words) for point in decision.points if not point.holds)
+        return f"undecidable, the paper leaves out: {claim.missing}. Holds at {decision.holds_at}; not at {fails}"
+    if decision.verdict == UNDECIDABLE:
+        return f"undecidable, cannot be simulated: {claim.missing}"
+    return ""
