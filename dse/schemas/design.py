@@ -230,6 +230,7 @@ SIDE = closed(
         "mapping": maybe(text("name of the choice")),
         "software": maybe(text("name of the stack of libraries; null where a chip runs without one")),
         "stack_basis": maybe(STACK_BASIS),
+        "kernel_basis": text("kernels that no measured row of the stack covers, in words; empty where there are none"),
         "knobs": named(scalar(), "what the search chose, in SI, by address"),
         "formats": named(text(), "number formats, by what they are of"),
         "metrics": METRICS,

@@ -13,6 +13,9 @@ from dse.evaluators.machine.library import Libraries
 FLAT = "flat rates"
 """Basis of a kernel for which the stack has no part."""
 
+EXTRAPOLATED = "extrapolated"
+"""What begins the basis of a kernel whose sizes no measured row has."""
+
 SIZE_TEXT = {
     "kv_heads": "KV heads",
     "kv_head_queries": "queries of a KV head",
@@ -62,7 +65,7 @@ def kernel_basis(problem: Any, took: Took | None, libraries: Libraries | None, w
     parts = dict(libraries.parts)
     beyond = [text for of in problems for text in _beyond(of.sizes(), parts[of.kind].measured_ranges or ())]
     if beyond:
-        return KernelBasis(kernel, sizes, f"extrapolated: {', '.join(dict.fromkeys(beyond))}")
+        return KernelBasis(kernel, sizes, f"{EXTRAPOLATED}: {', '.join(dict.fromkeys(beyond))}")
     ideal, beyond_cache = (sum(rooflines(of, libraries.die)[i] for of in problems) for i in (0, 1))
     starts = took.start + took.beside
     seconds, most, least = (float(np.sum(weights * value)) for value in (took.seconds(), starts + ideal, beyond_cache))

@@ -229,6 +229,18 @@ def test_a_decode_that_no_row_has_is_within_reason_and_said(
     assert words in repr(dse.evaluate(*asked))
 
 
+def test_errors_of_other_kernels_are_none_of_this_one() -> None:
+    """Rows of FlashAttention-3 are prompts: they say nothing of a decode, and of other heads that these are others."""
+    words = ("chip=h100", "stack=flash3_h100", "workload=attention", "mapping.both.tp=1")
+    prompts, decode = dse.evaluate(*words, "workload.qk=64"), dse.evaluate(*words, "workload.queries=1")
+    (time, *_), (none, *_) = prompts.bands, decode.bands
+    assert time.rows > 0
+    assert "of other sizes" in str(time)
+    assert none.metric == time.metric == "latency"
+    assert none.rows == 0
+    assert [band.metric for band in decode.bands] == [band.metric for band in prompts.bands], "silicon has its rows"
+
+
 def test_a_kernel_that_rows_say_is_slow_says_so() -> None:
     """Single queries of 64 heads on one KV head, as measured: 1.26 ms where bytes take 0.04."""
     words = [word.replace("heads=128", "heads=64") for word in LATENT if "qk" not in word and ".v=" not in word]
