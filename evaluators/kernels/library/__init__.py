@@ -48,7 +48,9 @@ def took(problem: Any, libraries: Libraries | None) -> Took | None:
                     f"mapping.stack.{problem.decodes.kind}, or say one"
                 )
             some = problem.decodes.m > 0
-            prompts = _within_reason(problem.prompts, constants, libraries.die)
+            prompts = extrapolate(
+                context.took(problem.prompts, constants, libraries.die), problem.prompts, constants, libraries.die, context
+            )
             return one_after_the_other(prompts, decodes.times(where(some, 1.0, 0.0)))
     return _within_reason(problem, constants, libraries.die)
 
