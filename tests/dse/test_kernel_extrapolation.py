@@ -229,6 +229,18 @@ def test_a_decode_that_no_row_has_is_within_reason_and_said(
     assert words in repr(dse.evaluate(*asked))
 
 
+@pytest.mark.parametrize("queries", [1, 2, 4])
+def test_latents_and_single_queries_are_of_decode_with_a_mask_or_without(queries: int) -> None:
+    """Kernels of prompts have tiles of 128 queries, of which one or two would leave the rest idle."""
+    plain = [word for word in LATENT if "qk" not in word and ".v=" not in word]
+    for words in ((*LATENT, "workload.latent=true"), *([plain] if queries == 1 else [])):
+        asked = (*words, "stack=trtllm_h100", f"workload.queries={queries}")
+        masked, free = (dse.evaluate(*asked, f"workload.causal={causal}") for causal in ("true", "false"))
+        (row,) = masked.breakdown.rows
+        assert row.basis.kernel.endswith("generation")
+        assert masked.metrics["latency"] == pytest.approx(free.metrics["latency"], rel=1e-3)
+
+
 def test_errors_of_other_kernels_are_none_of_this_one() -> None:
     """Rows of FlashAttention-3 are prompts: they say nothing of a decode, and of other heads that these are others."""
     words = ("chip=h100", "stack=flash3_h100", "workload=attention", "mapping.both.tp=1")

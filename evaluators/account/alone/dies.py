@@ -133,7 +133,12 @@ def explained(design: Design, case: Asked, asked: Laid, fidelity: str) -> tuple[
 
 
 def prompts(case: Attention) -> bool:
-    """Whether queries are those of prompts, or of chunks of them."""
+    """Whether queries are those of prompts, or of chunks of them.
+
+    Absorbed weights are of decode, whose kernels take a few queries a sequence; a single query sees all keys, masked or not.
+    """
+    if not case.decodes and (case.latent or case.queries == 1):
+        return False
     return case.causal or case.queries == case.keys
 
 
