@@ -258,7 +258,7 @@ or a second reader that says otherwise.""",
         ),
         (
             "dse validate waferllm_gemv noc_curves",
-            "dse validate --claims waferllm",
+            "dse validate --claims waferllm/w-t5-gain",
             "dse validate --json mine.csv",
         ),
     ),

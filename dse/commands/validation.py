@@ -203,9 +203,15 @@ def _tell(console: Terminal, rows: Sequence[Checked]) -> None:
 def _group(study: str, chip: str, phase: str, rows: Sequence[Checked]) -> Group:
     everything = score_rows(one.row for one in rows)
     scored = score_rows(one.row for one in rows if one.row.role != "report").errors
-    errors = np.array(scored or everything.errors)
-    spread = (float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())) if len(errors) else (None, None, None)
-    return Group(study, chip, phase, len(rows), len(scored), *spread, everything.held, everything.ranges, failures(rows))
+    mean, p90, worst = _spread(np.array(scored or everything.errors))
+    return Group(
+        study, chip, phase, len(rows), len(scored), mean, p90, worst, everything.held, everything.ranges, failures(rows)
+    )
+
+
+def _spread(errors: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """Mean, 90 % and worst of absolute errors; None where there are none."""
+    return (float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())) if len(errors) else (None, None, None)
 
 
 def _groups_table(found: Sequence[Group]) -> Table:

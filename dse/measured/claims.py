@@ -58,6 +58,7 @@ class Claim:
 
     Attributes:
         paper: name of its file.
+        file: path of the file, for messages.
         line: of the file, on which it begins.
         where: place in the paper.
         claim: in words, with its number.
@@ -68,9 +69,11 @@ class Claim:
         missing: what the paper leaves out.
         sweep: by address, the values to try.
         mechanism: why the simulated value differs.
+        fitted: whether constants were fitted on the published row.
     """
 
     paper: str
+    file: str
     line: int
     id: str
     where: str
@@ -86,6 +89,7 @@ class Claim:
     missing: str
     sweep: tuple[tuple[str, tuple[str, ...]], ...]
     mechanism: str
+    fitted: bool = False
 
     @property
     def is_range(self) -> bool:
@@ -131,7 +135,7 @@ class Claim:
     @property
     def address(self) -> str:
         """File, line and id, for messages."""
-        return f"claims/{self.paper}.csv, row {self.line} ({one_line(self.id[:40])})"
+        return f"{self.file}, row {self.line} ({one_line(self.id[:40])})"
 
 
 def number_text(value: float) -> str:
@@ -228,7 +232,7 @@ class Decision:
         """The claim and its verdict as plain values."""
         claim = self.claim
         return {
-            **{name: value for name, value in asdict(claim).items() if name not in ("line", "sweep", "tolerance")},
+            **{name: value for name, value in asdict(claim).items() if name not in ("file", "line", "sweep", "tolerance")},
             "overrides": list(claim.overrides),
             "baseline": list(claim.baseline),
             "reader": list(claim.reader),
@@ -256,12 +260,14 @@ class Tally(NamedTuple):
     Attributes:
         paper: name of its file.
         counts: claims by verdict.
+        fitted: reproduced claims on whose published row constants were fitted.
         errors: absolute relative errors of decided claims of numbers, ascending.
         held, ranges: decided claims of ranges that are reproduced, and decided claims of ranges.
     """
 
     paper: str
     counts: dict[str, int]
+    fitted: int
     errors: tuple[float, ...]
     held: int
     ranges: int
@@ -282,16 +288,17 @@ class Tally(NamedTuple):
         return TITLES.get(self.paper, self.paper)
 
     def __str__(self) -> str:
+        fitted = f"constants were fitted on {self.fitted} of these" if self.fitted else ""
         numbers = f"median error of numbers {median(self.errors):.1%}" if self.errors else ""
         ranges = f"{self.held} of {self.ranges} ranges hold" if self.ranges else ""
-        errors = "; ".join(filter(None, (numbers, ranges)))
+        notes = "; ".join(filter(None, (fitted, numbers, ranges)))
         decided = f"{self.decided} of {self.claims} claims decided, {self.counts[REPRODUCED]} reproduced"
-        return f"{self.title}: {decided}" + f" ({errors})" * bool(errors)
+        return f"{self.title}: {decided}" + f" ({notes})" * bool(notes)
 
     def record(self) -> dict[str, Any]:
         """The tally as plain values."""
         spread = {"median": median(self.errors), "worst": self.errors[-1]} if self.errors else {"median": None, "worst": None}
-        counts = {"claims": self.claims, "decided": self.decided, **self.counts}
+        counts = {"claims": self.claims, "decided": self.decided, **self.counts, "fitted": self.fitted}
         ranges = {"held": self.held, "ranges": self.ranges}
         return {"paper": self.paper, "title": self.title, **counts, "numbers": len(self.errors), **spread, **ranges}
 
@@ -351,7 +358,7 @@ def read_claims(path: Path) -> list[Claim]:
     seen: dict[tuple[str, str], int] = {}
     for line, cells in rows_of(path, COLUMNS, "claims"):
         try:
-            claims.append(build_claim(path.stem, line, {name: cells[name].strip() for name in COLUMNS}))
+            claims.append(build_claim(path, line, {name: cells[name].strip() for name in COLUMNS}))
             for column in ("id", "where"):
                 text = cells[column].strip()
                 if before := seen.get((column, text.casefold())):
@@ -384,7 +391,7 @@ def refuse_columns(path: Path) -> None:
             raise DesignError(f"{path}, row 1: {text}; {nearest(column, COLUMNS)}")
 
 
-def build_claim(paper: str, line: int, cells: Mapping[str, str]) -> Claim:
+def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
     """A claim of the cells of its row.
 
     Raises:
@@ -393,7 +400,7 @@ def build_claim(paper: str, line: int, cells: Mapping[str, str]) -> Claim:
     for column in ("id", "where", "claim"):
         if not cells[column]:
             raise DesignError(f"column {column}: is blank; a claim has an id, a place in the paper and a sentence")
-    cells = dict(cells)
+    cells = {"role": "", **cells}
     if cells["row"]:
         if typed := [column for column in TAKEN_FROM_ROW if cells[column]]:
             raise DesignError(f"column {typed[0]}: comes from the row {cells['row']}; leave it blank, or leave row blank")
@@ -412,7 +419,8 @@ def build_claim(paper: str, line: int, cells: Mapping[str, str]) -> Claim:
     if overrides:
         ends(cells["value"])
     return Claim(
-        paper,
+        path.stem,
+        f"studies/claims/{path.name}" if path.parent == folder() else str(path),
         line,
         **{name: cells[name] for name in ("id", "where", "claim", "row", "metric", "value", "unit", "missing", "mechanism")},
         overrides=overrides,
@@ -420,6 +428,7 @@ def build_claim(paper: str, line: int, cells: Mapping[str, str]) -> Claim:
         reader=reader,
         sweep=sweep,
         tolerance=parse_tolerance(cells) if overrides else 0.0,
+        fitted=cells["role"] == "calibration",
     )
 
 
@@ -490,7 +499,7 @@ def split_values(text: str) -> tuple[str, ...]:
 
 
 def published_row(name: str) -> dict[str, str]:
-    """The columns that a claim takes from a published row, named as STUDY/ID.
+    """The columns that a claim takes from a published row, named as STUDY/ID, and its role.
 
     Raises:
         DesignError: no such study or row, with the nearest name.
@@ -502,7 +511,7 @@ def published_row(name: str) -> dict[str, str]:
     rows = published_rows(files[study], files[study].stat().st_mtime_ns)
     if one not in rows:
         raise DesignError(f"column row: {study} has no published row {one[:40]!r}; {nearest(one, rows)}")
-    return {column: rows[one][column] for column in TAKEN_FROM_ROW}
+    return {column: rows[one][column] for column in (*TAKEN_FROM_ROW, "role")}
 
 
 @lru_cache(maxsize=64)
@@ -572,7 +581,8 @@ def _tally(paper: str, rows: Sequence[tuple[Claim, Verdict]]) -> Tally:
     errors = sorted(abs(float(verdict.error)) for claim, verdict in decided if verdict.error and not claim.is_range)
     ranges = [verdict.verdict == REPRODUCED for claim, verdict in decided if claim.is_range]
     counts = {name: sum(verdict.verdict == name for _, verdict in rows) for name in VERDICTS}
-    return Tally(paper, counts, tuple(errors), sum(ranges), len(ranges))
+    fitted = sum(claim.fitted and verdict.verdict == REPRODUCED for claim, verdict in rows)
+    return Tally(paper, counts, fitted, tuple(errors), sum(ranges), len(ranges))
 
 
 def decision_row(decision: Decision) -> Verdict:

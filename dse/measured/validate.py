@@ -267,7 +267,7 @@ def compare_row(row: dict[str, str]) -> Compared:
     low, high = ends(row["value"])
     each = re.fullmatch(r"each\((\w+)\)", row["metric"].strip())
     if each:
-        value, fits = _ratios(overrides, baseline, each[1]), True
+        value, fits = _ratios(overrides, baseline, each[1])
     else:
         value, fits = measured(overrides, row["metric"]), True
     if value is None and not each:
@@ -339,22 +339,26 @@ def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
     return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity).accepted()
 
 
-def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> float | None:
-    """The mean over cases of a metric over that of the baseline; None where either is infeasible."""
+def _ratios(overrides: tuple[str, ...], baseline: tuple[str, ...], name: str) -> tuple[float | None, bool]:
+    """Mean over cases of a metric over that of the baseline, None where there is none; and whether the design fits.
+
+    As of a single ratio: a design that does not fit counts as if it did, and so does a baseline that has a chip of its own.
+    """
     metric(name)
     if not baseline:
         raise DesignError(f"metric: each({name}) is of ratios; say what to in the column baseline")
     alone = any(override.startswith("chip=") for override in baseline)
-    found = []
+    found, fits = [], []
     for words in (overrides, baseline if alone else (*overrides, *baseline)):
         asked, fidelity, *_ = asked_of(words)
         outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity, cases=True).accepted()
-        if not outcomes.feasible[0]:
-            return None
+        fits.append(bool(outcomes.feasible[0]))
         found.append(np.asarray(outcomes.cases[name])[:, 0])
+    if not (fits[1] or alone) or np.isnan(np.concatenate(found)).any():
+        return None, fits[0]
     if len(found[0]) != len(found[1]):
         raise DesignError(f"metric: each({name}): {len(found[0])} cases, and {len(found[1])} of the baseline")
-    return float(np.mean(found[0] / found[1]))
+    return float(np.mean(found[0] / found[1])), fits[0]
 
 
 @lru_cache(maxsize=4096)

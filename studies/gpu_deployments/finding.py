@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dse.answers.answer import Evaluation, answered
 from dse.config.compose import compose
-from dse.measured.validate import compare
+from dse.measured.validate import compare, error_text
 from dse.space.units import show
 from dse.studies.write import table
 
@@ -67,8 +67,7 @@ def _compared() -> list[list[str]]:
     found = []
     for row in compare(PUBLISHED):
         simulated = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
-        error = "" if row.error is None else f"{row.error:+.1%}"
-        found.append([row.id, f"{row.published} {row.unit}", simulated, error, row.role])
+        found.append([row.id, f"{row.published} {row.unit}", simulated, error_text(row), row.role])
     return found
 
 

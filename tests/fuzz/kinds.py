@@ -107,6 +107,14 @@ def _put_yaml(folder: Path, data: bytes, rng: Random) -> list[str]:
     return ["evaluate", "--config-dir=.", f"{name}=mine"]
 
 
+CLAIMS = """\
+id,where,claim,row,overrides,baseline,metric,value,unit,tolerance,reader,missing,sweep,mechanism
+a,table 1,Quick,,workload.batch=[1],workload.batch=[2],ttft,0.4..0.6,ratio,,,,,
+b,table 2,Quick,,workload.batch=[1],,ttft,3,ms,0.2,workload.batch=[4],batch,"workload.batch={[1],[2]}",as made
+"""
+"""A sound file of claims."""
+
+
 def _csv() -> list[bytes]:
     rows = "".join(f"{0.25 * i},{100 + 37 * i},{5 + 3 * i}\n" for i in range(12))
     azure = "".join(f"2023-11-16 18:15:{46 + i}.6805900,{374 + i},{44 - i}\n" for i in range(12))
@@ -118,6 +126,7 @@ def _csv() -> list[bytes]:
         b"lengths\nprompt,output\n" + "".join(f"{100 + 37 * i},{5 + i}\n" for i in range(12)).encode(),
         b"lengths\nid,arrived_at,num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n" + vidur.encode(),
         b"published\n" + b"".join(lines[:3]),
+        b"claims\n" + CLAIMS.encode(),
     ]
 
 
@@ -126,6 +135,8 @@ def _put_rows(folder: Path, data: bytes, rng: Random) -> list[str]:
     (folder / "rows.csv").write_bytes(rows)
     if use == b"published":
         return ["validate", "rows.csv"]
+    if use == b"claims":
+        return ["validate", "--claims", "rows.csv"]
     if use == b"lengths":
         return ["evaluate", "workload.lengths=rows.csv", "workload.batch=[8]", "workload.requests=8"]
     return ["evaluate", "workload=serving", "workload.trace=rows.csv", "workload.arrivals=trace", "workload.requests=null"]

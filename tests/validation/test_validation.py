@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,23 @@ def test_groups_have_the_errors_of_their_scored_rows(shipped: dict[str, float]) 
         errors = errors or [abs(shipped[one.row.id]) for one in own]
         spread = (np.mean(errors), np.quantile(errors, 0.9), max(errors))
         assert (group.mean, group.p90, group.worst) == pytest.approx(spread, abs=1e-6)
+
+
+def test_a_range_that_holds_is_no_number_without_an_error(shipped: dict[str, float]) -> None:
+    """Neither in a group's mean nor in the score of a role."""
+    rows = validation.rerun(validation.places(()))
+    ranged = [
+        replace(one, row=replace(one.row, published="1..2", error=(0.0, 0.7)[place % 3 == 0])) for place, one in enumerate(rows)
+    ]
+    assert [group.mean for group in validation.groups([*rows, *ranged])] == [group.mean for group in validation.groups(rows)]
+    for group in validation.groups(ranged):
+        own = [one for one in ranged if one.place == (group.study, group.chip, group.phase)]
+        assert (group.mean, group.scored) == (None, 0)
+        assert (group.held, group.ranges) == (sum(one.row.error == 0 for one in own), len(own))
+    data = validation.record([*rows, *ranged])
+    assert {role: of["median"] for role, of in data["scores"].items()} == pytest.approx(
+        {role: np.median([abs(one.row.error or 0.0) for one in rows if one.row.role == role]) for role in ROLES}
+    )
 
 
 def test_a_check_that_is_said_to_hold_and_fails_ends_it_with_1(
