@@ -205,6 +205,9 @@ LATENT = (
     "workload.queries=1", "workload.keys=[4096]", "workload.qk=576", "workload.v=512",
 )  # fmt: skip
 
+PLAIN = tuple(word for word in LATENT if not word.startswith(("workload.qk", "workload.v=", "workload.heads")))
+"""The same of heads of 128 columns, as many as are said beside."""
+
 
 @pytest.mark.parametrize(
     ("stack", "kernel", "words"),
@@ -230,15 +233,15 @@ def test_a_decode_that_no_row_has_is_within_reason_and_said(
 
 
 @pytest.mark.parametrize("queries", [1, 2, 4])
-def test_latents_and_single_queries_are_of_decode_with_a_mask_or_without(queries: int) -> None:
+@pytest.mark.parametrize("latent", [True, False])
+def test_a_few_queries_are_of_decode_with_a_mask_or_without(queries: int, latent: bool) -> None:
     """Kernels of prompts have tiles of 128 queries, of which one or two would leave the rest idle."""
-    plain = [word for word in LATENT if "qk" not in word and ".v=" not in word]
-    for words in ((*LATENT, "workload.latent=true"), *([plain] if queries == 1 else [])):
-        asked = (*words, "stack=trtllm_h100", f"workload.queries={queries}")
-        masked, free = (dse.evaluate(*asked, f"workload.causal={causal}") for causal in ("true", "false"))
-        (row,) = masked.breakdown.rows
-        assert row.basis.kernel.endswith("generation")
-        assert masked.metrics["latency"] == pytest.approx(free.metrics["latency"], rel=1e-3)
+    words = (*LATENT, "workload.latent=true") if latent else (*PLAIN, "workload.heads=64", "workload.kv_heads=8")
+    asked = (*words, "stack=trtllm_h100", f"workload.queries={queries}")
+    masked, free = (dse.evaluate(*asked, f"workload.causal={causal}") for causal in ("true", "false"))
+    (row,) = masked.breakdown.rows
+    assert row.basis.kernel.endswith("generation")
+    assert masked.metrics["latency"] == pytest.approx(free.metrics["latency"], rel=1e-3)
 
 
 def test_errors_of_other_kernels_are_none_of_this_one() -> None:
@@ -255,8 +258,7 @@ def test_errors_of_other_kernels_are_none_of_this_one() -> None:
 
 def test_a_kernel_that_rows_say_is_slow_says_so() -> None:
     """Single queries of 64 heads on one KV head, as measured: 1.26 ms where bytes take 0.04."""
-    words = [word.replace("heads=128", "heads=64") for word in LATENT if "qk" not in word and ".v=" not in word]
-    found = dse.evaluate(*words, "workload.qk=128", "workload.v=128", "stack=trtllm_h100")
+    found = dse.evaluate(*PLAIN, "workload.heads=64", "stack=trtllm_h100")
     (row,) = found.breakdown.rows
     assert found.metrics["latency"] == pytest.approx(1.26e-3, rel=0.2)
     assert row.basis.text.startswith("measured: ")
