@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import dse
@@ -185,6 +186,25 @@ def test_answers_do_not_jump_where_measured_rows_end() -> None:
                 form = library.LIBRARY[of.kind].took(beyond, of.constants, of.on.die)
                 jump = abs(float(form.seconds()) / one - 1)  # of the form itself, whose tiles are whole
                 assert abs(other / one - 1) <= jump + 0.01, f"{of.stack} {of.kind}: {name} {edge}"
+
+
+def test_sizes_beside_others_are_as_by_themselves() -> None:
+    """Problems inside the ranges and outside of them, in one array and one by one."""
+    random = Random(51)
+    for of in kernels():
+        several = [problem(random, of) for _ in range(8)]
+        if (of.kind, of.stack) == ("elementwise", "eager_a100"):  # of rows that say it is below its roofline
+            several = [Elements(8766.0, 107195.0, "gate"), Elements(8766.0, 1e6, "gate")]
+        alike = [asked for asked in several if [type(value) for value in asked] == [type(value) for value in several[0]]]
+        alike = [
+            asked for asked in alike if all(a == b for a, b in zip(asked, alike[0], strict=True) if not isinstance(a, float))
+        ]
+        fields = zip(*alike, strict=True)
+        together = type(alike[0])(*(np.array(values) if type(values[0]) is float else values[0] for values in fields))
+        seconds = np.broadcast_to(took(of, together).seconds(), len(alike))
+        assert seconds == pytest.approx([float(took(of, asked).seconds()) for asked in alike], rel=1e-12), (
+            f"{of.stack} {of.kind}"
+        )
 
 
 def test_rows_that_constants_were_fitted_on_are_not_extrapolated() -> None:

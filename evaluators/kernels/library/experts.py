@@ -12,6 +12,8 @@ with scales of blocks alone, whose cores look through all experts that the die h
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
 from dse.space.elementwise import ceil_div, maximum
@@ -71,7 +73,9 @@ class Expert(NamedTuple):
         own = self.sizes() | sizes
         if "k" not in own:
             return self._replace(m=own["rows"])
-        into = self.far is self.k  # rows are collected before the product, or added up after it
+        into = self.far is self.k or np.array_equal(
+            self.far, self.k
+        )  # rows are collected before the product, or added up after it
         near, far = (own["n"], own["k"]) if into else (own["k"], own["n"])
         weights = own["touched"] * own["k"] * own["n"] * own["bits"] / 8.0
         return self._replace(

@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.evaluators.kernels.library.took import Took, together
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import maximum, minimum, positive
+from dse.space.elementwise import maximum, minimum, positive, where
 
 REASON = 5.0
 """Times its roofline that a kernel takes at most where no measured row says that it takes more."""
@@ -44,6 +44,14 @@ def outside_sizes(sizes: Mapping[str, Any], ranges: tuple[Range, ...]) -> dict[s
     return found
 
 
+def is_outside(sizes: Mapping[str, Any], nearest: Mapping[str, Any]) -> Any:
+    """Whether a step or design has one of its sizes outside the measured ranges; `nearest` as `outside_sizes` has them."""
+    found: Any = False
+    for name, value in nearest.items():
+        found = found | (sizes[name] != value)
+    return found
+
+
 def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: ModuleType) -> Took:
     """Time of a kernel in its parts, held near its roofline where its sizes are outside the measured ranges.
 
@@ -54,7 +62,8 @@ def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: Modu
         die: that runs it.
         kernel: module of its form.
     """
-    nearest = outside_sizes(problem.sizes(), constants.measured_ranges or ())
+    sizes = problem.sizes()
+    nearest = outside_sizes(sizes, constants.measured_ranges or ())
     nearest.pop("bits", None)  # another format is another rate, and no other size
     if not nearest:
         return form
@@ -65,7 +74,7 @@ def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: Modu
     at_edge: Took = kernel.took(edge, constants, die)
     limit = maximum(_work(at_edge, streams) / positive(rooflines(edge, die)[0]), REASON)
     work = _work(form, streams)
-    scale = maximum(minimum(work, limit * roofline), beyond_cache) / positive(work)
+    scale = where(is_outside(sizes, nearest), maximum(minimum(work, limit * roofline), beyond_cache) / positive(work), 1.0)
     return form._replace(compute=form.compute if streams else form.compute * scale, memory=form.memory * scale)
 
 

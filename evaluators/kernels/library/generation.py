@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.library.extrapolation import outside_sizes
+from dse.evaluators.kernels.library.extrapolation import is_outside, outside_sizes
 from dse.evaluators.kernels.library.took import Took, together
 from dse.evaluators.machine.library import Die
 from dse.space.elementwise import ceil_div, maximum, minimum, positive, where
@@ -125,10 +125,7 @@ def took(of: Decode, constants: Generation, die: Die) -> Took:
     if not outside:
         return own
     other = _took(of, replace(constants, wider="tiles", shared=WIDE_TILE), die)
-    beyond: Any = of.rows < 0
-    for name, nearest in outside.items():
-        beyond = beyond | (of.sizes()[name] != nearest)
-    taken = beyond & (of.rows > constants.shared) & (other.seconds() < own.seconds())
+    taken = is_outside(of.sizes(), outside) & (of.rows > constants.shared) & (other.seconds() < own.seconds())
     compute, memory, byte = (where(taken, getattr(other, name), getattr(own, name)) for name in ("compute", "memory", "byte"))
     return own._replace(compute=compute, memory=memory, byte=byte)
 
