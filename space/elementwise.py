@@ -162,10 +162,10 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return a if condition else b
 
 
-def positive(a: Any) -> Any:
-    """A divisor: what is positive, and 1 where it is not.
+def divisor(a: Any) -> Any:
+    """A number to divide by: the number itself where it is positive, and 1 elsewhere.
 
-    >>> positive(0.0), positive(3.0)
+    >>> divisor(0.0), divisor(3.0)
     (1.0, 3.0)
     """
     return where(a > 0, a, 1.0)

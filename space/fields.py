@@ -93,7 +93,7 @@ def refused(why: str) -> Any:
     return field(metadata={"doc": why, "refused": why}, default=None)
 
 
-def measured() -> Any:
+def ranges() -> Any:
     """Sizes that a part's constants were fitted on, as (name, least, most); of origin, not of the design, and no leaf of it."""
     return field(default=None, compare=False, repr=False)
 
@@ -111,7 +111,7 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
 @dataclass_transform(
     frozen_default=True,
     kw_only_default=True,
-    field_specifiers=(quantity, whole, word, flag, part, table, refused, measured, field),
+    field_specifiers=(quantity, whole, word, flag, part, table, refused, ranges, field),
 )
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with declared leaves."""

@@ -27,7 +27,7 @@ from dse.evaluators.passes.part import PART
 from dse.evaluators.silicon.published import facts, remarks
 from dse.measured.elsewhere import elsewhere
 from dse.measured.kind import MODELS, SERVICES, kernel_of
-from dse.measured.residuals import Band, bands, unlike_rows
+from dse.measured.residuals import Band, band_beyond_rows, bands
 from dse.measured.stack_basis import PARTS, StackBasis, stack_basis
 from dse.space.beside import unread
 from dse.space.design import Design, stacked
@@ -120,7 +120,7 @@ class Evaluation:
         found = bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
             return found
-        return tuple(unlike_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in found)
+        return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in found)
 
     @cached_property
     def extrapolated(self) -> str:

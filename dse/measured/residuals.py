@@ -147,7 +147,7 @@ def band(kind: Kind, metric: str, value: float, *, changed: bool = False) -> Ban
     return Band(metric, value, kind, float(low), float(high), len(rows), fitted, of, rows[0].compares, physics())
 
 
-def unlike_rows(found: Band, basis: Sequence[str]) -> Band:
+def band_beyond_rows(found: Band, basis: Sequence[str]) -> Band:
     """The band of a kernel by itself: without rows where no row is of this kernel, and said where rows have other sizes.
 
     Args:

@@ -59,11 +59,11 @@ def kernel_basis(problem: Any, took: Took | None, libraries: Libraries | None, w
     if problem is None:
         return NOT_ASKED
     problems = _launches(problem, libraries)
-    kernel, sizes = problems[0].kind, {name: _ends(value) for of in problems for name, value in of.sizes().items()}
+    kernel, sizes = problems[0].kind, {name: _extremes(value) for of in problems for name, value in of.sizes().items()}
     if took is None or libraries is None:
         return KernelBasis(kernel, sizes, FLAT)
     parts = dict(libraries.parts)
-    beyond = [text for of in problems for text in _beyond(of.sizes(), parts[of.kind].measured_ranges or ())]
+    beyond = [text for of in problems for text in _outside_texts(of.sizes(), parts[of.kind].measured_ranges or ())]
     if beyond:
         return KernelBasis(kernel, sizes, f"{EXTRAPOLATED}: {', '.join(dict.fromkeys(beyond))}")
     ideal, beyond_cache = (sum(rooflines(of, libraries.die)[i] for of in problems) for i in (0, 1))
@@ -96,17 +96,17 @@ def _launches(problem: Any, libraries: Libraries | None) -> tuple[Any, ...]:
     return (problem.both,) if own is None or own.launches == "one" else (problem.prompts, problem.decodes)
 
 
-def _ends(value: Any) -> tuple[float, float]:
+def _extremes(value: Any) -> tuple[float, float]:
     return float(np.min(value)), float(np.max(value))
 
 
-def _beyond(sizes: Mapping[str, Any], ranges: tuple[tuple[str, float, float], ...]) -> list[str]:
+def _outside_texts(sizes: Mapping[str, Any], ranges: tuple[tuple[str, float, float], ...]) -> list[str]:
     """Sizes that no measured row has, in words."""
     found = []
     for name, low, high in ranges:
         if name not in sizes:
             continue
-        least, most = _ends(sizes[name])
+        least, most = _extremes(sizes[name])
         if least >= low * (1 - ROUNDING) and most <= high * (1 + ROUNDING):
             continue
         here, rows = _range_text(least, most), _range_text(low, high)

@@ -159,7 +159,7 @@ def test_no_kernel_is_far_beyond_its_roofline_or_below_it_unless_it_says_so() ->
         if not basis:
             assert seconds <= most, f"{of.stack} {of.kind} beyond its roofline: {asked}"
         elif basis.startswith("extrapolated") and seconds > most:
-            edge = asked.resized({**outside_sizes(asked.sizes(), of.constants.measured_ranges)})
+            edge = asked.resized_problem({**outside_sizes(asked.sizes(), of.constants.measured_ranges)})
             at_edge = float(took(of, edge).seconds()) - floor(of, edge)
             times = max(at_edge / float(rooflines(edge, of.on.die)[0]), REASON)
             assert seconds <= floor(of, asked) + times * roofline * (1 + 1e-6), f"{of.stack} {of.kind}: {asked}"
@@ -172,7 +172,7 @@ def test_answers_do_not_jump_where_measured_rows_end() -> None:
     for of in kernels():
         ranges = of.constants.measured_ranges
         asked = problem(Random(of.stack), of)
-        within = asked.resized(
+        within = asked.resized_problem(
             {name: min(max(float(asked.sizes()[name]), low), high) for name, low, high in ranges if name != "bits"}
         )
         for name, low, high in ranges:
@@ -180,7 +180,7 @@ def test_answers_do_not_jump_where_measured_rows_end() -> None:
                 continue
             for edge in (low, high):
                 at, beyond = (
-                    within.resized({name: edge * by}) for by in (1.0, 1.0 + (1e-3 + 2e-6) * (1 if edge == high else -1))
+                    within.resized_problem({name: edge * by}) for by in (1.0, 1.0 + (1e-3 + 2e-6) * (1 if edge == high else -1))
                 )
                 one, other = (float(took(of, size).seconds()) for size in (at, beyond))
                 form = library.LIBRARY[of.kind].took(beyond, of.constants, of.on.die)

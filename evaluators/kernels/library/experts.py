@@ -68,7 +68,7 @@ class Expert(NamedTuple):
             "bits": 8.0 * self.weights / maximum(self.touched * self.k * self.n, 1.0),
         }  # fmt: skip
 
-    def resized(self, sizes: dict[str, Any]) -> "Expert":
+    def resized_problem(self, sizes: dict[str, Any]) -> "Expert":
         """The same problem with some of its sizes changed; what a row reads and writes follows its columns."""
         own = self.sizes() | sizes
         if "k" not in own:
@@ -83,7 +83,7 @@ class Expert(NamedTuple):
             weights=weights, near=near, far=far,
         )  # fmt: skip
 
-    def ideal(self, die: Die) -> tuple[Any, Any]:
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
         """Time of operations and of bytes at the peaks of a die. [s], [s]"""
         compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
         moved = self.weights + self.m * (self.near * WIDE + self.far * (2 * WIDE))

@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.evaluators.kernels.library.took import Took, together
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import maximum, minimum, positive, where
+from dse.space.elementwise import divisor, maximum, minimum, where
 
 REASON = 5.0
 """Times its roofline that a kernel takes at most where no measured row says that it takes more."""
@@ -57,7 +57,7 @@ def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: Modu
 
     Args:
         form: what the closed form of the kernel gives.
-        problem: that was asked, with `sizes`, `resized` and `ideal`.
+        problem: that was asked, with `sizes`, `resized_problem` and `peak_times`.
         constants: of the library, with `measured_ranges`; without these the form stands.
         die: that runs it.
         kernel: module of its form.
@@ -67,20 +67,20 @@ def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: Modu
     nearest.pop("bits", None)  # another format is another rate, and no other size
     if not nearest:
         return form
-    edge = problem.resized(nearest)
-    compute, _ = problem.ideal(die)
+    edge = problem.resized_problem(nearest)
+    compute, _ = problem.peak_times(die)
     roofline, beyond_cache = rooflines(problem, die)
     streams = isinstance(compute, float) and not compute  # nothing is computed: what a form has beside memory is its start
     at_edge: Took = kernel.took(edge, constants, die)
-    limit = maximum(_work(at_edge, streams) / positive(rooflines(edge, die)[0]), REASON)
+    limit = maximum(_work(at_edge, streams) / divisor(rooflines(edge, die)[0]), REASON)
     work = _work(form, streams)
-    scale = where(is_outside(sizes, nearest), maximum(minimum(work, limit * roofline), beyond_cache) / positive(work), 1.0)
+    scale = where(is_outside(sizes, nearest), maximum(minimum(work, limit * roofline), beyond_cache) / divisor(work), 1.0)
     return form._replace(compute=form.compute if streams else form.compute * scale, memory=form.memory * scale)
 
 
 def rooflines(problem: Any, die: Die) -> tuple[Any, Any]:
     """Time at the peaks of a die with all bytes from main memory, and with those that its cache cannot hold. [s], [s]"""
-    compute, memory = problem.ideal(die)
+    compute, memory = problem.peak_times(die)
     return maximum(compute, memory), maximum(compute, maximum(memory - die.cache / die.bandwidth, 0.0))
 
 

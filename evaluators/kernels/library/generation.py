@@ -38,7 +38,7 @@ import numpy as np
 from dse.evaluators.kernels.library.extrapolation import is_outside, outside_sizes
 from dse.evaluators.kernels.library.took import Took, together
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, maximum, minimum, positive, where
+from dse.space.elementwise import ceil_div, divisor, maximum, minimum, where
 from dse.space.libraries.generation import Generation
 
 LONG = 1024.0
@@ -85,25 +85,25 @@ class Decode(NamedTuple):
 
     def sizes(self) -> dict[str, Any]:
         """What measured rows of this kernel differ in, by name."""
-        values = positive(self.m * self.keys * self.kv_heads * self.dims)
+        values = divisor(self.m * self.keys * self.kv_heads * self.dims)
         return {
             "requests": self.m, "keys": self.keys, "kv_heads": self.kv_heads, "queries": self.queries,
             "kv_head_queries": self.rows, "columns": self.dims, "bits": 8.0 * self.nbytes / values,
         }  # fmt: skip
 
-    def resized(self, sizes: dict[str, Any]) -> "Decode":
+    def resized_problem(self, sizes: dict[str, Any]) -> "Decode":
         """The same problem with some of its sizes changed; heads follow rows."""
         own = self.sizes() | sizes
         heads = own["kv_head_queries"] * own["kv_heads"] / own["queries"]
         values = own["requests"] * own["keys"] * own["kv_heads"] * own["columns"]
         near = own["requests"] * heads * own["queries"] * own["columns"]
-        before = positive(self.m * self.heads * self.queries * self.dims)
+        before = divisor(self.m * self.heads * self.queries * self.dims)
         return Decode(
             own["requests"], own["keys"], heads, own["kv_heads"], own["queries"], own["columns"],
             values * own["bits"] / 8.0, self.near / before * near,
         )  # fmt: skip
 
-    def ideal(self, die: Die) -> tuple[Any, Any]:
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
         """Time of operations and of bytes at the peaks of a die. [s], [s]"""
         operations = 2.0 * self.m * self.heads * self.queries * self.keys * self.dims
         return operations / (die.cores * die.peak), (self.nbytes + self.near) / die.bandwidth

@@ -54,12 +54,12 @@ class Elements(NamedTuple):
         """What measured rows of this kernel differ in, by name."""
         return {"rows": self.m, "row_bytes": self.row}
 
-    def resized(self, sizes: dict[str, Any]) -> "Elements":
+    def resized_problem(self, sizes: dict[str, Any]) -> "Elements":
         """The same problem with some of its sizes changed."""
         own = self.sizes() | sizes
         return Elements(own["rows"], own["row_bytes"], self.sort)
 
-    def ideal(self, die: Die) -> tuple[Any, Any]:
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
         """Time of operations, of which no passes are bound, and of bytes at the peaks of a die. [s], [s]"""
         return 0.0, self.m * self.row / die.bandwidth
 
