@@ -162,6 +162,15 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return a if condition else b
 
 
+def divisor(a: Any) -> Any:
+    """A number to divide by: the number itself where it is positive, and 1 elsewhere.
+
+    >>> divisor(0.0), divisor(3.0)
+    (1.0, 3.0)
+    """
+    return where(a > 0, a, 1.0)
+
+
 def exponential(a: Any) -> Any:
     """The exponential.
 

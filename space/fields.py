@@ -93,6 +93,11 @@ def refused(why: str) -> Any:
     return field(metadata={"doc": why, "refused": why}, default=None)
 
 
+def ranges() -> Any:
+    """Sizes that a part's constants were fitted on, as (name, least, most); of origin, not of the design, and no leaf of it."""
+    return field(default=None, compare=False, repr=False)
+
+
 def _unread(words: Unread) -> dict[str, Any]:
     return {"unread": words} if words else {}
 
@@ -104,7 +109,9 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
 
 
 @dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, table, refused, field)
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(quantity, whole, word, flag, part, table, refused, ranges, field),
 )
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with declared leaves."""

@@ -19,15 +19,16 @@ from dse.config.parts import other_parts, parts_of
 from dse.config.records import Source
 from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.account.kernel_basis import basis_text
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.evaluation import infeasible, on_part, power_over_time
 from dse.evaluators.machine.channels import beyond
 from dse.evaluators.passes.part import PART
 from dse.evaluators.silicon.published import facts, remarks
 from dse.measured.elsewhere import elsewhere
-from dse.measured.kind import kernel_of
-from dse.measured.residuals import Band, bands
-from dse.measured.stack_basis import StackBasis, stack_basis
+from dse.measured.kind import MODELS, SERVICES, kernel_of
+from dse.measured.residuals import Band, band_beyond_rows, bands
+from dse.measured.stack_basis import PARTS, StackBasis, stack_basis
 from dse.space.beside import unread
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 OF_PART = "part."
 """What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
+
+BEYOND = "beyond measured rows: "
+"""What begins the line of kernels that no measured row of the stack covers, or that rows say are slow."""
 
 CHOICES = ("chip", "mapping", "stack", "workload")
 """Groups whose choice an answer names."""
@@ -113,7 +117,10 @@ class Evaluation:
         if PART in self.fidelity:
             return ()
         kernel = kernel_of(self.design, self.question)
-        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        found = bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        if self.question in (MODELS, SERVICES) or not self.kernel_basis:
+            return found
+        return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in found)
 
     @cached_property
     def extrapolated(self) -> str:
@@ -124,6 +131,23 @@ class Evaluation:
     def stack_basis(self) -> StackBasis | None:
         """Which kernels of its software stack were measured; None of a chip without one."""
         return stack_basis(self.sources, self.names, self.design, self.workload)
+
+    @cached_property
+    def kernel_basis(self) -> str:
+        """Kernels that no measured row of the stack covers, of the first case; the empty string where there are none."""
+        basis = self.stack_basis
+        if basis is None:
+            return ""
+        kernels = ((row.operator, row.basis) for row in self.breakdown.rows)
+        return basis_text(kernels, measured=any(of.part in PARTS for of in (*basis.measured, *basis.idle)))
+
+    @property
+    def _basis_lines(self) -> list[str]:
+        """What stands behind the software; kernels by themselves where explaining them plays nothing again."""
+        if self.stack_basis is None:
+            return []
+        quick = self.fidelity == "closed" and not isinstance(self.workload.cases[0], Load)
+        return [self.stack_basis.text, *([f"{BEYOND}{text}"] if quick and (text := self.kernel_basis) else [])]
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -256,13 +280,12 @@ class Evaluation:
         lines = [f"{name:11}{text}" for name, text in self.about()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        basis = [self.stack_basis.text] if self.stack_basis else []
-        return "\n".join([self.title, *basis, *lines, *verdict, *metrics, *measured])
+        return "\n".join([self.title, *self._basis_lines, *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
-        basis = [("measured", self.stack_basis.text, "")] if self.stack_basis else []
+        basis = [("measured", text, "") for text in self._basis_lines]
         rows = [*basis, *((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)

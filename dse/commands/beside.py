@@ -6,7 +6,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.answers.answer import shown
+from dse.answers.answer import BEYOND, shown
 from dse.answers.compare import Side, compared, notes
 from dse.config import formats
 from dse.config.effects import NoEffect, idle_of_all, note, records
@@ -43,6 +43,8 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
         for side in sides:
             if side.found and side.found.stack_basis:
                 console.print(escape(f"{side.chip}: {side.found.stack_basis.text}"))
+            if side.found and side.found.kernel_basis:
+                console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
         console.print(_table(sides, objective))
         if said := notes(sides):
             console.print(f"[yellow]{escape(said)}[/]")
@@ -76,6 +78,7 @@ def record(side: Side) -> dict[str, Any]:
         "mapping": side.found.names["mapping"] if side.found else None,
         "software": side.software or None,
         "stack_basis": side.found.stack_basis.record() if side.found and side.found.stack_basis else None,
+        "kernel_basis": side.found.kernel_basis if side.found else "",
         "knobs": side.values,
         "formats": formats.of(side.found.design) if side.found else {},
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},

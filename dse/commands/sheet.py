@@ -8,7 +8,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from dse.answers.answer import OF_PART, Evaluation, answered, shown
+from dse.answers.answer import BEYOND, OF_PART, Evaluation, answered, shown
 from dse.answers.of_loads import Beside, trace_record
 from dse.answers.of_loads import record as said_beside
 from dse.answers.trace import write as write_trace
@@ -78,6 +78,8 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     console.print(f"[bold]{escape(found.title)}[/]")
     if found.stack_basis:
         console.print(escape(found.stack_basis.text))
+    if found.kernel_basis:
+        console.print(escape(f"{BEYOND}{found.kernel_basis}"))
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
@@ -140,6 +142,7 @@ def record(found: Evaluation) -> dict[str, Any]:
     data = {
         "title": found.title,
         "stack_basis": found.stack_basis.record() if found.stack_basis else None,
+        "kernel_basis": found.kernel_basis,
         **found.names,
         "fidelity": found.fidelity,
         "part": found.part or None,
@@ -277,10 +280,12 @@ def _operators_table(phase: str, found: Evaluation) -> Table:
     whole = ", all layers and steps; FLOP and bytes of all devices" if phase in ("prefill", "decode") else ""
     beside = f"; {show(work, 's')} of work, some of it side by side" if work > total * (1 + SMALL) else ""
     table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}{beside}", title_justify="left")
-    cells = [_cells(row, work) for row in rows]
+    cells = [_cells(row, work, basis=bool(found.kernel_basis)) for row in rows]
     for column in list(cells[0]):
         if any(row[column] for row in cells):
-            table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
+            table.add_column(
+                column, justify="left" if column in ("segment", "operator", "shape", "bound", "basis") else "right"
+            )
         else:  # what no operator of this chip has
             for row in cells:
                 del row[column]
@@ -289,7 +294,7 @@ def _operators_table(phase: str, found: Evaluation) -> Table:
     return table
 
 
-def _cells(row: Row, work: float) -> dict[str, str]:
+def _cells(row: Row, work: float, *, basis: bool) -> dict[str, str]:
     return {
         "segment": row.segment,
         "operator": row.operator,
@@ -301,6 +306,7 @@ def _cells(row: Row, work: float) -> dict[str, str]:
         "network": show(row.sent, "B", 3) if row.sent else "",
         "prefetched": f"{row.prefetched:.0%}" if row.prefetched else "",
         "bound": row.bound,
+        "basis": row.basis.text.partition(":")[0] if basis else "",
         "time": show(row.seconds, "s", 3),
         "share": f"{row.seconds / work:.1%}" if work and row.seconds >= 0 else "",
     }

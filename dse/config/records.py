@@ -15,14 +15,19 @@ from dse.space.units import parse
 T = TypeVar("T")
 
 
-CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for", "measured_rows", "measured_by"}
+CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"}
 NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "mapping_attention", "mapping_collective", "stack"}
 """A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
 line reads that (`dse.config.compose`)."""
 
 
-ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by"), "mapping.stack"
-"""What a stack, or a part of one, says of its constants beside them, as `Source` has it: chips by name, and measurements."""
+ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"), "mapping.stack"
+"""What a stack, or a part of one, says of its constants beside them, as `Source` has it: chips by name, and measurements.
+
+`RANGES`, the sizes that rows have, go to the part itself, whose kernels are extrapolated outside of them.
+"""
+
+RANGES = "measured_ranges"
 
 USUAL = ("mapping", "stack")
 """Groups of which a chip names its usual choice."""
@@ -62,7 +67,9 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
     hints = hints_of(cls)  # type: ignore[arg-type]
     names = {spec.name: spec for spec in fields(cls) if spec.compare}  # type: ignore[arg-type]
     origin, begun = _origin(config, address), len(sources)
-    config = _gathered({key: value for key, value in config.items() if key not in origin}, names)
+    ranges = origin.pop(RANGES, None)
+    config = {key: value for key, value in config.items() if key not in origin and (ranges is None or key != RANGES)}
+    config = _gathered(config, names)
     for key in config:
         if key not in names:
             raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {nearest(str(key), names)}")
@@ -95,7 +102,7 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
             values[name] = _leaf(config[name], spec, here, sources)
     if origin:
         sources[begun:] = [_of(source, origin) for source in sources[begun:]]
-    return cls(**values)
+    return cls(**values) if ranges is None else cls(**values, **{RANGES: ranges})
 
 
 def _origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
@@ -106,14 +113,26 @@ def _origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
     if not f"{address}.".startswith(f"{STACK}."):
         return {}
     said = {key: config[key] for key in ORIGIN if key in config}
-    rows, by = said.pop("measured_rows", 0), said.pop("measured_by", "")
+    rows, by, ranges = said.pop("measured_rows", 0), said.pop("measured_by", ""), said.pop(RANGES, None)
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0 or not isinstance(by, str):
         raise DesignError(f"{address}.measured_rows: {rows!r} of {by!r} are no count of measurements and key of their source")
     for key, chips in said.items():
         if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
             raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
     chips_of = {key: tuple(chips) for key, chips in said.items()}
-    return chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
+    found: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
+    return found if ranges is None else found | {RANGES: _ranges(ranges, f"{address}.{RANGES}")}
+
+
+def _ranges(config: Any, address: str) -> tuple[tuple[str, float, float], ...]:
+    """Sizes that measured rows have, as (name, least, most)."""
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of ranges; write {{keys: [256, 16384]}}")
+    for name, ends in config.items():
+        numbers = isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)
+        if not numbers or not 0 <= ends[0] <= ends[1]:
+            raise DesignError(f"{address}.{name}: {ends!r} is not a range; write the least and the most, as [256, 16384]")
+    return tuple((str(name), float(low), float(high)) for name, (low, high) in config.items())
 
 
 def _of(source: Source, origin: Dict[str, Any]) -> Source:

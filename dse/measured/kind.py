@@ -11,6 +11,9 @@ from dse.space.design import Design
 MODELS, SERVICES = "static", "serving"
 """Questions that have phases; of others the question is the phase."""
 
+CHIP = "chip"
+"""Phase of what no question changes."""
+
 
 class Measure(NamedTuple):
     """What a metric measures.
@@ -39,7 +42,7 @@ MEASURES: dict[str, Measure] = {
         "latency latency_p50 latency_p90 latency_p99 cycles",
         "throughput utilisation bandwidth peak_share request_throughput",
     ),
-    **{name: Measure("chip", name, 1) for name in ("die_mm2", "system_mm2", "tdp", "power_density", "system_price")},
+    **{name: Measure(CHIP, name, 1) for name in ("die_mm2", "system_mm2", "tdp", "power_density", "system_price")},
     **{name: Measure("prefill", "energy", 1) for name in ("prefill_power_energy",)},
     **{name: Measure("decode", "energy", 1) for name in ("decode_power_energy",)},
 }
@@ -99,7 +102,7 @@ def kind_of(names: Mapping[str, str], kernel: str, question: str, metric: str, f
     ('product: ring', 'gemv', 'gemv', 'time')
     """
     phase, what, _ = measure_of(metric)
-    if phase == "chip":
+    if phase == CHIP:
         return Kind(names["chip"], "", "", phase, what, fidelity)
     software = " on ".join(name for name in (names.get("mapping", ""), names.get("stack", "")) if name)
     software += f": {kernel}" if kernel else ""

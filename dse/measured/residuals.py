@@ -6,15 +6,16 @@ and only read here. A band says how far off rows were; it is no confidence inter
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.config.compose import STUDIES
+from dse.evaluators.account.kernel_basis import EXTRAPOLATED, FLAT
 from dse.evaluators.evaluation import PHYSICS
-from dse.measured.kind import MODELS, SERVICES, Kind, kind_of, measure_of
+from dse.measured.kind import CHIP, MODELS, SERVICES, Kind, kind_of, measure_of
 
 if TYPE_CHECKING:
     from dse.measured.validate import Compared
@@ -144,6 +145,22 @@ def band(kind: Kind, metric: str, value: float, *, changed: bool = False) -> Ban
     low, high = np.percentile(errors, ends)
     fitted = sum(row.role == "calibration" for row in rows)
     return Band(metric, value, kind, float(low), float(high), len(rows), fitted, of, rows[0].compares, physics())
+
+
+def band_beyond_rows(found: Band, basis: Sequence[str]) -> Band:
+    """The band of a kernel by itself: without rows where no row is of this kernel, and said where rows have other sizes.
+
+    Args:
+        found: of its chip and software.
+        basis: of each kernel, as `evaluators.account.kernel_basis` has it.
+    """
+    if found.kind.phase == CHIP:
+        return found
+    if FLAT in basis:
+        return Band(found.metric, found.value, found.kind)
+    if found.rows and any(text.startswith(EXTRAPOLATED) for text in basis):
+        return replace(found, of=", ".join(filter(None, (found.of, "of other sizes"))))
+    return found
 
 
 def nearest(kind: Kind, rows: Sequence[Residual]) -> tuple[list[Residual], str]:

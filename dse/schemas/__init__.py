@@ -1,7 +1,7 @@
 """What every ``--json`` prints, and tools of ``dse mcp`` answer, as JSON Schema (draft 2020-12): one document a name,
 each with a version.
 
-A document says at its top which it is, as in ``"schema": "dse/evaluate/7"``. Whoever adds, removes or renames a key, or gives
+A document says at its top which it is, as in ``"schema": "dse/evaluate/8"``. Whoever adds, removes or renames a key, or gives
 it another type, raises the version here; `tests/dse/fingerprints.json` holds it to that.
 """
 
@@ -14,7 +14,7 @@ from dse.space.errors import DesignError, nearest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-EVALUATE = 7
+EVALUATE = 8
 FRONT = 3
 
 SHORTLIST: Schema = closed(
@@ -24,8 +24,8 @@ SHORTLIST: Schema = closed(
 
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
-    "shortlist": (7, "dse evaluate --json --from FILE", SHORTLIST),
-    "compare": (4, "dse compare --json", design.COMPARE),
+    "shortlist": (8, "dse evaluate --json --from FILE", SHORTLIST),
+    "compare": (5, "dse compare --json", design.COMPARE),
     "capacity": (10, "dse capacity --json", design.CAPACITY),
     "explain": (3, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),
@@ -44,7 +44,7 @@ def stamp(name: str) -> str:
     """The name and version that a document says at its top.
 
     >>> stamp("evaluate")
-    'dse/evaluate/7'
+    'dse/evaluate/8'
     """
     return f"dse/{name}/{DOCUMENTS[name][0]}"
 

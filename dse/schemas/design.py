@@ -131,6 +131,10 @@ OPERATOR = closed(
         "prefetched": number("share of the bytes, from 0 to 1"),
         "bound": text("the part of the machine that takes the time"),
         "seconds": number("s; all layers and steps"),
+        "kernel": text("part of the software stack that is asked; empty where none is"),
+        "basis": text(
+            "empty where measured rows cover it; else flat rates, how it is extrapolated, or how slow rows say it is"
+        ),
     }
 )
 
@@ -180,6 +184,7 @@ EVALUATE: Schema = closed(
     {
         "title": text("what was asked, and on how many devices where that was left open"),
         "stack_basis": maybe(STACK_BASIS),
+        "kernel_basis": text("kernels that no measured row of the stack covers, in words; empty where there are none"),
         "chip": text("name of the choice; empty where there is none"),
         "mapping": text("name of the choice"),
         "stack": text("name of the choice; empty where there is none"),
@@ -225,6 +230,7 @@ SIDE = closed(
         "mapping": maybe(text("name of the choice")),
         "software": maybe(text("name of the stack of libraries; null where a chip runs without one")),
         "stack_basis": maybe(STACK_BASIS),
+        "kernel_basis": text("kernels that no measured row of the stack covers, in words; empty where there are none"),
         "knobs": named(scalar(), "what the search chose, in SI, by address"),
         "formats": named(text(), "number formats, by what they are of"),
         "metrics": METRICS,

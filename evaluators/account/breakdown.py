@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.account.kernel_basis import NOT_ASKED, KernelBasis, kernel_basis
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Call
@@ -39,6 +40,7 @@ class Row:
         parts: the same seconds, by what they were spent on.
         sent: bytes of messages between cores or dies, once for each message. [B]
         excess: operations that are executed beside useful ones, by cause; None where nobody counts them. [op]
+        basis: what stands behind the seconds of a library kernel.
     """
 
     phase: str
@@ -53,6 +55,7 @@ class Row:
     parts: dict[str, float]
     sent: float = 0.0
     excess: dict[str, float] | None = None
+    basis: KernelBasis = NOT_ASKED
 
     def record(self) -> dict[str, Any]:
         """The row as plain values."""
@@ -70,6 +73,8 @@ class Row:
             "prefetched": self.prefetched,
             "bound": self.bound,
             "seconds": self.seconds,
+            "kernel": self.basis.kernel,
+            "basis": self.basis.text,
         }
 
     @property
@@ -265,6 +270,9 @@ def _block_rows(
                 parts,
                 sent * float(several),
                 None if dies is None else beyond(total(2.0 * call.macs * dies), flop, repeated=total(call.repeated * asked)),
+                NOT_ASKED
+                if machine.cache is None
+                else kernel_basis(call.asked, timed.costs[place].took, machine.library, times),
             )
         )
     return found

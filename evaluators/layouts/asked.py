@@ -100,7 +100,7 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
         if of.latent:
             converted = of.tokens * heads * (of.qk_dim * (HALF + each)) if each < HALF else 0.0
             return latent_generation.Decode(of.sequences, keys, heads, queries, dims, of.v_dim, cached, near, converted)
-        return generation.Decode(of.sequences, keys, heads, kv_heads, queries, cached, near)
+        return generation.Decode(of.sequences, keys, heads, kv_heads, queries, dims, cached, near)
     prompts, tokens = of.sequences - of.decodes, of.tokens - of.decodes * of.queries
     new, seen, past = tokens / prompts, (of.pairs - of.scored) / tokens, (of.positions - of.decoded) / prompts
     alone = of.decoded / where(of.decodes > 0, of.decodes, 1.0)
@@ -116,7 +116,8 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
         decodes=0.0, cached=0.0, nbytes=moved * share + (of.positions - of.decoded) * bytes_of, converted=converted * share
     )
     near = of.decodes * of.queries * heads * (dims * HALF)
-    return Beside(both, apart, generation.Decode(of.decodes, alone, heads, kv_heads, of.queries, of.decoded * bytes_of, near))
+    decodes = generation.Decode(of.decodes, alone, heads, kv_heads, of.queries, dims, of.decoded * bytes_of, near)
+    return Beside(both, apart, decodes)
 
 
 def scaling(activations: str, weights: str) -> str:

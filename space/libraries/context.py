@@ -2,8 +2,10 @@
 ``evaluators/kernels/library/context.py``.
 """
 
+from typing import Any
+
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record, whole, word
+from dse.space.fields import quantity, ranges, record, whole, word
 
 LAUNCHES = ("one", "two")
 """One launch of prompts and decodes, in which caches are not split over cores; or one of each."""
@@ -29,3 +31,4 @@ class Context:
     )
     rows: int = whole("queries of a head that a tile has")
     launches: str = word("of an iteration of prompts and decodes: one for both, or two, of which one is for decodes", LAUNCHES)
+    measured_ranges: Any = ranges()

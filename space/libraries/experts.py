@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record
+from dse.space.fields import quantity, ranges, record
 
 
 @record
@@ -30,3 +30,4 @@ class Grouped:
     group: Any = quantity(
         "s", "more to start with for each expert on the die, of kernels with scales of blocks; absent: none", absent=True
     )
+    measured_ranges: Any = ranges()

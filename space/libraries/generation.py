@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record, whole, word
+from dse.space.fields import quantity, ranges, record, whole, word
 
 WIDER = ("alone", "tiles")
 """Queries of a KV head that are more than a tile."""
@@ -43,3 +43,4 @@ class Generation:
     )  # fmt: skip
     most: int = whole("parts of a request's cache at most")
     block: int = whole("keys of the smallest part of a cache for a query by itself")
+    measured_ranges: Any = ranges()

@@ -2,8 +2,10 @@
 ``evaluators/kernels/library/latent_generation.py``.
 """
 
+from typing import Any
+
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record
+from dse.space.fields import quantity, ranges, record
 
 
 @record
@@ -22,3 +24,4 @@ class LatentGeneration:
         "1", "share of the memory's bandwidth at which queries of 16 bits become 8, both counted", positive=True
     )
     sharpness: Number = quantity("1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0)
+    measured_ranges: Any = ranges()

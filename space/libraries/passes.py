@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.space.elementwise import Number
-from dse.space.fields import part, quantity, record
+from dse.space.fields import part, quantity, ranges, record
 
 
 @record
@@ -43,3 +43,4 @@ class Passes:
     copy: Any = part("sums and other operators on single elements", Pass)
     gather: Any = part("rows that are picked from a table, as embeddings are", Pass)
     softmax: Any = part("softmax of rows by itself", Pass)
+    measured_ranges: Any = ranges()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dse.space.elementwise import Number
-from dse.space.fields import part, quantity, record, whole
+from dse.space.fields import part, quantity, ranges, record, whole
 
 SPLITS = "parts of the inner dimension, at most, that cores share out: 1, 2, 4, 8 or 16"
 
@@ -46,3 +46,4 @@ class Products:
     eight: Any = part(
         "products of 8 bits; absent: they reach what those of 16 do at the engine's rate, and operands come quantised", Eight
     )
+    measured_ranges: Any = ranges()

@@ -227,7 +227,7 @@ def _stepped(sizes: dict[str, Vector], sort: str, constants: Generation, silicon
     s = sizes
     nbytes = 4 * s["dim"] * s["requests"] * s["keys"] * s["kv_heads"]
     near = 4 * s["dim"] * s["requests"] * s["heads"]
-    of = generation.Decode(s["requests"], s["keys"], s["heads"], s["kv_heads"], 1.0, nbytes, near)
+    of = generation.Decode(s["requests"], s["keys"], s["heads"], s["kv_heads"], 1.0, 2 * s["dim"], nbytes, near)
     seconds: Vector = generation.took(of, constants, silicon).seconds()
     return seconds
 

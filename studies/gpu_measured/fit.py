@@ -11,6 +11,7 @@ errors of rows that were held out, five times a fifth, stand beside.
 import csv
 import json
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,8 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from dse.config.compose import CONF
-from dse.evaluators.evaluation import PHYSICS
+from dse.config.build import question
+from dse.config.compose import CONF, compose
+from dse.config.records import RANGES
+from dse.evaluators.evaluation import PHYSICS, explain
+from dse.evaluators.kernels.library import LIBRARY
 from dse.measured.fit import Bounds, Fitted, Vector, fit, folds, logarithms, solve, starts
 from dse.measured.validate import COLUMNS
 from dse.report.alone import calibrated_page
@@ -140,6 +144,8 @@ def yaml(found: Found) -> str:
     if others := meant_for(part.chip, part.kind):
         text += f"meant_for: [{', '.join(others)}]\n"
     text += f"measured_rows: {int((~checks).sum())}\nmeasured_by: {part.sources}\n"
+    if ranges := measured_ranges(part):
+        text += f"{RANGES}: {{{', '.join(f'{name}: [{low:.6g}, {high:.6g}]' for name, (low, high) in ranges.items())}}}\n"
     open_: tuple[str, ...] = ()
     for name, (value, unit) in part.constants(settled(found)).items():
         *path, last = name.split(".")
@@ -160,6 +166,23 @@ def yaml(found: Found) -> str:
             shown = f'"{number!r} {unit}"' if unit != "1" else repr(number)
         text += f"{'  ' * len(path)}{last}: {{value: {shown}, source: {source}{where}, note: {why}}}\n"
     return text
+
+
+def measured_ranges(part: Part) -> dict[str, tuple[float, float]]:
+    """Least and largest of each size that measured rows of a part have, as its kernel is asked them, by name.
+
+    Nothing of kernels between dies, whose forms have no sizes.
+    """
+    if part.kind not in LIBRARY:
+        return {}
+    found: dict[str, tuple[float, float]] = {}
+    for words in dict.fromkeys(row.words for row in part.rows if row.words):
+        of = question(compose([f"chip={part.chip}", f"stack={part.stack}", *shlex.split(words)]), Path())
+        rows = explain(of.base, of.workload.cases[0]).rows
+        for name, (low, high) in (size for row in rows if row.basis.kernel == part.kind for size in row.basis.sizes.items()):
+            least, most = found.get(name, (low, high))
+            found[name] = min(least, low), max(most, high)
+    return found
 
 
 def meant_for(chip: str, kind: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def test_two_launches_take_what_each_takes(
     each = 4 * 128 * kv
     moved = prompts * m * heads * 1024 + prompts * past * each
     alone = context.Attend(m, prompts, past + (m + 1) / 2, past + m, 0.0, 0.0, heads, 256.0, moved)
-    single = generation.Decode(decodes, keys, heads, kv, 1.0, decodes * keys * each, decodes * heads * 512)
+    single = generation.Decode(decodes, keys, heads, kv, 1.0, 256.0, decodes * keys * each, decodes * heads * 512)
     both = alone._replace(decodes=decodes, cached=keys, nbytes=moved + decodes * keys * each)
     problem = context.Beside(both, alone, single)
     two, here = _libraries("two"), took(problem, _libraries("two"))
@@ -52,7 +52,7 @@ def test_two_launches_take_what_each_takes(
 def test_two_launches_need_a_part_for_decodes() -> None:
     lone = Libraries(_libraries("two").die, tuple(part for part in _libraries("two").parts if part[0] != "generation"))
     alone = context.Attend(64.0, 1.0, 32.5, 64.0, 0.0, 0.0, 32.0, 256.0, 1e6)
-    problem = context.Beside(alone, alone, generation.Decode(4.0, 64.0, 32.0, 8.0, 1.0, 1e6, 1e4))
+    problem = context.Beside(alone, alone, generation.Decode(4.0, 64.0, 32.0, 8.0, 1.0, 256.0, 1e6, 1e4))
     with pytest.raises(DesignError, match=r"add mapping\.stack\.generation, or say one"):
         took(problem, lone)
 

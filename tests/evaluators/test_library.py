@@ -149,7 +149,9 @@ attends = st.builds(
 problems["context"] = attends.map(lambda of: of._replace(latent=False))
 problems["latent_context"] = attends.map(lambda of: of._replace(latent=True))
 problems["generation"] = st.builds(
-    lambda m, keys, heads, group, queries: generation.Decode(m, keys, heads * group, heads, queries, m * keys * heads * 512, m),
+    lambda m, keys, heads, group, queries: generation.Decode(
+        m, keys, heads * group, heads, queries, 256.0, m * keys * heads * 512, m
+    ),
     few,
     size,
     head,

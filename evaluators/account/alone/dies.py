@@ -132,8 +132,17 @@ def explained(design: Design, case: Asked, asked: Laid, fidelity: str) -> tuple[
     return _by(asked, fidelity).told()
 
 
+SMALLEST_CHUNK = 16
+"""Queries of the smallest chunk of a prompt that was measured ([llmservingsim2026])."""
+
+
 def prompts(case: Attention) -> bool:
-    """Whether queries are those of prompts, or of chunks of them."""
+    """Whether queries are those of prompts, or of chunks of them.
+
+    Absorbed weights are of decode, and so are a few queries over a longer cache: tokens that decode guesses, masked or not.
+    """
+    if not case.decodes and (case.latent or case.queries < min(SMALLEST_CHUNK, case.keys)):
+        return False
     return case.causal or case.queries == case.keys
 
 

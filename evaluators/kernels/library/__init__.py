@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from dse.evaluators.kernels.library import context, experts, generation, latent_generation, passes, products
+from dse.evaluators.kernels.library.extrapolation import extrapolate
 from dse.evaluators.kernels.library.took import Took, one_after_the_other
-from dse.evaluators.machine.library import Libraries
+from dse.evaluators.machine.library import Die, Libraries
 from dse.space.elementwise import where
 from dse.space.errors import DesignError
 
@@ -47,7 +48,15 @@ def took(problem: Any, libraries: Libraries | None) -> Took | None:
                     f"mapping.stack.{problem.decodes.kind}, or say one"
                 )
             some = problem.decodes.m > 0
-            prompts = context.took(problem.prompts, constants, libraries.die)
+            prompts = extrapolate(
+                context.took(problem.prompts, constants, libraries.die), problem.prompts, constants, libraries.die, context
+            )
             return one_after_the_other(prompts, decodes.times(where(some, 1.0, 0.0)))
-    found: Took | None = LIBRARY[problem.kind].took(problem, constants, libraries.die)
-    return found
+    return _within_reason(problem, constants, libraries.die)
+
+
+def _within_reason(problem: Any, constants: Any, die: Die) -> Took | None:
+    """What the form of its kind gives, and outside of the sizes that were measured what is near the roofline."""
+    kernel = LIBRARY[problem.kind]
+    form: Took | None = kernel.took(problem, constants, die)
+    return None if form is None else extrapolate(form, problem, constants, die, kernel)

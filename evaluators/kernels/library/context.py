@@ -16,9 +16,11 @@ the tiles that these would have if they were as long as a prompt: `idle` each.
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import ceil_div, divisor, maximum, minimum, where
 from dse.space.libraries.context import Context
 
 EXPONENTIALS = 16.0
@@ -58,6 +60,33 @@ class Attend(NamedTuple):
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
         return "latent_context" if self.latent else "context"
+
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name."""
+        converts = np.any(self.converted > 0)
+        return {
+            "requests": self.requests, "queries": self.m, "keys": self.keys, "heads": self.heads, "columns": self.dims,
+            "decodes": self.decodes, "bits": 8.0 if converts else 16.0,
+        }  # fmt: skip
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "Attend":
+        """The same problem with some of its sizes changed: keys that are seen and bytes follow them."""
+        own = self.sizes() | sizes
+        rows = own["requests"] * own["queries"] * own["heads"] * own["columns"]
+        moved = rows / divisor(self.requests * self.m * self.heads * self.dims)
+        before = divisor(self.requests * self.keys * self.heads * self.dims)
+        cached = own["requests"] * own["keys"] * own["heads"] * own["columns"] / before
+        keys = maximum(own["keys"], own["queries"])
+        return Attend(
+            own["queries"], own["requests"], self.seen / divisor(self.keys) * keys, keys, own["decodes"], self.cached,
+            own["heads"], own["columns"], self.nbytes * maximum(moved, cached), self.converted * moved, self.latent,
+        )  # fmt: skip
+
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
+        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
+        pairs = self.requests * self.m * self.seen + self.decodes * self.cached
+        operations = 2.0 * self.heads * pairs * self.dims
+        return operations / (die.cores * die.peak), self.nbytes / die.bandwidth
 
 
 class Beside(NamedTuple):

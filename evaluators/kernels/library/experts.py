@@ -12,6 +12,8 @@ with scales of blocks alone, whose cores look through all experts that the die h
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
 from dse.space.elementwise import ceil_div, maximum
@@ -56,6 +58,36 @@ class Expert(NamedTuple):
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
         return "experts"
+
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name; of a pass, the rows alone."""
+        if isinstance(self.k, int | float) and not self.k:
+            return {"rows": self.m}
+        return {
+            "rows": self.m, "k": self.k, "n": self.n, "touched": self.touched,
+            "bits": 8.0 * self.weights / maximum(self.touched * self.k * self.n, 1.0),
+        }  # fmt: skip
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "Expert":
+        """The same problem with some of its sizes changed; what a row reads and writes follows its columns."""
+        own = self.sizes() | sizes
+        if "k" not in own:
+            return self._replace(m=own["rows"])
+        into = self.far is self.k or np.array_equal(
+            self.far, self.k
+        )  # rows are collected before the product, or added up after it
+        near, far = (own["n"], own["k"]) if into else (own["k"], own["n"])
+        weights = own["touched"] * own["k"] * own["n"] * own["bits"] / 8.0
+        return self._replace(
+            m=own["rows"], k=own["k"], n=own["n"], touched=own["touched"], held=maximum(self.held, own["touched"]),
+            weights=weights, near=near, far=far,
+        )  # fmt: skip
+
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
+        """Time of operations and of bytes at the peaks of a die. [s], [s]"""
+        compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
+        moved = self.weights + self.m * (self.near * WIDE + self.far * (2 * WIDE))
+        return compute * self.share, moved * self.share / die.bandwidth
 
 
 def took(of: Expert, constants: Grouped, die: Die) -> Took:

@@ -20,7 +20,8 @@ keys: with cores left over it is cut so that each core has a part, and some have
 half of the cores have a query or more. Of several each reads keys and values again, from the die's cache (`times`; 1 elsewhere,
 where S is none):
 
-    W = max(walk max(min(keys, block), keys n / cores), walk max(min(keys, block), keys 2 y / (1 + y)) + J),   n queries
+    W = max(w max(min(keys, block), keys n / cores), w max(min(keys, block), keys 2 y / (1 + y)) + J),   n queries
+    w = walk columns / 256,  columns of a key and value
     J = join min(2 y, 1) max(1 - block / keys, 0),   y = min(n / cores, 1),   S = times B / (cached L)
 
 Source:
@@ -29,17 +30,25 @@ Source:
     128 parts): the rules, not their rounding.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels.library.extrapolation import is_outside, outside_sizes
 from dse.evaluators.kernels.library.took import Took, together
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import ceil_div, divisor, maximum, minimum, where
 from dse.space.libraries.generation import Generation
 
 LONG = 1024.0
 """Keys of a request of which the die's cache keeps `kept`."""
+
+COLUMNS = 256.0
+"""Columns of a key and value of all rows that `walk` was fitted on; a key takes as long as it has columns."""
+
+WIDE_TILE = 128
+"""Queries of a tile as prompts have them, for KV heads with more queries or columns than any measured row."""
 
 
 class Decode(NamedTuple):
@@ -50,6 +59,7 @@ class Decode(NamedTuple):
         keys: that a request has, on average.
         heads, kv_heads: on this device.
         queries: of a request, those that are guessed included.
+        dims: columns of a key and of a value.
         nbytes: of keys and values. [B]
         near: of queries and results. [B]
     """
@@ -59,6 +69,7 @@ class Decode(NamedTuple):
     heads: Any
     kv_heads: Any
     queries: Any
+    dims: Any
     nbytes: Any
     near: Any
 
@@ -67,19 +78,68 @@ class Decode(NamedTuple):
         """A name of `kernels.library.LIBRARY`."""
         return "generation"
 
+    @property
+    def rows(self) -> Any:
+        """Queries of a KV head."""
+        return self.heads * self.queries / self.kv_heads
+
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name."""
+        values = divisor(self.m * self.keys * self.kv_heads * self.dims)
+        return {
+            "requests": self.m, "keys": self.keys, "kv_heads": self.kv_heads, "queries": self.queries,
+            "kv_head_queries": self.rows, "columns": self.dims, "bits": 8.0 * self.nbytes / values,
+        }  # fmt: skip
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "Decode":
+        """The same problem with some of its sizes changed; heads follow rows."""
+        own = self.sizes() | sizes
+        heads = own["kv_head_queries"] * own["kv_heads"] / own["queries"]
+        values = own["requests"] * own["keys"] * own["kv_heads"] * own["columns"]
+        near = own["requests"] * heads * own["queries"] * own["columns"]
+        before = divisor(self.m * self.heads * self.queries * self.dims)
+        return Decode(
+            own["requests"], own["keys"], heads, own["kv_heads"], own["queries"], own["columns"],
+            values * own["bits"] / 8.0, self.near / before * near,
+        )  # fmt: skip
+
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
+        """Time of operations and of bytes at the peaks of a die. [s], [s]"""
+        operations = 2.0 * self.m * self.heads * self.queries * self.keys * self.dims
+        return operations / (die.cores * die.peak), (self.nbytes + self.near) / die.bandwidth
+
 
 def took(of: Decode, constants: Generation, die: Die) -> Took:
     """Time of attention, in its parts.
+
+    That queries beyond a tile go one by one is what rows say of their own heads. Of wider ones no row says it, and the quicker
+    of that and of tiles as prompts have them is taken.
 
     Args:
         of: the attention; leaves of shape () or broadcasting over (steps, designs).
         constants: of the library.
         die: that runs it.
     """
+    own, ranges = _took(of, constants, die), tuple(one for one in constants.measured_ranges or () if one[0] in KERNEL_CHOICE)
+    outside = outside_sizes(of.sizes(), ranges) if np.any(constants.wider == "alone") else {}
+    if not outside:
+        return own
+    other = _took(of, replace(constants, wider="tiles", shared=WIDE_TILE), die)
+    taken = is_outside(of.sizes(), outside) & (of.rows > constants.shared) & (other.seconds() < own.seconds())
+    compute, memory, byte = (where(taken, getattr(other, name), getattr(own, name)) for name in ("compute", "memory", "byte"))
+    return own._replace(compute=compute, memory=memory, byte=byte)
+
+
+KERNEL_CHOICE = ("kv_head_queries", "columns")
+"""Sizes by which a library chooses one of its kernels for decode steps."""
+
+
+def _took(of: Decode, constants: Generation, die: Die) -> Took:
+    """Time of attention in its parts, by the kernel that the library has for so many queries of a KV head."""
     stream = 1 / (constants.hbm * die.bandwidth)
     cached = constants.cached * die.cache_bandwidth
     near = minimum(1 / cached, stream)
-    beside = of.heads * of.queries / of.kv_heads
+    beside = of.rows
     over = beside > constants.shared
     many = over & (constants.wider == "alone")
     repeated = where(over & (constants.wider == "tiles"), ceil_div(beside, constants.shared), 1.0)
@@ -110,5 +170,6 @@ def _walked(of: Decode, constants: Generation, die: Die) -> Any:
     taken = of.m * of.heads * of.queries / die.cores
     some, shortest = minimum(taken, 1.0), minimum(of.keys, constants.block)
     joined = constants.join * minimum(2 * some, 1.0) * (1 - constants.block / maximum(of.keys, constants.block))
-    cut = constants.walk * maximum(shortest, of.keys * 2 * some / (1 + some)) + joined
-    return maximum(cut, constants.walk * maximum(shortest, of.keys * taken))
+    walk = constants.walk * (of.dims / COLUMNS)
+    cut = walk * maximum(shortest, of.keys * 2 * some / (1 + some)) + joined
+    return maximum(cut, walk * maximum(shortest, of.keys * taken))

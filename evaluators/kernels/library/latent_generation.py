@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.elementwise import ceil_div, divisor, maximum, minimum
 from dse.space.libraries.latent_generation import LatentGeneration
 
 BLOCK = 64.0
@@ -66,6 +66,31 @@ class Decode(NamedTuple):
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
         return "latent_generation"
+
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name."""
+        latent = divisor(self.m * self.keys * (self.dims - self.v))
+        return {
+            "requests": self.m, "keys": self.keys, "heads": self.heads, "queries": self.queries, "columns": self.dims,
+            "bits": 8.0 * self.nbytes / latent,
+        }  # fmt: skip
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "Decode":
+        """The same problem with some of its sizes changed; columns of a value follow those of a key and value."""
+        own = self.sizes() | sizes
+        v = self.v * own["columns"] / self.dims
+        rows = own["requests"] * own["heads"] * own["queries"] * own["columns"]
+        before = divisor(self.m * self.heads * self.queries * self.dims)
+        return Decode(
+            own["requests"], own["keys"], own["heads"], own["queries"], own["columns"], v,
+            own["requests"] * own["keys"] * (own["columns"] - v) * own["bits"] / 8.0, self.near / before * rows,
+            self.converted / before * rows,
+        )  # fmt: skip
+
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
+        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
+        operations = 2.0 * self.m * self.heads * self.queries * self.keys * self.dims
+        return operations / (die.cores * die.peak), (self.nbytes + self.near) / die.bandwidth
 
 
 def took(of: Decode, constants: LatentGeneration, die: Die) -> Took:

@@ -50,6 +50,19 @@ class Elements(NamedTuple):
         """A name of `kernels.library.LIBRARY`."""
         return "elementwise"
 
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name."""
+        return {"rows": self.m, "row_bytes": self.row}
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "Elements":
+        """The same problem with some of its sizes changed."""
+        own = self.sizes() | sizes
+        return Elements(own["rows"], own["row_bytes"], self.sort)
+
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
+        """Time of operations, of which no passes are bound, and of bytes at the peaks of a die. [s], [s]"""
+        return 0.0, self.m * self.row / die.bandwidth
+
 
 def took(of: Elements, constants: Passes, die: Die) -> Took | None:
     """Time of a pass, in its parts; None where the library has none of its sort.

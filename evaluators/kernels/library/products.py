@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.elementwise import ceil_div, divisor, maximum, minimum, where
 from dse.space.libraries.products import Products, Quantised
 
 TILES = tuple((a, b) for a in (64, 128, 256) for b in (32, 64, 128, 256))
@@ -61,6 +61,22 @@ class Multiply(NamedTuple):
     def kind(self) -> str:
         """A name of `kernels.library.LIBRARY`."""
         return "products"
+
+    def sizes(self) -> dict[str, Any]:
+        """What measured rows of this kernel differ in, by name."""
+        return {"m": self.m, "k": self.k, "n": self.n / self.apart, "bits": 8.0 * self.weights / divisor(self.k * self.n)}
+
+    def resized_problem(self, sizes: dict[str, Any]) -> "Multiply":
+        """The same problem with some of its sizes changed."""
+        own = self.sizes() | sizes
+        n = own["n"] * self.apart
+        return self._replace(m=own["m"], k=own["k"], n=n, weights=own["k"] * n * own["bits"] / 8.0)
+
+    def peak_times(self, die: Die) -> tuple[Any, Any]:
+        """Time of operations and of bytes at the peaks of a die, conversions apart. [s], [s]"""
+        compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
+        rows = self.m * self.k * self.apart * self.act + self.m * self.n * 2.0
+        return compute * self.share, (self.weights + rows) * self.share / die.bandwidth
 
 
 def took(of: Multiply, constants: Products, die: Die) -> Took:

@@ -1,0 +1,89 @@
+"""Library kernels outside the sizes that their constants were fitted on.
+
+A form that was fitted on measured rows says nothing of sizes far from them. There a kernel takes at most `REASON` times its
+roofline, or as many times as it does at the nearest sizes that rows have, where that is more. With R = max(compute, memory) at
+the peaks of the die, and T = (compute^q + memory^q)^(1/q) of the form,
+
+    T' = min(T, max(T(nearest) / R(nearest), REASON) R)
+    T' = max(T', R beyond what the cache of the die can hold)
+
+Start and end of a kernel are not in T. At the edge of the rows both sides are the form itself, so no answer jumps there.
+"""
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.library.took import Took, together
+from dse.evaluators.machine.library import Die
+from dse.space.elementwise import divisor, maximum, minimum, where
+
+REASON = 5.0
+"""Times its roofline that a kernel takes at most where no measured row says that it takes more."""
+
+ROUNDING = 1e-3
+"""Share of a size that is no difference: formats with scales have a little more than their bits."""
+
+Range = tuple[str, float, float]
+"""Name of a size, and the least and the largest value of it among measured rows."""
+
+
+def outside_sizes(sizes: Mapping[str, Any], ranges: tuple[Range, ...]) -> dict[str, Any]:
+    """Sizes that some step or design has outside the measured ranges, each moved to the nearest measured value.
+
+    >>> outside_sizes({"keys": 100.0, "heads": 8.0}, (("keys", 256.0, 16384.0), ("heads", 8.0, 64.0)))
+    {'keys': 256.0}
+    """
+    found = {}
+    for name, low, high in ranges:
+        value = sizes.get(name)
+        if value is not None and (np.any(value < low * (1 - ROUNDING)) or np.any(value > high * (1 + ROUNDING))):
+            found[name] = minimum(maximum(value, low), high)
+    return found
+
+
+def is_outside(sizes: Mapping[str, Any], nearest: Mapping[str, Any]) -> Any:
+    """Whether a step or design has one of its sizes outside the measured ranges; `nearest` as `outside_sizes` has them."""
+    found: Any = False
+    for name, value in nearest.items():
+        found = found | (sizes[name] != value)
+    return found
+
+
+def extrapolate(form: Took, problem: Any, constants: Any, die: Die, kernel: ModuleType) -> Took:
+    """Time of a kernel in its parts, held near its roofline where its sizes are outside the measured ranges.
+
+    Args:
+        form: what the closed form of the kernel gives.
+        problem: that was asked, with `sizes`, `resized_problem` and `peak_times`.
+        constants: of the library, with `measured_ranges`; without these the form stands.
+        die: that runs it.
+        kernel: module of its form.
+    """
+    sizes = problem.sizes()
+    nearest = outside_sizes(sizes, constants.measured_ranges or ())
+    nearest.pop("bits", None)  # another format is another rate, and no other size
+    if not nearest:
+        return form
+    edge = problem.resized_problem(nearest)
+    compute, _ = problem.peak_times(die)
+    roofline, beyond_cache = rooflines(problem, die)
+    streams = isinstance(compute, float) and not compute  # nothing is computed: what a form has beside memory is its start
+    at_edge: Took = kernel.took(edge, constants, die)
+    limit = maximum(_work(at_edge, streams) / divisor(rooflines(edge, die)[0]), REASON)
+    work = _work(form, streams)
+    scale = where(is_outside(sizes, nearest), maximum(minimum(work, limit * roofline), beyond_cache) / divisor(work), 1.0)
+    return form._replace(compute=form.compute if streams else form.compute * scale, memory=form.memory * scale)
+
+
+def rooflines(problem: Any, die: Die) -> tuple[Any, Any]:
+    """Time at the peaks of a die with all bytes from main memory, and with those that its cache cannot hold. [s], [s]"""
+    compute, memory = problem.peak_times(die)
+    return maximum(compute, memory), maximum(compute, maximum(memory - die.cache / die.bandwidth, 0.0))
+
+
+def _work(form: Took, streams: bool) -> Any:
+    """Time of engines and memory together, without start and conversions; of what streams, of memory. [s]"""
+    return form.memory if streams else together(form.compute, form.memory, form.sharpness)

@@ -1,0 +1,306 @@
+"""Library kernels outside the sizes of measured rows: near their roofline, without a jump, and said in the answer."""
+
+import csv
+import json
+import os
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from math import log2
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import dse
+from dse.config.build import question
+from dse.config.compose import CONF, compose
+from dse.evaluators.account.kernel_basis import FLAT, kernel_basis
+from dse.evaluators.kernels import library
+from dse.evaluators.kernels.library.context import Attend
+from dse.evaluators.kernels.library.experts import Expert
+from dse.evaluators.kernels.library.extrapolation import REASON, ROUNDING, outside_sizes, rooflines
+from dse.evaluators.kernels.library.generation import Decode
+from dse.evaluators.kernels.library.latent_generation import Decode as LatentDecode
+from dse.evaluators.kernels.library.passes import Elements
+from dse.evaluators.kernels.library.products import Multiply
+from dse.evaluators.machine.library import Libraries, libraries
+
+SHAPES = 5000 if os.environ.get("FINDINGS") == "all" else 300
+"""Random shapes, over all kernels of all stacks together."""
+
+
+class Kernel(NamedTuple):
+    """A library part of a stack on the chip that it was measured on."""
+
+    stack: str
+    kind: str
+    on: Libraries
+    constants: Any
+
+
+@cache
+def kernels() -> tuple[Kernel, ...]:
+    """All parts of all stacks that have a closed form, without doubles."""
+    found: dict[tuple[str, str], Kernel] = {}
+    for path in sorted((CONF / "library").glob("*/*.yaml")):
+        kind, stack = path.parent.name, path.stem
+        if kind not in library.LIBRARY:
+            continue
+        chip = next(name for name in ("a100", "h100", "h800", "rtx4090") if stack.endswith(name))
+        base = question(compose([f"chip={chip}", f"stack={stack}", "mapping.both.tp=1"]), Path()).base
+        on = libraries(base.chip, base.mapping.stack)
+        assert on is not None
+        found[kind, stack] = Kernel(stack, kind, on, dict(on.parts)[kind])
+    return tuple(found.values())
+
+
+def around(random: Random, low: float, high: float, times: float = 16.0) -> float:
+    """A whole number from far below a range to far above it."""
+    return float(max(round(2 ** random.uniform(log2(max(low / times, 1.0)), log2(high * times))), 1))
+
+
+def problem(random: Random, of: Kernel) -> Any:
+    """A random problem of a kernel."""
+    draws: dict[str, Callable[[], Any]] = {
+        "products": lambda: product(random),
+        "experts": lambda: expert(random),
+        "elementwise": lambda: Elements(
+            around(random, 1, 4096),
+            around(random, 4096, 65536),
+            random.choice(
+                [name for name in ("norm", "gate", "rotate", "copy", "gather", "softmax") if getattr(of.constants, name)]
+            ),
+        ),
+        "context": lambda: prompt(random, latent=False),
+        "latent_context": lambda: prompt(random, latent=True),
+        "generation": lambda: decode(random),
+        "latent_generation": lambda: latent_decode(random),
+    }
+    return draws[of.kind]()
+
+
+def product(random: Random) -> Multiply:
+    m, k, n = (around(random, *ends, 4.0) for ends in ((1, 16384), (256, 16384), (256, 65536)))
+    scaling = random.choice(["", "", "tensor", "block"])
+    act, pace = (1.0, 0.5) if scaling else (2.0, 1.0)
+    return Multiply(m, k, n, k * n * act, act, scaling, pace)
+
+
+def expert(random: Random) -> Expert:
+    m, k, n, touched = (around(random, *ends, 4.0) for ends in ((1, 65536), (256, 8192), (256, 8192), (1, 256)))
+    scaling = random.choice(["", "tensor", "block"])
+    pace, touched = 0.5 if scaling else 1.0, min(m, touched)
+    near, far = random.choice([(n, k), (k, n)])
+    return Expert(m, k, n, touched, touched, touched * k * n * 2 * pace, near, far, scaling, pace)
+
+
+def prompt(random: Random, *, latent: bool) -> Attend:
+    queries, past = around(random, 128, 8192), random.choice([0.0, around(random, 128, 8192)])
+    keys, requests, heads = queries + past, around(random, 1, 16, 4.0), random.choice([1.0, 4.0, 16.0, 40.0, 128.0])
+    dims = 320.0 if latent else random.choice([64.0, 128.0, 192.0, 256.0, 512.0])
+    seen = past + (queries + 1) / 2 if random.random() < 0.7 or past else keys
+    nbytes = requests * heads * dims * 4 * (queries + past)
+    return Attend(queries, requests, seen, keys, 0.0, 0.0, heads, dims, nbytes, 0.0, latent)
+
+
+def decode(random: Random) -> Decode:
+    requests, keys, kv_heads = (
+        around(random, 1, 256, 4.0),
+        around(random, 256, 16384),
+        random.choice([1.0, 4.0, 8.0, 32.0, 64.0]),
+    )
+    heads, queries = (
+        kv_heads * random.choice([1.0, 2.0, 4.0, 8.0, 32.0, 48.0, 64.0, 128.0]),
+        random.choice([1.0, 1.0, 2.0, 4.0]),
+    )
+    dims = random.choice([64.0, 128.0, 256.0, 256.0, 512.0, 1088.0])
+    return Decode(
+        requests, keys, heads, kv_heads, queries, dims, requests * keys * kv_heads * dims * 2, requests * heads * dims * 2
+    )
+
+
+def latent_decode(random: Random) -> LatentDecode:
+    requests, keys, heads = (
+        around(random, 1, 256, 4.0),
+        around(random, 256, 16384),
+        random.choice([1.0, 8.0, 16.0, 64.0, 128.0]),
+    )
+    queries = random.choice([1.0, 1.0, 2.0, 4.0])
+    near = requests * heads * queries * 1088 * 2
+    return LatentDecode(requests, keys, heads, queries, 1088.0, 512.0, requests * keys * 576 * 2, near)
+
+
+def took(of: Kernel, asked: Any) -> Any:
+    found = library.took(asked, of.on)
+    assert found is not None
+    return found
+
+
+def floor(of: Kernel, asked: Any) -> float:
+    """Start and end of a kernel, and what it does before or after the rest."""
+    found = took(of, asked)
+    return float(found.start + found.beside + (found.compute if of.kind == "elementwise" else 0.0))
+
+
+def test_no_kernel_is_far_beyond_its_roofline_or_below_it_unless_it_says_so() -> None:
+    random, said = Random(50), dict[str, int]()
+    for i in range(SHAPES):
+        of = kernels()[i % len(kernels())]
+        asked = problem(random, of)
+        seconds, (roofline, least) = float(took(of, asked).seconds()), map(float, rooflines(asked, of.on.die))
+        basis = kernel_basis(asked, took(of, asked), of.on).text
+        said[basis.partition(":")[0]] = said.get(basis.partition(":")[0], 0) + 1
+        assert seconds >= least * (1 - ROUNDING) or basis.startswith("measured"), f"{of.stack} {of.kind} below: {asked}"
+        most = REASON * (floor(of, asked) + roofline)
+        if not basis:
+            assert seconds <= most, f"{of.stack} {of.kind} beyond its roofline: {asked}"
+        elif basis.startswith("extrapolated") and seconds > most:
+            edge = asked.resized_problem({**outside_sizes(asked.sizes(), of.constants.measured_ranges)})
+            at_edge = float(took(of, edge).seconds()) - floor(of, edge)
+            times = max(at_edge / float(rooflines(edge, of.on.die)[0]), REASON)
+            assert seconds <= floor(of, asked) + times * roofline * (1 + 1e-6), f"{of.stack} {of.kind}: {asked}"
+    assert said[""] > SHAPES / 20
+    assert said["extrapolated"] > SHAPES / 4
+
+
+def test_answers_do_not_jump_where_measured_rows_end() -> None:
+    """At the edge of each size alone, all others within what rows have."""
+    for of in kernels():
+        ranges = of.constants.measured_ranges
+        asked = problem(Random(of.stack), of)
+        within = asked.resized_problem(
+            {name: min(max(float(asked.sizes()[name]), low), high) for name, low, high in ranges if name != "bits"}
+        )
+        for name, low, high in ranges:
+            if name in ("bits", "decodes", "columns", "kv_head_queries") or low == high:  # by which kernels are chosen
+                continue
+            for edge in (low, high):
+                at, beyond = (
+                    within.resized_problem({name: edge * by}) for by in (1.0, 1.0 + (1e-3 + 2e-6) * (1 if edge == high else -1))
+                )
+                one, other = (float(took(of, size).seconds()) for size in (at, beyond))
+                form = library.LIBRARY[of.kind].took(beyond, of.constants, of.on.die)
+                jump = abs(float(form.seconds()) / one - 1)  # of the form itself, whose tiles are whole
+                assert abs(other / one - 1) <= jump + 0.01, f"{of.stack} {of.kind}: {name} {edge}"
+
+
+def test_sizes_beside_others_are_as_by_themselves() -> None:
+    """Problems inside the ranges and outside of them, in one array and one by one."""
+    random = Random(51)
+    for of in kernels():
+        several = [problem(random, of) for _ in range(8)]
+        if (of.kind, of.stack) == ("elementwise", "eager_a100"):  # of rows that say it is below its roofline
+            several = [Elements(8766.0, 107195.0, "gate"), Elements(8766.0, 1e6, "gate")]
+        alike = [asked for asked in several if [type(value) for value in asked] == [type(value) for value in several[0]]]
+        alike = [
+            asked for asked in alike if all(a == b for a, b in zip(asked, alike[0], strict=True) if not isinstance(a, float))
+        ]
+        fields = zip(*alike, strict=True)
+        together = type(alike[0])(*(np.array(values) if type(values[0]) is float else values[0] for values in fields))
+        seconds = np.broadcast_to(took(of, together).seconds(), len(alike))
+        assert seconds == pytest.approx([float(took(of, asked).seconds()) for asked in alike], rel=1e-12), (
+            f"{of.stack} {of.kind}"
+        )
+
+
+def test_rows_that_constants_were_fitted_on_are_not_extrapolated() -> None:
+    """One row that ships of each part."""
+    first: dict[tuple[str, str], str] = {}
+    with (CONF.parent / "studies" / "gpu_measured" / "published.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            kind, words = row["id"].split("-")[1], row["overrides"]
+            first.setdefault((kind, next(word for word in words.split() if word.startswith("stack="))), words)
+    found = [(words, dse.evaluate(*shlex.split(words))) for words in first.values()]
+    assert len(found) > 20
+    for words, of in found:
+        assert not any(row.basis.text.startswith("extrapolated") for row in of.breakdown.rows), words
+
+
+LATENT = (
+    "chip=h100", "workload=attention", "mapping.both.tp=1", "workload.batch=64", "workload.heads=128", "workload.kv_heads=1",
+    "workload.queries=1", "workload.keys=[4096]", "workload.qk=576", "workload.v=512",
+)  # fmt: skip
+
+PLAIN = tuple(word for word in LATENT if not word.startswith(("workload.qk", "workload.v=", "workload.heads")))
+"""The same of heads of 128 columns, as many as are said beside."""
+
+
+@pytest.mark.parametrize(
+    ("stack", "kernel", "words"),
+    [
+        ("trtllm_h100", "generation", "extrapolated: 128 queries of a KV head (measured 1 to 64)"),
+        ("flash2_h100", "generation", FLAT),
+        ("flash3_h100", "generation", FLAT),
+        ("vllm_allreduce_h100", "generation", FLAT),
+    ],
+)
+def test_a_decode_that_no_row_has_is_within_reason_and_said(
+    stack: str, kernel: str, words: str, typed: Callable[..., tuple[int, str, str]]
+) -> None:
+    asked = (*LATENT, f"stack={stack}")
+    data = json.loads(typed("evaluate", "--json", *asked)[1])
+    (row,) = data["operators"]
+    assert 9e-5 < row["seconds"] < REASON * 2e-4, "0.17 ms of bytes"
+    assert row["kernel"] == kernel
+    assert row["basis"].startswith(words)
+    assert words in data["kernel_basis"]
+    assert words.partition(" (")[0] in " ".join(" ".join(typed("evaluate", *asked)[1].splitlines()[:5]).split())
+    assert words in repr(dse.evaluate(*asked))
+
+
+@pytest.mark.parametrize("queries", [1, 2, 4])
+@pytest.mark.parametrize("latent", [True, False])
+def test_a_few_queries_are_of_decode_with_a_mask_or_without(queries: int, latent: bool) -> None:
+    """Kernels of prompts have tiles of 128 queries, of which one or two would leave the rest idle."""
+    words = (*LATENT, "workload.latent=true") if latent else (*PLAIN, "workload.heads=64", "workload.kv_heads=8")
+    asked = (*words, "stack=trtllm_h100", f"workload.queries={queries}")
+    masked, free = (dse.evaluate(*asked, f"workload.causal={causal}") for causal in ("true", "false"))
+    (row,) = masked.breakdown.rows
+    assert row.basis.kernel.endswith("generation")
+    assert masked.metrics["latency"] == pytest.approx(free.metrics["latency"], rel=1e-3)
+
+
+def test_errors_of_other_kernels_are_none_of_this_one() -> None:
+    """Rows of FlashAttention-3 are prompts: they say nothing of a decode, and of other heads that these are others."""
+    words = ("chip=h100", "stack=flash3_h100", "workload=attention", "mapping.both.tp=1")
+    prompts, decode = dse.evaluate(*words, "workload.qk=64"), dse.evaluate(*words, "workload.queries=1")
+    (time, *_), (none, *_) = prompts.bands, decode.bands
+    assert time.rows > 0
+    assert "of other sizes" in str(time)
+    assert none.metric == time.metric == "latency"
+    assert none.rows == 0
+    assert [band.metric for band in decode.bands] == [band.metric for band in prompts.bands], "silicon has its rows"
+
+
+def test_a_kernel_that_rows_say_is_slow_says_so() -> None:
+    """Single queries of 64 heads on one KV head, as measured: 1.26 ms where bytes take 0.04."""
+    found = dse.evaluate(*PLAIN, "workload.heads=64", "stack=trtllm_h100")
+    (row,) = found.breakdown.rows
+    assert found.metrics["latency"] == pytest.approx(1.26e-3, rel=0.2)
+    assert row.basis.text.startswith("measured: ")
+    assert "times its roofline" in found.kernel_basis
+
+
+def test_without_ranges_a_form_stands() -> None:
+    of = next(of for of in kernels() if (of.kind, of.stack) == ("generation", "trtllm_h100"))
+    asked = Decode(64.0, 4096.0, 128.0, 1.0, 1.0, 1088.0, 64 * 4096 * 1088 * 2.0, 64 * 128 * 1088 * 2.0)
+    bare = replace(of.constants, measured_ranges=None)
+    assert library.LIBRARY["generation"].took(asked, bare, of.on.die).seconds() > 20 * took(of, asked).seconds()
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("7", "not a group of ranges; write {keys: [256, 16384]}"),
+        ("{keys: [9, 3]}", "is not a range; write the least and the most"),
+    ],
+)
+def test_ranges_that_are_none_are_refused(said: str, error: str, typed: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = typed("evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.generation.measured_ranges={said}")
+    assert code == 2
+    assert error in err
+    assert len(err.strip().splitlines()) == 1
