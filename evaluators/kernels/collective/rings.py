@@ -14,6 +14,7 @@ from dse.evaluators.kernels.collective.exchange import parts, slice_of
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.partition.placement import interleaved_circuits
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles, Vector
@@ -62,7 +63,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
                     where(fabric.combine == 0, 0.0, fabric.call + values * fabric.combine) if part == "reduce_scatter" else 0.0
                 )
                 words = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
-                seconds = seconds + times * _turn(places, words, add, fabric)
+                seconds = seconds + times * _turn(places, words, add, fabric, shorter=part == "all_to_all")
                 total = total + Activity(sent_bytes=nbytes, hop_bytes=0.0) * (times * cores)
                 total = total + Activity(hop_bytes=nbytes) * (times * lines * _round_hops(places, topology))
         if part == "all_to_all":
@@ -73,15 +74,18 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
     return Cost(seconds + where(fabric.locked > 0, 0.0, hops) * fabric.hop, total)
 
 
-def _turn(places: Any, words: Any, add: Any, fabric: Fabric) -> Any:
+def _turn(places: Any, words: Any, add: Any, fabric: Fabric, *, shorter: bool) -> Any:
     """Time of a message of each core of a line, and of what its target does with it; hops beside that, unless they are locked.
 
-    A locked message of two hops takes turns with the one that comes the other way; between two cores there is none.
+    Locked messages of two hops take turns with those that come the other way, of which there are none between two cores. Cores
+    get out of step, but in an exchange, whose messages are shorter from turn to turn, so that who is ahead waits.
     """
     free = fabric.post + 2 * fabric.ramp + fabric.stage + words + add
     far = minimum(places - 1.0, 2.0)
     message = 3 * (2 * fabric.ramp + far * fabric.hop) + words
-    locked = maximum(far * message, fabric.post + message + fabric.stage + add)
+    circuits, links = (far, far * far) if shorter else interleaved_circuits(places)
+    in_turns = circuits * (6 * fabric.ramp + words) + 3 * links * fabric.hop
+    locked = maximum(in_turns, fabric.post + message + fabric.stage + add)
     return where(fabric.locked > 0, locked, free)
 
 

@@ -225,6 +225,12 @@ def occupied(
     return circuits * 6 * fabric.ramp + 3 * links * fabric.hop + words
 
 
+def interleaved_circuits(places: Any) -> tuple[Any, Any]:
+    """Circuits that follow one another in a step once around an interleaved line, and their links, on average."""
+    key = PLACEMENTS.index("linear_interleave"), places, 1, 0, 0, 0, 0, 1
+    return _chain(0, *key), _chain(2, *key)
+
+
 @tabulated
 def _rows(which: int, cores: int) -> float:
     return float(sides(PLACEMENTS[which], cores)[0])
