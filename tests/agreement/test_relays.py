@@ -22,7 +22,7 @@ def test_a_core_starts_a_message_while_words_of_another_leave(shape: Shape, rows
     program = allgather.steps(shape, Mesh(rows, cols), "float16")
     played, routed = (reader.play(program, DOJO).seconds for reader in (events, cycles))
     assert played == pytest.approx(routed, rel=0.1)
-    assert allgather.cost(shape, Mesh(rows, cols), DOJO).seconds == pytest.approx(played, rel=0.12)
+    assert allgather.cost(shape, Mesh(rows, cols), DOJO).seconds == pytest.approx(played, rel=0.2)
 
 
 @given(st.builds(Shape, *(st.integers(40, 400) for _ in range(3))), st.integers(4, 10))
