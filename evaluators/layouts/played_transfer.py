@@ -39,9 +39,6 @@ Play = Callable[..., Timing]
 def played_ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: float, play: Play) -> Ways:
     """As `kv_transfer.ways`, from a program; hops, latency and blocks of the chip are what they are there.
 
-    Where routes are locked, `events` takes channels in the order in which rounds are written: pipelines wait twice as long
-    there as `cycles` says (2.2 times for 1.2 in one case that was looked at). The pace of caches is the same to 3 %.
-
     Args:
         layout, fabric, block, prefilled, decoded: as there.
         play: who plays programs.

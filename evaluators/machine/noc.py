@@ -201,9 +201,10 @@ def relayed(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, en
         row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
         hops = abs(steps(col, to_col, shape[1], torus)) + abs(steps(row, to_row, shape[0], torus))
         start = max(ready[row, col], free[to_row, to_col])
-        if hops:
-            start = max(start, engine[row, col], ramps[0, row, col])
+        if hops:  # the engine starts a message while words of the one before leave
+            start = max(start, engine[row, col])
             engine[row, col] = start + fabric.launch + words[i] * fabric.copy
+            start = max(start, ramps[0, row, col] - fabric.launch)
             ramps[0, row, col] = start + fabric.launch + words[i] * pace
             read[row, col] = max(read[row, col], ramps[0, row, col])
         end[i] = start + hops * (fabric.launch + 2 * fabric.ramp + fabric.hop + words[i] * pace + fabric.stage)

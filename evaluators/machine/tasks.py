@@ -2,313 +2,17 @@
 
 # mypy: disable-error-code="no-untyped-def,assignment"
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dse.evaluators.machine.banked import advance, soonest
-from dse.evaluators.machine.compile_cache import loop, part, piece
-from dse.evaluators.machine.heap import HEAP, pop, push
-from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
+from dse.evaluators.machine.compile_cache import loop, piece
+from dse.evaluators.machine.heap import HEAP, push
+from dse.evaluators.machine.net import ARRIVED, CROSSED, HEAD, HERE, SENT, TAIL
 from dse.evaluators.machine.router import choose, inject, own, step
-from dse.evaluators.machine.task_words import BLOCK, NOTE, PACKET
-from dse.space.elementwise import Array
-
-
-class Tasks(NamedTuple):
-    """What is done in what order: a task is ready when all before it are done.
-
-    Attributes:
-        kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
-        on: the engine or memory channel of a task, or its packet.
-        busy: that it takes its engine, or bytes of a block.
-        after: from its start until what waits for it may start; of a block, what its words stream, less than 0 of one stored.
-        needs: tasks before it that are not done.
-        ready: when they are.
-        first, then: tasks after it, `then[first[i]:first[i + 1]]`.
-        queued: the next task that waits for the same engine.
-        done: when it was.
-    """
-
-    kind: Array
-    on: Array
-    busy: Array
-    after: Array
-    needs: Array
-    ready: Array
-    first: Array
-    then: Array
-    queued: Array
-    done: Array
-
-
-class Packets(NamedTuple):
-    """Packets of tasks.
-
-    Attributes:
-        router, port: where it comes from: a core, or a memory channel.
-        number: of it in the network: addends of one sum have the same.
-        flits: of it; `pace`: cycles from one to the next; `sent` and `came`: how many did; `due`: when the next may go.
-        feeder: a packet whose flits these continue, -1 for none.
-        left, head, tail: tasks that are done when it has left, when its first flit arrives and when its last does; -1 for none.
-            Those of a tree begin at `tail`, in the order of `place`.
-        line: the next packet that waits at the same place.
-        far: links from end to end, for circuits.
-        owed: flits of it that are to arrive, all together; an addend's are those of the first one.
-        asked: in which of the moments at which circuits are given it asked for one.
-        ways, channels: where the channels of each one's circuit begin in a list of them, shape (packets + 1,); none of packets
-            that take no circuit.
-    """
-
-    router: Array
-    port: Array
-    number: Array
-    flits: Array
-    pace: Array
-    sent: Array
-    came: Array
-    due: Array
-    feeder: Array
-    left: Array
-    head: Array
-    tail: Array
-    line: Array
-    far: Array
-    owed: Array
-    asked: Array
-    ways: Array
-    channels: Array
-
-
-class Floor(NamedTuple):
-    """Who works on tasks, and what is going to happen.
-
-    Attributes:
-        free: until when each engine or channel is busy; `queue`: first and last task that waits for it, -1 for none.
-        waiting: first and last packet at each place that sends, -1; `vc`, `last`: channels there; `sending`, `place_sends`:
-            places with packets.
-        latency, byte, crowded: of memory channels, in cycles.
-        of: packet by its number in the network.
-        place: of each tree and router, which of the tree's members it is.
-        when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
-            `FREE`; or less than 0, a circuit's end.
-        stack: tasks that have just become ready.
-        locks: of each channel of circuits whether a packet has it, and the first that waits until it is given back, -1 for
-            none; `Packets.line` has the others.
-        asking: packets that look now whether all channels of theirs are free.
-        trip: cycles between cores and their routers, out and in; `hop`: from router to router.
-        ports: places that send at each router.
-        counts: places below.
-    """
-
-    free: Array
-    queue: Array
-    waiting: Array
-    vc: Array
-    last: Array
-    sending: Array
-    place_sends: Array
-    latency: float
-    byte: float
-    crowded: float
-    of: Array
-    place: Array
-    when: Array
-    what: Array
-    stack: Array
-    locks: Array
-    asking: Array
-    trip: float
-    hop: float
-    ports: int
-    counts: Array
-
-
-STACK, SENDING, DONE, STILL, OWED, ASKING, GIVEN = range(HEAP + 1, HEAP + 8)
-"""Places of `Floor.counts` after that of events: of the stack, of places that send; tasks done; cycles in which nothing moved;
-flits that are to arrive of all packets sent; packets that look for channels; times when circuits were given."""
-
-LOOK, TAKE, GIVE = range(3)
-"""What is done with the channels of a circuit."""
-
-FREE, COME = 1, 2
-"""What happens, beside that a task is done."""
-
-MOMENT = 1e-6
-"""What happens within so many cycles happens at once, as times are rounded sums; circuits are given when all of it is known."""
+from dse.evaluators.machine.task_events import COME, DONE, OWED, SENDING, STILL, begin_ready, happen_until
 
 PATIENCE = 4096
 """Cycles in which flits are there and none moves, and nothing else is going to happen, until it is called a deadlock."""
-
-
-@part
-def _start(floor, tasks, task, time):
-    """An engine begins with a task, or a channel with a block."""
-    on = tasks.on[task]
-    busy, after = tasks.busy[task], tasks.after[task]
-    if tasks.kind[task] == BLOCK:
-        busy *= floor.crowded if time > tasks.ready[task] else floor.byte
-        after = busy if after < 0 else max(floor.latency, busy + floor.latency - after)
-    floor.free[on] = time + busy
-    push(floor, time + after, task << 2)
-    push(floor, time + busy, on << 2 | FREE)
-
-
-@piece
-def _ask(floor, packet):
-    """A packet is among those that look for their channels."""
-    floor.asking[floor.counts[ASKING]] = packet
-    floor.counts[ASKING] += 1
-
-
-@part
-def _circuit(floor, packets, packet, do):
-    """Looks whether all channels of a packet's circuit are free, takes them, or gives them back to those who look for them.
-
-    Returns the first channel that somebody has, where it looks; else -1.
-    """
-    place = packets.ways[packet]
-    while place < packets.ways[packet + 1]:
-        lock = packets.channels[place]
-        place += 1
-        if do == LOOK:
-            if floor.locks[lock, 0]:
-                return lock
-        elif do == TAKE:
-            floor.locks[lock, 0] = 1
-        else:
-            waits = floor.locks[lock, 1]
-            floor.locks[lock, 0], floor.locks[lock, 1] = 0, -1
-            while waits >= 0:
-                _ask(floor, waits)
-                waits = packets.line[waits]
-    return np.int64(-1)
-
-
-@part
-def _give(floor, packets, time):
-    """All who look have their circuits where all channels are free, who asked first before others.
-
-    A request crosses the way, a grant comes back, and flits follow. Nobody keeps a channel while it waits for others, which is
-    what keeps circuits from waiting for one another.
-    """
-    for i in range(floor.counts[ASKING]):
-        one, k = floor.asking[i], i
-        while k > 0 and _before(packets, one, floor.asking[k - 1]):
-            floor.asking[k] = floor.asking[k - 1]
-            k -= 1
-        floor.asking[k] = one
-    for i in range(floor.counts[ASKING]):
-        packet = floor.asking[i]
-        busy = _circuit(floor, packets, packet, LOOK)
-        if busy >= 0:
-            packets.line[packet] = floor.locks[busy, 1]
-            floor.locks[busy, 1] = packet
-            continue
-        _circuit(floor, packets, packet, TAKE)
-        trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
-        if packets.head[packet] >= 0:
-            push(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
-        push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
-    floor.counts[ASKING] = 0
-    floor.counts[GIVEN] += 1
-
-
-@piece
-def _before(packets, one, other):
-    """Whether a packet asked before another; together, whether it comes first in the program."""
-    return packets.asked[one] < packets.asked[other] or (packets.asked[one] == packets.asked[other] and one < other)
-
-
-@part
-def _ready(floor, tasks, packets, banked):
-    """Everything that has become ready begins, and what is done at once makes others ready."""
-    while floor.counts[STACK]:
-        floor.counts[STACK] -= 1
-        task = floor.stack[floor.counts[STACK]]
-        time, kind, on = tasks.ready[task], tasks.kind[task], tasks.on[task]
-        if kind == PACKET:
-            packets.due[on] = time
-            floor.counts[DONE] += 1
-            if packets.ways[on] < packets.ways[on + 1]:
-                packets.asked[on] = floor.counts[GIVEN]
-                _ask(floor, on)
-                continue
-            at = packets.router[on] * floor.ports + packets.port[on] - CORE
-            packets.line[on] = -1
-            if floor.waiting[at, 0] < 0:
-                floor.waiting[at, 0] = on
-            else:
-                packets.line[floor.waiting[at, 1]] = on
-            floor.waiting[at, 1] = on
-            if floor.sending[at] == 0:
-                floor.sending[at] = 1
-                floor.place_sends[floor.counts[SENDING]] = at
-                floor.counts[SENDING] += 1
-        elif kind == NOTE:
-            if tasks.after[task] > 0:
-                push(floor, time + tasks.after[task], task << 2)
-            else:
-                _finish(floor, tasks, task, time)
-        else:
-            first = floor.queue[on, 0] < 0
-            tasks.queued[task] = -1
-            if first:
-                floor.queue[on, 0] = task
-            else:
-                tasks.queued[floor.queue[on, 1]] = task
-            floor.queue[on, 1] = task
-            if first and floor.free[on] <= time and (not banked or kind != BLOCK):
-                _start(floor, tasks, task, time)
-
-
-@piece
-def _finish(floor, tasks, task, time):
-    """A task is done; those that waited for it alone are ready."""
-    tasks.done[task] = time
-    floor.counts[DONE] += 1
-    k = tasks.first[task]
-    while k < tasks.first[task + 1]:
-        after = tasks.then[k]
-        k += 1
-        tasks.ready[after] = max(tasks.ready[after], time)
-        tasks.needs[after] -= 1
-        if tasks.needs[after] == 0:
-            floor.stack[floor.counts[STACK]] = after
-            floor.counts[STACK] += 1
-
-
-@part
-def _happen(floor, tasks, packets, banked, time, until):
-    """Everything that happens from a time until another one."""
-    while True:
-        if floor.counts[ASKING] and (floor.counts[HEAP] == 0 or floor.when[0] > time + MOMENT):
-            _give(floor, packets, time)
-        if floor.counts[HEAP] == 0 or floor.when[0] > until:
-            return
-        time, what = floor.when[0], floor.what[0]
-        pop(floor)
-        if what < 0:
-            packet = -1 - what
-            _circuit(floor, packets, packet, GIVE)
-            for task in (packets.left[packet], packets.tail[packet]):
-                if task >= 0:
-                    push(floor, time, task << 2 | COME)
-        elif what & 3 == COME:
-            task = what >> 2
-            tasks.ready[task] = time
-            floor.stack[floor.counts[STACK]] = task
-            floor.counts[STACK] += 1
-        elif what & 3 == FREE:
-            on = what >> 2
-            task = tasks.queued[floor.queue[on, 0]]
-            floor.queue[on, 0] = task
-            if task >= 0:
-                _start(floor, tasks, task, time)
-        else:
-            _finish(floor, tasks, what >> 2, time)
-        if floor.counts[STACK]:
-            _ready(floor, tasks, packets, banked)
 
 
 @piece
@@ -355,14 +59,6 @@ def _following(floor, banks):
 
 
 @loop
-def perform_messages(floor, tasks, packets):
-    """Does all tasks where every packet takes a circuit; whether it came to its end."""
-    _ready(floor, tasks, packets, False)
-    _happen(floor, tasks, packets, False, 0.0, np.inf)
-    return floor.counts[DONE] == len(tasks.kind)
-
-
-@loop
 def perform(net, floor, tasks, packets, banks):
     """Does all tasks; whether it came to its end, or has nothing left that could happen.
 
@@ -370,9 +66,9 @@ def perform(net, floor, tasks, packets, banks):
     """
     now = np.int64(0)
     banked = banks is not None
-    _ready(floor, tasks, packets, banked)
+    begin_ready(floor, tasks, packets, banked)
     while True:
-        _happen(floor, tasks, packets, banked, float(now), now)
+        happen_until(floor, tasks, packets, banked, float(now), now)
         if banks is not None:
             advance(banks, floor, tasks, now)
         quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]

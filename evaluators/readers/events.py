@@ -34,11 +34,11 @@ from dse.evaluators.program.rounds import (
     in_place,
     reads,
 )
-from dse.evaluators.readers import events_circuits
 from dse.evaluators.readers.again import Again, keys_of
 from dse.evaluators.readers.bands import banded, shared
 from dse.evaluators.readers.events_memory import deliver, load, store
 from dse.evaluators.readers.events_state import State, Turn, Waits
+from dse.evaluators.readers.task_floor import play_circuits, takes_circuits
 from dse.evaluators.readers.timing import Machine, Timing, crossed, worked
 from dse.evaluators.readers.turns import Watch
 from dse.space.elementwise import Array
@@ -77,8 +77,8 @@ def play(
     program = shared(program)
     check_within(memory, program.rows, program.cols)
     on = Machine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
-    if events_circuits.takes_circuits(program, on):
-        return events_circuits.play(program, on)
+    if takes_circuits(program, on):
+        return play_circuits(program, on)
     strands = [_Strand(parts, rows) for rows, parts in banded(program)]
     state = State.of(program, on, in_bands=len(strands) > len(program.strands))
     watch, again = Watch(), Again()

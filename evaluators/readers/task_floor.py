@@ -1,4 +1,9 @@
-"""Tasks, packets, engines and channels of a program as compiled loops take them, from its graph of tasks."""
+"""Tasks, packets, engines and channels of a program as compiled loops take them; messages that lock their ways, played.
+
+Cores that are ahead ask for channels of their next round while others wait with those of this one, and have them where all of
+theirs are free, though one that asked before waits for one of them: so nobody holds what another waits for, and neighbours get
+out of step. Round by round, as other programs are played, none of this would be seen. No repetition is jumped.
+"""
 
 from itertools import pairwise
 
@@ -6,9 +11,12 @@ import numpy as np
 
 from dse.evaluators.machine.net import CORE
 from dse.evaluators.machine.noc import EAST, NORTH, SOUTH, WEST
-from dse.evaluators.machine.tasks import STACK, Floor, Packets, Tasks
+from dse.evaluators.machine.task_events import STACK, Floor, Packets, Tasks, perform_messages
+from dse.evaluators.program.counts import activity, every_step
+from dse.evaluators.program.rounds import Multiply, Program, Send, Vector
 from dse.evaluators.program.routes import way
-from dse.evaluators.readers.task_graph import NONE, Graph
+from dse.evaluators.readers.task_graph import NONE, Graph, tasks_of
+from dse.evaluators.readers.timing import Machine, Timing, worked
 from dse.space.elementwise import Array
 
 
@@ -16,6 +24,26 @@ def floor_of(graph: Graph) -> tuple[Tasks, Packets, Floor]:
     """Tasks and packets of a graph, and who works on them, before anything has happened."""
     tasks, packets = _tasks(graph), _packets(graph)
     return tasks, packets, _floor(graph, tasks)
+
+
+def takes_circuits(program: Program, on: Machine) -> bool:
+    """Whether everything that moves in a program is messages between cores that lock their ways on a mesh."""
+    if not on.fabric.locked or program.topology != "mesh":
+        return False
+    return all(isinstance(step, Multiply | Vector | Send) for step, _ in every_step(program))
+
+
+def play_circuits(program: Program, on: Machine) -> Timing:
+    """The time of such a program: a request crosses the way, a grant comes back, and words have it until the last is there."""
+    cycle = on.fabric.cycle or on.fabric.word or 1.0
+    graph, ends = tasks_of(program, on, cycle)
+    tasks, packets, floor = floor_of(graph)
+    if not perform_messages(floor, tasks, packets):
+        raise ValueError("the program waits for what never comes: its strands wait for one another")
+    done = np.append(tasks.done, 0.0)  # of what nobody writes
+    ready = {name: done[made].reshape(program.rows, program.cols) * cycle for name, made in ends.items()}
+    busy = float(max(done.max(), floor.free.max(initial=0.0))) * cycle
+    return Timing(busy, activity(program), *worked(program, on), len(tasks.kind), ready)
 
 
 def _tasks(graph: Graph) -> Tasks:

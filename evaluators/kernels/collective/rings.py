@@ -5,6 +5,7 @@ two messages share a link ([he2025] section 5.3). A message is a software stage.
 not yet where it belongs, and between rows and columns each core turns what it holds round.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,12 @@ from dse.evaluators.kernels.collective.exchange import parts, slice_of
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.partition.locked_rings import circuit, longest_chain
+from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles, Vector
+from dse.evaluators.program.routes import way
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 
 
@@ -62,7 +66,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
                     where(fabric.combine == 0, 0.0, fabric.call + values * fabric.combine) if part == "reduce_scatter" else 0.0
                 )
                 words = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
-                seconds = seconds + times * _turn(places, words, add, fabric)
+                seconds = seconds + times * _turn(places, words, add, fabric, shorter=part == "all_to_all")
                 total = total + Activity(sent_bytes=nbytes, hop_bytes=0.0) * (times * cores)
                 total = total + Activity(hop_bytes=nbytes) * (times * lines * _round_hops(places, topology))
         if part == "all_to_all":
@@ -73,16 +77,34 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
     return Cost(seconds + where(fabric.locked > 0, 0.0, hops) * fabric.hop, total)
 
 
-def _turn(places: Any, words: Any, add: Any, fabric: Fabric) -> Any:
+def _turn(places: Any, words: Any, add: Any, fabric: Fabric, *, shorter: bool) -> Any:
     """Time of a message of each core of a line, and of what its target does with it; hops beside that, unless they are locked.
 
-    A locked message of two hops takes turns with the one that comes the other way; between two cores there is none.
+    Locked messages of two hops take turns with those that come the other way, of which there are none between two cores. Cores
+    get out of step, but in an exchange, whose messages are shorter from turn to turn, so that who is ahead waits.
     """
     free = fabric.post + 2 * fabric.ramp + fabric.stage + words + add
     far = minimum(places - 1.0, 2.0)
     message = 3 * (2 * fabric.ramp + far * fabric.hop) + words
-    locked = maximum(far * message, fabric.post + message + fabric.stage + add)
+    circuits, links = (far, far * far) if shorter else (_chain(number, places) for number in (0, 2))
+    in_turns = circuits * (6 * fabric.ramp + words) + 3 * links * fabric.hop
+    locked = maximum(in_turns, fabric.post + message + fabric.stage + add)
     return where(fabric.locked > 0, locked, free)
+
+
+@tabulated
+def _chain(number: int, places: int) -> float:
+    """Circuits of an interleaved line that follow one another in a step, or their links (2), on average once around."""
+    order = interleaved(places).tolist() if places > 2 else list(range(places))
+    if places < 2:
+        return 0.0
+    onward = [(place + 1) % places for place in range(places)]
+    ways = [way((0, order[place]), (0, order[then])) for place, then in enumerate(onward)]
+    routes = [list(pairwise(cores)) for cores in ways]
+    then: list[tuple[int, ...]] = [(place,) for place in onward]
+    alike = [[0] * places] * (places - 1)
+    found = longest_chain([circuit(route) for route in routes], [len(route) for route in routes], then, alike)
+    return found[number] / (places - 1)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, topology: str = "mesh") -> Program:

@@ -4,6 +4,8 @@
 path has as many software stages as hops; and every core holds 1 / N of both operands.
 """
 
+from typing import Any
+
 import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
@@ -41,7 +43,8 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
         t = rounds (messages (launch + words pace) + stage + 2 ramp + hop) + product
 
     with 2.5 messages a round, and 3 at the start, on a square mesh: measured with the events reader, 2 to 4 being what a core
-    has.
+    has. Where a DMA engine moves words, messages of a round are started while words of others leave: they take their starts and
+    the last one's words, or one start and all words.
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
@@ -55,13 +58,20 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     across, down = mesh.cols - 1.0, mesh.rows - 1.0
     each = 2 * fabric.ramp + fabric.hop + fabric.stage
     # cores forward both ways until the nearer end has everything, then one way; where they stand decides how that adds up
-    a_time, b_time = fabric.launch + a_words * fabric.pace, fabric.launch + b_words * fabric.pace
     both = minimum(across, down)
     rest = maximum(across, down) - both
-    longer = where(across > down, a_time, b_time)
+    longer = where(across > down, a_words, b_words)
+
+    def sent(messages: Any, words: Any, last: Any) -> Any:
+        """So many messages of a core, of so many words, the last of them those of one."""
+        started = messages * fabric.launch + words * fabric.copy + last * (fabric.pace - fabric.copy)
+        return maximum(started, fabric.launch + words * fabric.pace)
+
+    first = maximum(3 * fabric.launch + 1.5 * (a_words + b_words) * fabric.copy, 1.5 * (a_words + b_words) * fabric.pace)
+    forwarded = both * sent(2.5, 1.25 * (a_words + b_words), b_words) + rest * sent(1.25, 1.25 * longer, longer)
     macs = chunks * m_ * k_ * n_
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
-    seconds = (1.25 * both + 1.5) * (a_time + b_time) + 1.25 * rest * longer + (both + rest) * each + product
+    seconds = first + forwarded + (both + rest) * each + product
     a_bytes, b_bytes = 2.0 * mesh.per_col * m_ * k_ * mesh.rows, 2.0 * mesh.per_row * k_ * n_ * mesh.cols
     hops = a_bytes * mesh.cols * across + b_bytes * mesh.rows * down
     return Cost(seconds, Activity(macs * mesh.rows * mesh.cols, hops, hops))

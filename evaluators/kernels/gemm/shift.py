@@ -141,13 +141,20 @@ def _along(count: str, order: Callable[[int], Array], chunks: int, per_core: int
 def _relayed(mesh: Mesh, fabric: Fabric, a_words: Any, b_words: Any, a_sent: Any, b_sent: Any) -> Any:
     """Chunks of A, then of B through the same ramp; the last of each is handled by all cores of its line.
 
-    Where routes are locked a chunk of A meets one of B on its way, as that of B does, which comes after A, behind its ramp.
+    A core starts a chunk while words of the one before leave, but for what its engine moves. Where routes are locked a chunk of
+    A meets one of B on its way, as that of B does, which comes after A, behind its ramp.
     """
     handshake = _handshake(fabric)
+
+    def before(a_chunks: Any, b_chunks: Any) -> Any:
+        """Until a core has started some chunks and they have left."""
+        count, words = a_chunks + b_chunks, a_chunks * a_words + b_chunks * b_words
+        return maximum(count * fabric.launch + words * fabric.copy, words * fabric.pace + count * handshake)
+
     one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + handshake * (2 / 3)
-    a_time, b_time = (fabric.launch + words * fabric.pace + handshake for words in (a_words, b_words))
-    a_way = (a_sent - 1) * a_time + (mesh.cols - 1) * (one + a_words * fabric.pace) + where(handshake > 0, b_time, 0.0)
-    b_way = a_sent * a_time + (b_sent - 1) * b_time + (mesh.rows - 1) * (one + b_words * fabric.pace)
+    met = where(handshake > 0, fabric.launch + b_words * fabric.pace + handshake, 0.0)
+    a_way = before(a_sent - 1, 0) + (mesh.cols - 1) * (one + a_words * fabric.pace) + met
+    b_way = before(a_sent, b_sent - 1) + (mesh.rows - 1) * (one + b_words * fabric.pace)
     return maximum(a_way, b_way)
 
 

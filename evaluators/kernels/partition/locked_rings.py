@@ -22,6 +22,10 @@ CIRCUIT = 16 * SHARE
 """Length of a circuit of a slice that has no row more, and no links."""
 
 
+Route = list[tuple[tuple[int, int], tuple[int, int]]]
+"""Links of a message, each from a core to the next."""
+
+
 class Chain(NamedTuple):
     """Messages that follow one another.
 
@@ -34,6 +38,16 @@ class Chain(NamedTuple):
     circuits: int
     rows: int
     links: int
+
+
+def circuit(route: Route) -> tuple[Any, ...]:
+    """Channels of a message that locks its way: its core's way out, its target's way in, and links, both ways if several.
+
+    >>> circuit([((0, 0), (0, 1))])
+    (('out', (0, 0)), ('in', (0, 1)), ((0, 0), (0, 1)))
+    """
+    both = [(there, here) for here, there in route] if len(route) > 1 else []
+    return ("out", route[0][0]), ("in", route[-1][1]), *route, *both
 
 
 def longest_chain(

@@ -17,7 +17,7 @@ import numpy as np
 
 from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import square
-from dse.evaluators.kernels.partition.locked_rings import longest_chain
+from dse.evaluators.kernels.partition.locked_rings import Route, circuit, longest_chain
 from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
@@ -30,9 +30,6 @@ MOST_STEPS = 96
 
 LEVELS, MOST_LEVELS = 3, 48
 """Shares of a circuit that a row takes of which chains are known: to each factor of two, and in all."""
-
-Route = list[tuple[tuple[int, int], tuple[int, int]]]
-"""Links of a message, each from a core to the next."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,8 +216,8 @@ def occupied(
     rest = where(stream > least, rest, 0)
     share = (stream - least) / maximum(least + 6 * fabric.ramp, 1e-30)
     level = minimum(np.rint(LEVELS * np.log2(1 + 16 * share)), MOST_LEVELS)
-    key = (*key, buffered * 1, rest, where(rest > 0, level, 0), minimum(halves, MOST_STEPS))
-    circuits, rows, links = (_chain(number, *key) for number in range(3))
+    which = (*key, buffered * 1, rest, where(rest > 0, level, 0), minimum(halves, MOST_STEPS))
+    circuits, rows, links = (_chain(number, *which) for number in range(3))
     words = where(rest > 0, circuits * least + rows * (stream - least), maximum(stream, circuits * others))
     return circuits * 6 * fabric.ramp + 3 * links * fabric.hop + words
 
@@ -279,7 +276,9 @@ def _chains(
     if not steps:
         return 0.0, 0.0, 0.0
     onward = np.roll(np.arange(cores).reshape(of.row.shape), -1, axis).ravel().tolist()
-    then = [(target, onward.index(place)) if buffered else (target,) for place, target in enumerate(onward)]
+    then: list[tuple[int, ...]] = [
+        (target, onward.index(place)) if buffered else (target,) for place, target in enumerate(onward)
+    ]
     more = _more(of, axis, rest).reshape(cores, members)
     place = np.indices(of.row.shape)[axis].ravel()
     carried = [more[range(cores), (place - step % (2 * members - 2)) % members].tolist() for step in range(steps)]
@@ -298,16 +297,6 @@ def _more(of: Group, axis: int, rest: int) -> Array:
         return np.broadcast_to(along, (of.row.size, of.members)) if axis else np.zeros((of.row.size, 1), int)
     mine = along[(np.arange(of.row.size) + 1) % of.members]
     return np.diff(np.round(mine[:, None] * np.arange(of.rings + 1) / of.rings)).astype(int)
-
-
-def circuit(route: Route) -> tuple[Any, ...]:
-    """Channels of a message that locks its way: its core's way out, its target's way in, and links, both ways if several.
-
-    >>> circuit([((0, 0), (0, 1))])
-    (('out', (0, 0)), ('in', (0, 1)), ((0, 0), (0, 1)))
-    """
-    both = [(there, here) for here, there in route] if len(route) > 1 else []
-    return ("out", route[0][0]), ("in", route[-1][1]), *route, *both
 
 
 def meeting(routes: Iterable[Route]) -> list[list[int]]:
