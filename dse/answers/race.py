@@ -99,7 +99,7 @@ def raced(
 ) -> list[Tried]:
     """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
     tried: list[Tried] = []
-    left, best, length, alone = list(found), 0.0, 1, Alone()
+    left, best, winner, alone = list(found), 0.0, None, Alone()
     if bounds.classes and not of_hope(
         left[:1], load, bounds, alone
     ):  # runs that break the bounds of one class go on to their end
@@ -108,9 +108,9 @@ def raced(
         # the first is searched by itself: against no rate at all, others would be, too
         wave = _wave(left) if best else left[:1]
         left = [one for one in left if one not in wave]
-        tried += several.map(lambda one, best=best, length=length: _against(one, load, bounds, best, length), wave)
-        winner = max(tried, key=lambda one: one.rate)
-        best, length = winner.rate, winner.capacity.length if winner.capacity else 1
+        tried += several.map(lambda one, winner=winner: _against(one, load, bounds, winner), wave)
+        first = max(tried, key=lambda one: one.rate)
+        best, winner = first.rate, first.capacity if first.rate else None
         if not best:
             left = of_hope(left, load, bounds, alone)
         progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
@@ -178,7 +178,10 @@ def _known(one: Candidate, tried: Sequence[Tried], best: float) -> bool:
 def compared(
     found: Sequence[Candidate], tried: Sequence[Tried], load: Load, bounds: Bounds, several: ThreadPoolExecutor
 ) -> list[Tried]:
-    """Of each other kind of instance the one of the best estimate, to compare the best with: by one stream each, coarsely."""
+    """Of each other kind of instance the one of the best estimate, to compare the best with: by one stream each, coarsely.
+
+    One that serves more so than the best is searched for its maximum rate, as is the best.
+    """
     known = {_kind(one.candidate) for one in tried if one.capacity}
     first: dict[tuple[Any, ...], Candidate] = {}
     for one in found:
@@ -187,7 +190,13 @@ def compared(
     # so few requests let others exceed their estimates, too, if less
     best = max(tried, key=lambda one: one.rate)
     gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best.candidate.estimate.rate else 1.0
-    return list(several.map(lambda one: _coarse(one, load, bounds, one.estimate.rate * gained), first.values()))
+    return list(several.map(lambda one: _beside(one, load, bounds, one.estimate.rate * gained, best.rate), first.values()))
+
+
+def _beside(one: Candidate, load: Load, bounds: Bounds, guess: float, best: float) -> Tried:
+    """A deployment at its largest rate, coarsely where that is not above the best rate of others. [1/s]"""
+    coarse = _coarse(one, load, bounds, guess)
+    return _searched(one, load, bounds, coarse.rate) if coarse.rate > best and load.draw is not None else coarse
 
 
 def _coarse(one: Candidate, load: Load, bounds: Bounds, guess: float) -> Tried:
@@ -203,33 +212,33 @@ def _kind(one: Candidate) -> tuple[Any, ...]:
     return (True,) if one.apart else (False, any(one.values.get(address) for address in ATTENTION), one.values.get(TP[0]))
 
 
-def _against(one: Candidate, load: Load, bounds: Bounds, best: float, length: int) -> Tried:
+def _against(one: Candidate, load: Load, bounds: Bounds, winner: MaxRate | None) -> Tried:
     """A deployment a little above the best rate of the others, and at its own where it keeps the bounds there.
 
     Args:
         one, load, bounds: what is played.
-        best: rate of the others; 0 where there is none. [1/s]
-        length: of the streams that it was found with, as of `RateSearch.count`.
+        winner: what the best of the others serves; None where there is none.
     """
-    if not best:
+    if winner is None:
         return _searched(one, load, bounds, one.estimate.rate)
+    best = winner.rate
     rate, guess = max(best * NEAR, best + 1 if load.requests.users else 0.0), one.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
     nearly = bounds.wider(NEARLY)
     served = play(one, load, rate, nearly)
     if not nearly.broken(served):
-        found = _beyond(one, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), length)
+        found = _beyond(one, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), winner)
     else:
         further = guess > rate * NEAR and not bounds.broken(play(one, load, guess, bounds))
-        found = _beyond(one, load, bounds, guess, length) if further else None
+        found = _beyond(one, load, bounds, guess, winner) if further else None
     held = served.state.instances
     most = tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(one.pools)))
     return found or Tried(one, None, (rate, most))
 
 
-def _beyond(one: Candidate, load: Load, bounds: Bounds, rate: float, length: int) -> Tried | None:
+def _beyond(one: Candidate, load: Load, bounds: Bounds, rate: float, winner: MaxRate) -> Tried | None:
     """A deployment at its maximum rate, if streams that are as long as those of the best keep the bounds at a rate."""
-    if load.draw is not None and not _search(one, load, bounds).kept(place_of(rate), length):
+    if load.draw is not None and not _search(one, load, bounds).kept(place_of(rate), winner.length, lasting=winner.lasts):
         return None
     return _searched(one, load, bounds, rate)
 

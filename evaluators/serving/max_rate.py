@@ -1,9 +1,11 @@
 """The maximum rate of a deployment: one definition for ``dse capacity`` and for the metric `max_rate`.
 
 It is the largest rate at which the lower 95 % bound of the mean attainment reaches the share that is asked. The mean is over
-`SEEDS` streams of arrivals, each twice as long as changes the verdict; attainment is the share of a stream's requests that
-keep both bounds (of the class that keeps them least, where there are classes). Above what instances serve where some requests
-always wait no rate lasts, whatever a short run shows: such rates are never tried.
+`SEEDS` streams of arrivals, and over their first halves alike, so that streams half as long say the same; attainment is the
+share of a stream's requests that keep both bounds (of the class that keeps them least, where there are classes). Near what
+instances serve at most, queues grow for thousands of requests until they are as long as they become: the streams are several
+times as long as those by which a rate is looked for first. Above what instances serve where some requests always wait no rate
+lasts, whatever a short run shows: such rates are never tried.
 
 Streams are the same for all rates, deployments and bounds: those of seed, seed + 1 and so on, faster or slower. Rates are
 those of a fixed grid, about 1 % apart, so that an answer does not depend on where its search began. Of a closed population a
@@ -16,6 +18,7 @@ this one stream keeps its bounds (`capacity.largest`).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from dse.evaluators.serving.capacity import NEAR, Bounds, largest
 from dse.evaluators.serving.closed_loop import saturated
@@ -35,6 +38,12 @@ USUAL, LONG, SESSIONS = 2000, 5, 3
 
 MOST_PLAYED = 40_000
 """Requests of the first streams at most."""
+
+LASTING, LASTING_USERS, LEAST_LASTING = 4, 2, 8
+"""Times the first streams that those which decide are long, of a rate and of users; and times `USUAL` requests, at least."""
+
+RELAXATIONS = 3
+"""Relaxation times of a queue that a stream which decides has at least, where it is not longer than `LONGEST_STREAM`."""
 
 LONGEST_STREAM = 1 << 16
 """Requests of a stream at most, where the first ones are not longer: so many take about a second."""
@@ -110,6 +119,20 @@ def enough(load: Load, bounds: Bounds, rate: float) -> int:
     return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
 
+def relaxation(bounds: Bounds, rate: float) -> float:
+    """Requests after which a queue has forgotten how it began, where the share waits no longer than for its first token.
+
+    In heavy traffic the backlog of requests that come at random to servers of a steady pace is a reflected Brownian motion:
+    exponential in the long run, of the mean `1 / (2 rate spare)`, and with `2 / (rate spare ** 2)` to relax, where `spare` is
+    the part of the pace that no request needs [kingman1961].
+
+    >>> relaxation(Bounds(ttft=1.0, share=0.9), 100.0) > 15_000
+    True
+    """
+    waits = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    return 8 * (rate * waits / math.log(1 - min(bounds.share, 0.999))) ** 2
+
+
 def rate_at(place: int) -> float:
     """A rate of the grid, of three digits. [1/s]
 
@@ -143,7 +166,7 @@ class RateSearch:
         bounds: what a share of the requests must keep.
         numbers: of the streams.
         keep: is told of each whole run and its rate.
-        attained: by rate, requests and number of a stream; 0 where the run was over early.
+        attained: by rate, requests and number of a stream, of its first half and of all of it; 0 where the run was over early.
         missed: by rate, the bound that is broken.
         busy: by requests, the saturated rate.
         last: attainment of each stream, where it was played last.
@@ -155,7 +178,7 @@ class RateSearch:
     bounds: Bounds
     numbers: tuple[int, ...] = tuple(range(SEEDS))
     keep: Callable[[float, Served], None] = lambda rate, served: None
-    attained: dict[tuple[float, int, int], float] = field(default_factory=dict)
+    attained: dict[tuple[float, int, int], tuple[float, float]] = field(default_factory=dict)
     missed: dict[float, str] = field(default_factory=dict)
     busy: dict[int, float] = field(default_factory=dict)
     last: dict[int, float] = field(default_factory=dict)
@@ -194,36 +217,40 @@ class RateSearch:
         asked = self.requests(rate, count, number)
         return self.at(asked).serve(asked, stop=stop)
 
-    def share(self, rate: float, count: int, number: int) -> float:
-        """Attainment of one of the streams; 0 of a run that is over as the mean is below the share whatever others attain."""
+    def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
+        """Attainment of the first half of one of the streams, and of all of it.
+
+        0 of a run that is over as the mean is below the share whatever others attain.
+        """
         key = rate, count, number
         if key not in self.attained:
             misses = count - math.ceil(self.hopeless * count - 1e-9)
             stop = Stop(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
             served = self.play(rate, count, number, stop)
             over = served.stopped or bool(served.never)
-            self.attained[key] = 0.0 if over else self.bounds.attainment(served)
-            if self.attained[key] >= self.bounds.share:
+            half, whole = (0.0, 0.0) if over else (self.bounds.attainment(served, first) for first in (count // 2, count))
+            self.attained[key] = half, whole
+            if whole >= self.bounds.share:
                 self.whole = {of: run for of, run in self.whole.items() if of[:2] == key[:2]} | {key: served}
             if not over and number == self.numbers[0]:
                 self.keep(rate, served)
-            if self.attained[key] < self.bounds.share:
+            if min(half, whole) < self.bounds.share:
                 self.missed[rate] = self.bounds.missed(served)
         return self.attained[key]
 
-    def lower(self, rate: float, count: int) -> float:
-        """Lower 95 % bound of the mean attainment.
+    def lower(self, rate: float, count: int, *, lasting: bool) -> float:
+        """Lower 95 % bound of the mean attainment; where it has to last, of the first halves of the streams if that is less.
 
         -1 as soon as no attainment of the streams that are left could make it reach the share. Those go first that kept least
         so far.
         """
-        found, left = list[float](), len(self.numbers)
+        found, left = list[tuple[float, ...]](), len(self.numbers)
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
-            found.append(self.share(rate, count, number))
-            self.last[number], left = found[-1], left - 1
-            if found[-1] < self.hopeless or at_best(found, left) < self.bounds.share:
+            found.append(self.shares(rate, count, number)[0 if lasting else 1 :])
+            self.last[number], left = min(found[-1]), left - 1
+            if min(found[-1]) < self.hopeless or min(at_best(list(of), left) for of in zip(*found)) < self.bounds.share:
                 return -1.0
-        return lower_bound(found)
+        return min(lower_bound(list(of)) for of in zip(*found, strict=True))
 
     def saturated(self, count: int) -> float:
         """The rate at which some requests always wait; infinite of a closed population, which asks no faster. [1/s]"""
@@ -239,8 +266,8 @@ class RateSearch:
         """A rate of the grid, or a whole number of users."""
         return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
 
-    def kept(self, place: int, length: int) -> bool:
-        """Whether the bounds are kept at a rate of the grid."""
+    def kept(self, place: int, length: int, *, lasting: bool = False) -> bool:
+        """Whether the bounds are kept at a rate of the grid, where it has to last by the first halves of the streams, too."""
         rate = self.value(place)
         count = self.count(length, rate)
         if self.users and not self._asked_by(rate, count):
@@ -248,7 +275,7 @@ class RateSearch:
         if rate > SURE * self.saturated(count):
             self.missed.setdefault(rate, "saturation")
             return False
-        return self.lower(rate, count) >= self.bounds.share
+        return self.lower(rate, count, lasting=lasting) >= self.bounds.share
 
     def _asked_by(self, users: float, count: int) -> bool:
         """Whether there are sessions for so many users.
@@ -267,7 +294,7 @@ class RateSearch:
             )
         return True
 
-    def climb(self, length: int, place: int, step: int, near: int = 1) -> int | None:
+    def climb(self, length: int, place: int, step: int, near: int = 1, *, lasting: bool = False) -> int | None:
         """The place of the largest rate that is kept, of streams of a length, by growing steps from a place and halving.
 
         Args:
@@ -275,62 +302,63 @@ class RateSearch:
             place: to begin at.
             step: to the next.
             near: places between a rate that is kept and one that is not, at most.
+            lasting: as of `kept`.
 
         Returns:
             None where none is kept.
         """
+        kept = partial(self.kept, length=length, lasting=lasting)
         low = high = place
-        if self.kept(place, length):
+        if kept(place):
             high = low + step
-            while self.kept(high, length):
+            while kept(high):
                 low, high, step = high, high + 2 * step, 2 * step
         else:
             floor = place - FAR
-            while not self.kept(low, length):
+            while not kept(low):
                 if low < floor or (self.users and self.value(low) <= 1):
                     return None
                 high, low, step = low, low - step, 2 * step
         while high - low > near and self.value(high) - self.value(low) > (1 if self.users else 0):
             middle = (low + high) // 2
-            low, high = (middle, high) if self.kept(middle, length) else (low, middle)
+            low, high = (middle, high) if kept(middle) else (low, middle)
         return low
 
-    def longer(self, length: int, rate: float) -> bool:
-        """Whether streams of twice the length can be drawn, and are not too long."""
-        twice, first = self.count(2 * length, rate), self.count(1, rate) if self.users else self._first(rate)
+    def lasting(self, length: int, rate: float) -> int:
+        """The length of the streams that decide: the first one's doubled until it is enough, as far as so many can be drawn."""
+        first = self.count(length, rate)
+        wanted = LASTING_USERS * first if self.users else max(LASTING * first, LEAST_LASTING * USUAL)
+        if not self.users:
+            wanted = max(wanted, RELAXATIONS * relaxation(self.bounds, rate))
         blocks = len(self.load.requests.hashes) / len(self.load.requests)
-        return (
-            twice == 2 * self.count(length, rate) and twice <= max(LONGEST_STREAM, 2 * first) and twice * blocks <= MOST_BLOCKS
-        )
+        most = min(max(LONGEST_STREAM, 2 * first), MOST_BLOCKS / max(blocks, 1e-9))
+        while (count := self.count(length, rate)) < wanted:
+            if self.count(2 * length, rate) < 2 * count or 2 * count > most:
+                break
+            length *= 2
+        return length
 
     def holds(self, rate: float) -> bool:
-        """Whether a rate is kept by the first streams, and by streams that are twice as long. [1/s]"""
-        length = self._first(rate)
-        lengths = (length, 2 * length) if self.longer(length, rate) else (length,)
-        return rate <= SURE * self.saturated(length) and all(self.lower(rate, count) >= self.bounds.share for count in lengths)
+        """Whether a rate is kept by the first streams, and by those that decide. [1/s]"""
+        first = self._first(rate)
+        if rate > SURE * self.saturated(first) or self.lower(rate, first, lasting=False) < self.bounds.share:
+            return False
+        length = self.lasting(first, rate)
+        return length == first or self.lower(rate, length, lasting=True) >= self.bounds.share
 
-    def settle(self, guess: float, least: float = 0.0, *, step: int = 4) -> MaxRate:
-        """The maximum rate: streams are doubled until the rate is the same of both lengths.
+    def settle(self, guess: float, *, step: int = 4) -> MaxRate:
+        """The maximum rate: looked for by the first streams, and from there by those that are long enough to decide.
 
         Args:
             guess: where to begin. [1/s]
-            least: a rate below which nothing is of interest. [1/s]
             step: of the grid, to the next rate.
         """
         start = place_of(max(1.0, guess) if self.users else guess)
-        length = 1 if self.users else self._first(guess)
-        place, lasts = self.climb(length, start, step), False
-        while place is not None and self.longer(length, self.value(place)):
-            length *= 2
-            longer = self.climb(length, place, 1)
-            same = longer is not None and abs(self.value(longer) - self.value(place)) <= self._step(place)
-            place = longer
-            if same:
-                lasts = True
-                break
-        if place is None:
-            return self._none()
-        return self._confirmed(place, length, lasts)
+        length = first = 1 if self.users else self._first(guess)
+        place = self.climb(first, start, step)
+        if place is not None and (length := self.lasting(first, self.value(place))) > first:
+            place = self.climb(length, place, 1, lasting=True)
+        return self._none() if place is None else self._confirmed(place, length, lasts=length > first)
 
     def roughly(self, guess: float, near: int = 12) -> MaxRate:
         """The largest rate by the first streams alone, to so many places of the grid."""
@@ -343,26 +371,20 @@ class RateSearch:
         """Requests of the first streams: as many as are enough, and no more than somebody says, or than are played."""
         return min(enough(self.load, self.bounds, guess), self.load.most or MOST_PLAYED)
 
-    def _step(self, place: int) -> float:
-        """By how much rates differ at most that count as the same: a place of the grid; of users, who are fewer, two."""
-        return (
-            max(1.0, rate_at(place + 2) - rate_at(place)) if self.users else (rate_at(place + 1) - rate_at(place)) * (1 + 1e-9)
-        )
-
     def _none(self) -> MaxRate:
         slowest = min(self.missed, default=0.0)
         return MaxRate(0.0, None, self.missed.get(slowest, ""), runs=len(self.attained))
 
     def _confirmed(self, place: int, length: int, lasts: bool) -> MaxRate:
         """A rate with its range over streams, as many digits as it has, and a stream that confirms it."""
-        several = self._range(place, length) if self.seeds > 1 else None
+        several = self._range(place, length, lasts) if self.seeds > 1 else None
         rate = self.value(place)
         if several is not None:
             rate = fewer_digits(rate, several)
         rate = max(rate, 1.0) if self.users else rate
         count = self.count(length, rate)
         while True:
-            lower = self.lower(rate, count)
+            lower = self.lower(rate, count, lasting=lasts)
             for number in self.numbers:
                 served = self.whole.get((rate, count, number)) or self.play(rate, count, number)
                 if self.bounds.attainment(served) >= self.bounds.share and not self._over(served, count):
@@ -380,12 +402,12 @@ class RateSearch:
         """Whether requests of a stream, as they are drawn, come faster than they can be served."""
         return not self.users and served.requests.rate > self.saturated(count)
 
-    def _range(self, place: int, length: int) -> tuple[float, float]:
+    def _range(self, place: int, length: int, lasting: bool) -> tuple[float, float]:
         """The largest rates that single streams keep, the least and the most of them."""
         found = list[float]()
         for number in self.numbers:
             alone = RateSearch(self.at, self.load, self.bounds, (number,), attained=dict(self.attained), busy=self.busy)
-            best = alone.climb(length, place, RANGED, RANGED)
+            best = alone.climb(length, place, RANGED, RANGED, lasting=lasting)
             found.append(0.0 if best is None else alone.value(best))
         return min(found), max(found)
 
