@@ -15,7 +15,7 @@ from dse.answers.race import Tried, answered, worth
 from dse.config.effects import NoEffect, idle_of_all, note, records
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
-from dse.evaluators.serving.max_rate import SEEDS, MaxRate, enough, may_take
+from dse.evaluators.serving.max_rate import SEEDS, MaxRate, decisive, enough, may_take
 from dse.schemas import stamped
 from dse.space.shown import left_out_text
 from dse.space.units import show
@@ -83,13 +83,13 @@ def few(side: Side) -> str:
     if found.lasts:
         return ""
     rate, load = side.best.rate if side.best else 0.0, side.load
-    needs = max(2 * found.count, enough(load, side.bounds, rate))
+    needs = decisive(load, side.bounds, rate, enough(load, side.bounds, rate))
     takes = show(may_take(load, side.bounds), "s")
     least = f"; leave workload.requests out, or say {needs:,} or more" if load.most and not _of_trace(side) else ""
     least = f"; a trace of {needs:,} or more tells" if _of_trace(side) else least
     return (
-        f"{found.count:,} requests are too few to tell whether this lasts: one may take {takes}, and the verdict of half as "
-        f"many differs, or is not known{least}"
+        f"{found.count:,} requests are too few to tell whether this lasts: one may take {takes}, and queues grow for "
+        f"longer than these come{least}"
     )
 
 

@@ -72,6 +72,9 @@ RANGED = 2
 SURE = 0.999
 """Times the saturated rate: the largest that is tried."""
 
+CLOSED = 2 * USUAL
+"""Requests of the closed loop that says the saturated rate while rates are looked for, at most."""
+
 
 @dataclass(frozen=True, eq=False)
 class MaxRate:
@@ -131,6 +134,25 @@ def relaxation(bounds: Bounds, rate: float) -> float:
     """
     waits = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
     return 8 * (rate * waits / math.log(1 - min(bounds.share, 0.999))) ** 2
+
+
+def decisive(load: Load, bounds: Bounds, rate: float, first: int) -> int:
+    """Requests of the streams that decide: those of the first ones doubled until queues and the verdict have settled. [1]
+
+    Args:
+        load, bounds: what is served, and what is to be kept.
+        rate: about the largest; or users. [1/s]
+        first: requests of the first streams.
+    """
+    wanted = LASTING_USERS * first if load.requests.users else max(LASTING * first, LEAST_LASTING * USUAL)
+    if not load.requests.users:
+        wanted = max(wanted, math.ceil(RELAXATIONS * relaxation(bounds, rate)))
+    blocks = len(load.requests.hashes) / len(load.requests)
+    most = min(max(LONGEST_STREAM, 2 * first), MOST_BLOCKS / max(blocks, 1e-9))
+    count = first
+    while count < wanted and 2 * count <= most:
+        count *= 2
+    return count
 
 
 def rate_at(place: int) -> float:
@@ -272,7 +294,7 @@ class RateSearch:
         count = self.count(length, rate)
         if self.users and not self._asked_by(rate, count):
             return False
-        if rate > SURE * self.saturated(count):
+        if rate > SURE * self.saturated(min(count, CLOSED)):
             self.missed.setdefault(rate, "saturation")
             return False
         return self.lower(rate, count, lasting=lasting) >= self.bounds.share
@@ -324,26 +346,20 @@ class RateSearch:
             low, high = (middle, high) if kept(middle) else (low, middle)
         return low
 
-    def lasting(self, length: int, rate: float) -> int:
-        """The length of the streams that decide: the first one's doubled until it is enough, as far as so many can be drawn."""
-        first = self.count(length, rate)
-        wanted = LASTING_USERS * first if self.users else max(LASTING * first, LEAST_LASTING * USUAL)
-        if not self.users:
-            wanted = max(wanted, RELAXATIONS * relaxation(self.bounds, rate))
-        blocks = len(self.load.requests.hashes) / len(self.load.requests)
-        most = min(max(LONGEST_STREAM, 2 * first), MOST_BLOCKS / max(blocks, 1e-9))
-        while (count := self.count(length, rate)) < wanted:
-            if self.count(2 * length, rate) < 2 * count or 2 * count > most:
-                break
+    def lasting(self, first: int, rate: float) -> tuple[int, bool]:
+        """The length of the streams that decide, and whether it is enough: as of `decisive`, as far as so many can be drawn."""
+        wanted = decisive(self.load, self.bounds, rate, self.count(first, rate))
+        length = first
+        while (count := self.count(length, rate)) < wanted and self.count(2 * length, rate) == 2 * count:
             length *= 2
-        return length
+        return length, length > first and count >= wanted
 
     def holds(self, rate: float) -> bool:
         """Whether a rate is kept by the first streams, and by those that decide. [1/s]"""
         first = self._first(rate)
-        if rate > SURE * self.saturated(first) or self.lower(rate, first, lasting=False) < self.bounds.share:
+        if rate > SURE * self.saturated(min(first, CLOSED)) or self.lower(rate, first, lasting=False) < self.bounds.share:
             return False
-        length = self.lasting(first, rate)
+        length, _ = self.lasting(first, rate)
         return length == first or self.lower(rate, length, lasting=True) >= self.bounds.share
 
     def settle(self, guess: float, *, step: int = 4) -> MaxRate:
@@ -355,10 +371,12 @@ class RateSearch:
         """
         start = place_of(max(1.0, guess) if self.users else guess)
         length = first = 1 if self.users else self._first(guess)
-        place = self.climb(first, start, step)
-        if place is not None and (length := self.lasting(first, self.value(place))) > first:
+        place, lasts = self.climb(first, start, step), False
+        if place is not None:
+            length, lasts = self.lasting(first, self.value(place))
+        if place is not None and length > first:
             place = self.climb(length, place, 1, lasting=True)
-        return self._none() if place is None else self._confirmed(place, length, lasts=length > first)
+        return self._none() if place is None else self._confirmed(place, length, lasts)
 
     def roughly(self, guess: float, near: int = 12) -> MaxRate:
         """The largest rate by the first streams alone, to so many places of the grid."""

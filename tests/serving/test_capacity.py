@@ -242,10 +242,11 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
     ]
     played: list[SimpleNamespace] = []
 
-    def against(one, load, bounds, best, length):  # type: ignore[no-untyped-def]
+    def against(one, load, bounds, winner):  # type: ignore[no-untyped-def]
         played.append(one)
+        best = winner.rate if winner else 0.0
         own = one.own if one.own > best * NEAR else 0.0
-        return SimpleNamespace(candidate=one, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(length=1))
+        return SimpleNamespace(candidate=one, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(rate=own))
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
         patch.setattr("dse.answers.race._against", against)
