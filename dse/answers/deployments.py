@@ -40,7 +40,7 @@ SIZES = (TOKENS, BATCH)
 
 INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
 
-ROUTING, ROUTINGS = "mapping.serving.routing", ("least_loaded", "cache_aware")
+ROUTING, ROUTINGS = "mapping.serving.routing", ("cache_aware", "least_loaded")
 """Who gets a prompt, and what is looked through of it where prompts share prefixes that instances keep."""
 
 PHASE = ("mapping.prefill.", "mapping.decode.")

@@ -39,8 +39,12 @@ USUAL, LONG, SESSIONS = 2000, 5, 3
 MOST_PLAYED = 40_000
 """Requests of the first streams at most."""
 
-LASTING, LASTING_USERS, LEAST_LASTING = 4, 2, 8
-"""Times the first streams that those which decide are long, of a rate and of users; and times `USUAL` requests, at least."""
+LASTING, LEAST_LASTING = 4, 8
+"""Times the first streams that those which decide are long; and times `USUAL` requests, at least. Of users the first decide."""
+
+LENGTHS_PER_OCTAVE = 4
+"""Numbers of requests from one to its double that streams of users have: sessions take long to draw."""
+
 
 RELAXATIONS = 3
 """Relaxation times of a queue that a stream which decides has at least, where it is not longer than `LONGEST_STREAM`."""
@@ -90,6 +94,7 @@ class MaxRate:
         attained: lower bound of the mean attainment. [1]
         runs: that were played.
         length: of the streams, as of `RateSearch.count`.
+        grid: the largest rate of the grid that is kept, of which `rate` has fewer digits. [1/s]
     """
 
     rate: float
@@ -102,6 +107,7 @@ class MaxRate:
     attained: float = math.nan
     runs: int = 0
     length: int = 1
+    grid: float = 0.0
 
 
 def may_take(load: Load, bounds: Bounds) -> float:
@@ -118,7 +124,8 @@ def enough(load: Load, bounds: Bounds, rate: float) -> int:
     """
     if load.requests.users:
         turns = len(load.requests) / int((load.requests.turns == 0).sum())
-        return max(USUAL, 1000 * math.ceil(SESSIONS * turns * rate / 1000))
+        octaves = math.log2(max(1.0, SESSIONS * turns * rate / USUAL))
+        return 100 * math.ceil(USUAL * 2 ** (math.ceil(octaves * LENGTHS_PER_OCTAVE) / LENGTHS_PER_OCTAVE) / 100)
     return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
 
@@ -144,9 +151,9 @@ def decisive(load: Load, bounds: Bounds, rate: float, first: int) -> int:
         rate: about the largest; or users. [1/s]
         first: requests of the first streams.
     """
-    wanted = LASTING_USERS * first if load.requests.users else max(LASTING * first, LEAST_LASTING * USUAL)
-    if not load.requests.users:
-        wanted = max(wanted, math.ceil(RELAXATIONS * relaxation(bounds, rate)))
+    if load.requests.users:
+        return max(first, enough(load, bounds, rate))
+    wanted = max(LASTING * first, LEAST_LASTING * USUAL, math.ceil(RELAXATIONS * relaxation(bounds, rate)))
     blocks = len(load.requests.hashes) / len(load.requests)
     most = min(max(LONGEST_STREAM, 2 * first), MOST_BLOCKS / max(blocks, 1e-9))
     count = first
@@ -193,6 +200,7 @@ class RateSearch:
         busy: by requests, the saturated rate.
         last: attainment of each stream, where it was played last.
         whole: runs that keep the bounds, of the last rate and length.
+        latest: the run that was played last.
     """
 
     at: Callable[[Requests], Deployment]
@@ -205,6 +213,7 @@ class RateSearch:
     busy: dict[int, float] = field(default_factory=dict)
     last: dict[int, float] = field(default_factory=dict)
     whole: dict[tuple[float, int, int], Served] = field(default_factory=dict)
+    latest: Served | None = None
 
     @property
     def seeds(self) -> int:
@@ -248,7 +257,7 @@ class RateSearch:
         if key not in self.attained:
             misses = count - math.ceil(self.hopeless * count - 1e-9)
             stop = Stop(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
-            served = self.play(rate, count, number, stop)
+            served = self.latest = self.play(rate, count, number, stop)
             over = served.stopped or bool(served.never)
             half, whole = (0.0, 0.0) if over else (self.bounds.attainment(served, first) for first in (count // 2, count))
             self.attained[key] = half, whole
@@ -352,7 +361,7 @@ class RateSearch:
         length = first
         while (count := self.count(length, rate)) < wanted and self.count(2 * length, rate) == 2 * count:
             length *= 2
-        return length, length > first and count >= wanted
+        return length, (self.users or length > first) and count >= wanted
 
     def holds(self, rate: float) -> bool:
         """Whether a rate is kept by the first streams, and by those that decide. [1/s]"""
@@ -371,18 +380,18 @@ class RateSearch:
         """
         start = place_of(max(1.0, guess) if self.users else guess)
         length = first = 1 if self.users else self._first(guess)
-        place, lasts = self.climb(first, start, step), False
+        place, lasts = self.climb(first, start, step, lasting=self.users), False
         if place is not None:
             length, lasts = self.lasting(first, self.value(place))
         if place is not None and length > first:
             place = self.climb(length, place, 1, lasting=True)
         return self._none() if place is None else self._confirmed(place, length, lasts)
 
-    def roughly(self, guess: float, near: int = 12) -> MaxRate:
-        """The largest rate by the first streams alone, to so many places of the grid."""
+    def roughly(self, guess: float, near: int = 12, step: int = 12) -> MaxRate:
+        """The largest rate by the first streams alone, to so many places of the grid, the first ones a step from each other."""
         start = place_of(max(1.0, guess) if self.users else guess)
         length = 1 if self.users else self._first(guess)
-        place = self.climb(length, start, near, near)
+        place = self.climb(length, start, step, near, lasting=self.users)
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 
     def _first(self, guess: float) -> int:
@@ -396,7 +405,7 @@ class RateSearch:
     def _confirmed(self, place: int, length: int, lasts: bool) -> MaxRate:
         """A rate with its range over streams, as many digits as it has, and a stream that confirms it."""
         several = self._range(place, length, lasts) if self.seeds > 1 else None
-        rate = self.value(place)
+        rate = grid = self.value(place)
         if several is not None:
             rate = fewer_digits(rate, several)
         rate = max(rate, 1.0) if self.users else rate
@@ -411,7 +420,7 @@ class RateSearch:
                     seed = self.load.seed + number
                     return MaxRate(
                         rate, served, self.missed.get(beyond, "saturation"), count, seed, several, lasts, lower,
-                        len(self.attained), length,
+                        len(self.attained), length, grid,
                     )  # fmt: skip
             place = place_of(rate) - 1
             rate = self.value(place)
