@@ -9,7 +9,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dse.answers.of_loads import Beside, beside, said
+from dse.answers.of_loads import Beside, beside, max_rates, said
 from dse.answers.published_formats import remedied
 from dse.config.build import Question, question
 from dse.config.compose import folder_of
@@ -201,6 +201,12 @@ class Evaluation:
         rates = (one.metrics.get("max_rate") for one in self.cases)
         return tuple(beside(self.design, of, self.fidelity, rate) for of, rate in zip(loads, rates, strict=True))
 
+    @property
+    def max_rates(self) -> list[str]:
+        """The maximum rate of each load with its range over seeds, in words, where it was looked for."""
+        loads = [case for case in self.workload.cases if isinstance(case, Load)]
+        return max_rates(loads[: len(self.beside)], self.beside)
+
     def _reusable(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""
         serving = self.design.mapping.serving
@@ -257,12 +263,14 @@ class Evaluation:
         measured = [f"  {band.metric:32}{band}" for band in self.bands]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
         basis = [self.stack_basis.text] if self.stack_basis else []
-        return "\n".join([self.title, *basis, *lines, *verdict, *metrics, *measured])
+        rates = [f"{'max rate':11}{text}" for text in self.max_rates]
+        return "\n".join([self.title, *basis, *rates, *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
         basis = [("measured", self.stack_basis.text, "")] if self.stack_basis else []
+        basis += [("max rate", text, "") for text in self.max_rates]
         rows = [*basis, *((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
         rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)

@@ -78,6 +78,8 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     console.print(f"[bold]{escape(found.title)}[/]")
     if found.stack_basis:
         console.print(escape(found.stack_basis.text))
+    for text in found.max_rates:
+        console.print(f"{'max rate':12}{escape(text)}")
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
@@ -151,7 +153,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
             | (
-                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside)}
+                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside, of)}
                 if isinstance(of, Load)
                 else {}
             )

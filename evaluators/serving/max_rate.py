@@ -279,7 +279,8 @@ class RateSearch:
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
             found.append(self.shares(rate, count, number)[0 if lasting else 1 :])
             self.last[number], left = min(found[-1]), left - 1
-            if min(found[-1]) < self.hopeless or min(at_best(list(of), left) for of in zip(*found)) < self.bounds.share:
+            most = min(at_best(list(of), left) for of in zip(*found, strict=True))
+            if min(found[-1]) < self.hopeless or most < self.bounds.share:
                 return -1.0
         return min(lower_bound(list(of)) for of in zip(*found, strict=True))
 

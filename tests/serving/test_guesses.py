@@ -143,7 +143,7 @@ GUESSED = ("workload.speculation={tokens: 1, acceptance: 0.7}", "chip.hbm.capaci
 def test_served_requests_take_what_a_batch_takes(model: str) -> None:
     """Alone, and as many as a batch at once; but for sampling, and for the last iteration of each, which is cut.
 
-    Alone is at fixed times that lie further apart than a request takes: of Poisson arrivals two may meet, however rare they are.
+    Alone is at fixed times that lie further apart than a request takes: of Poisson arrivals two may meet, however rare.
     """
     words = (f"model={model}", *GUESSED)
     lengths = ("workload.prompt=1024", "workload.output=256")
