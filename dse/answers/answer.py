@@ -112,10 +112,12 @@ class Evaluation:
     @cached_property
     def bands(self) -> tuple[Band, ...]:
         """How far off measured rows of this kind were, metric by metric; of a part of a mesh nothing was measured."""
-        if PART in self.fidelity or self.infeasible is not None:
+        if PART in self.fidelity:
             return ()
         kernel = kernel_of(self.design, self.question)
-        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        return bands(
+            computed_metrics(self.metrics), self.names, kernel, self.question, self.fidelity, changed=bool(self.changes)
+        )
 
     @cached_property
     def extrapolated(self) -> str:
@@ -263,7 +265,7 @@ class Evaluation:
     def __repr__(self) -> str:
         verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
         lines = [f"{name:11}{text}" for name, text in self.about()]
-        measured = [f"  {band.metric:32}{band}" for band in self.bands]
+        measured = [f"  {band.metric:32}{band}" for band in self.bands if self.infeasible is None]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
         basis = [self.stack_basis.text] if self.stack_basis else []
         rates = [f"{'max rate':11}{text}" for text in self.max_rates]
@@ -275,7 +277,7 @@ class Evaluation:
         basis = [("measured", self.stack_basis.text, "")] if self.stack_basis else []
         basis += [("max rate", text, "") for text in self.max_rates]
         rows = [*verdict, *basis, *((name, text, "") for name, text in self.about()), *self.rows()]
-        rows += [(band.metric, str(band), "") for band in self.bands]
+        rows += [(band.metric, str(band), "") for band in self.bands if self.infeasible is None]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
         return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 

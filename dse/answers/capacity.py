@@ -64,7 +64,7 @@ class Side:
 
     Attributes:
         tried: in the order of the search.
-        candidates: that fit, by falling estimate; `refused` do not, by what limit.
+        candidates: that fit, by falling estimate; `refused` do not, by what limit, or are left out, by what reason.
         curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
         why: why there is none; "" where there is one.
         cells: alike, of which this is one.

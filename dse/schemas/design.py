@@ -362,7 +362,10 @@ SERVED = closed(
             {
                 "fit": whole("deployments"),
                 "played": whole("deployments"),
-                "refused_by": named(whole("deployments"), "by the limit that they break"),
+                "refused_by": named(
+                    whole("deployments"),
+                    "by the limit that they break, or why they are left out: same batch by memory, pools out of balance",
+                ),
                 "left_out": text("the same in words"),
             }
         ),
