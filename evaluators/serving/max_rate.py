@@ -9,7 +9,7 @@ lasts, whatever a short run shows: such rates are never tried.
 
 Streams are the same for all rates, deployments and bounds: those of seed, seed + 1 and so on, faster or slower. Rates are
 those of a fixed grid, about 1 % apart, so that an answer does not depend on where its search began. Of a closed population a
-rate is a number of users, each of whom has as many sessions.
+rate is a number of users, each of whom has as many sessions; as all begin with their first turn, the second halves count.
 
 Requests that cannot be drawn again, as those of a trace that is replayed, are another question: the largest rate at which
 this one stream keeps its bounds (`capacity.largest`).
@@ -33,8 +33,11 @@ SEEDS = 5
 STUDENT = 2.132
 """95 % of Student's t of `SEEDS` - 1 degrees of freedom lies below."""
 
-USUAL, LONG, SESSIONS = 2000, 5, 3
-"""Requests of the first streams at least; times what a request may take, in which they come; and sessions of a user."""
+USUAL, LONG = 2000, 5
+"""Requests of the first streams at least; and times what a request may take, in which they come."""
+
+SESSIONS, DOZEN = 2, 12
+"""Sessions, and requests, that each user of a closed population has at least."""
 
 MOST_PLAYED = 40_000
 """Requests of the first streams at most."""
@@ -120,11 +123,11 @@ def may_take(load: Load, bounds: Bounds) -> float:
 def enough(load: Load, bounds: Bounds, rate: float) -> int:
     """Requests of the first streams: they come for `LONG` times what one may take.
 
-    Of a closed population the rate is users, each of whom has `SESSIONS`.
+    Of a closed population the rate is users, each of whom has `SESSIONS`, and a `DOZEN` requests.
     """
     if load.requests.users:
         turns = len(load.requests) / int((load.requests.turns == 0).sum())
-        octaves = math.log2(max(1.0, SESSIONS * turns * rate / USUAL))
+        octaves = math.log2(max(1.0, max(SESSIONS * turns, DOZEN) * rate / USUAL))
         return 100 * math.ceil(USUAL * 2 ** (math.ceil(octaves * LENGTHS_PER_OCTAVE) / LENGTHS_PER_OCTAVE) / 100)
     return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
 
@@ -195,7 +198,7 @@ class RateSearch:
         bounds: what a share of the requests must keep.
         numbers: of the streams.
         keep: is told of each whole run and its rate.
-        attained: by rate, requests and number of a stream, of its first half and of all of it; 0 where the run was over early.
+        attained: by rate, requests and number of a stream, as of `shares`.
         missed: by rate, the bound that is broken.
         busy: by requests, the saturated rate.
         last: attainment of each stream, where it was played last.
@@ -249,7 +252,7 @@ class RateSearch:
         return self.at(asked).serve(asked, stop=stop)
 
     def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
-        """Attainment of the first half of one of the streams, and of all of it.
+        """Attainment of the first half of one of the streams, or of users of the second, and of all of it.
 
         0 of a run that is over as the mean is below the share whatever others attain.
         """
@@ -259,7 +262,9 @@ class RateSearch:
             stop = Stop(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
             served = self.latest = self.play(rate, count, number, stop)
             over = served.stopped or bool(served.never)
-            half, whole = (0.0, 0.0) if over else (self.bounds.attainment(served, first) for first in (count // 2, count))
+            # users begin together, with short prompts: what they got later is what lasts
+            part = slice(count // 2, None) if self.users else slice(count // 2)
+            half, whole = (0.0, 0.0) if over else (self.bounds.attainment(served, part), self.bounds.attainment(served))
             self.attained[key] = half, whole
             if whole >= self.bounds.share:
                 self.whole = {of: run for of, run in self.whole.items() if of[:2] == key[:2]} | {key: served}
@@ -474,16 +479,19 @@ def at_best(shares: list[float], left: int) -> float:
 
 
 def fewer_digits(rate: float, several: tuple[float, float]) -> float:
-    """A rate down to the decimal place in which the half of its range begins.
+    """A rate down to the decimal place in which the half of its range begins, and not below a range that it lies in.
 
     >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
     (113.0, 110.0, 1.0)
+    >>> fewer_digits(880.0, (875.0, 905.0))
+    875.0
     """
     half = (several[1] - several[0]) / 2
     if not half > 0 or half >= rate:
         return rate
     unit = math.floor(math.log10(half) + 1e-9)
-    return float(f"{math.floor(rate / 10.0**unit * (1 + 1e-12))}e{unit}") or rate
+    fewer = float(f"{math.floor(rate / 10.0**unit * (1 + 1e-12))}e{unit}") or rate
+    return max(fewer, min(several[0], rate))
 
 
 def max_rate(at: Callable[[Requests], Deployment], load: Load, bounds: Bounds, guess: float) -> MaxRate:
