@@ -19,6 +19,10 @@ BESIDE = ("rows", "kinds", "ranks", "think", "turns")
 """Columns of requests that may be absent."""
 
 
+MANY_BLOCKS = 16
+"""Hash blocks of a request, in the mean, from which on those of each request are copied together."""
+
+
 @dataclass(frozen=True, eq=False)
 class Requests:
     """A stream of requests; request i is row i, and rows are in the order of arrival.
@@ -289,6 +293,10 @@ class Requests:
             return some
         counts = np.diff(self.starts)[rows]
         starts = np.concatenate([[0], np.cumsum(counts)])
+        if starts[-1] > MANY_BLOCKS * len(rows):  # long pieces are copied as they are
+            first, after = self.starts[rows].tolist(), (self.starts[rows] + counts).tolist()
+            pieces = [self.hashes[begin:end] for begin, end in zip(first, after, strict=True)]
+            return replace(some, starts=starts, hashes=np.concatenate(pieces))
         places = np.repeat(self.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
         return replace(some, starts=starts, hashes=self.hashes[places])
 

@@ -43,9 +43,9 @@ NEAR, COARSE = 1.01, 1.05
 compared with. Who is looked at next has to be better by the first, and a draw of arrivals may break a bound at one rate and
 keep it at a higher one: both together are to be less than 3 % of what a search of every deployment finds."""
 
-ROUGH, FARTHER, ROUGHLY, SETTLED = 6, 24, 1.08, 3
-"""Places of the grid to which the most users of one stream are looked for, and to the first next one; by how much more all
-streams may have than so one has; and of how many deployments all streams are played."""
+ROUGH, FARTHER, BETTER, SETTLED = 3, 24, 1.03, 3
+"""Places of the grid to which the most users of one stream are looked for, and to the first next one; times the users of the
+best so far that a better one has; and of how many deployments all streams are played."""
 
 NEARLY = 1.02
 """Times a bound: a deployment that breaks it by less at the best rate of others may keep it at a higher one, where batches are
@@ -263,8 +263,6 @@ def _settled(tried: Sequence[Tried], load: Load, bounds: Bounds) -> list[Tried]:
     found, best = dict[int, Tried](), None
     for one in sorted((one for one in tried if one.rate), key=lambda one: -one.rate)[:SETTLED]:
         if best and best.capacity:
-            if one.rate * ROUGHLY < best.rate:
-                break
             again = _beyond(one.candidate, load, bounds, _above(best.capacity.grid, load), best.capacity)
         else:
             again = _searched(one.candidate, load, bounds, one.rate)
@@ -277,7 +275,7 @@ def _settled(tried: Sequence[Tried], load: Load, bounds: Bounds) -> list[Tried]:
 
 def _above(best: float, load: Load) -> float:
     """A rate, or a number of users, a little above the best one so far, which a better deployment has to keep. [1/s]"""
-    return max(best * NEAR, best + 1 if load.requests.users else 0.0)
+    return max(best * BETTER, best + 1) if load.requests.users else best * NEAR
 
 
 def _most_at_once(one: Candidate, served: Served) -> tuple[int, ...]:

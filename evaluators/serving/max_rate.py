@@ -9,7 +9,7 @@ lasts, whatever a short run shows: such rates are never tried.
 
 Streams are the same for all rates, deployments and bounds: those of seed, seed + 1 and so on, faster or slower. Rates are
 those of a fixed grid, about 1 % apart, so that an answer does not depend on where its search began. Of a closed population a
-rate is a number of users, each of whom has as many sessions; as all begin with their first turn, the second halves count.
+rate is a number of users, each of whom has as many sessions; as all begin with their first turn, middle halves count.
 
 Requests that cannot be drawn again, as those of a trace that is replayed, are another question: the largest rate at which
 this one stream keeps its bounds (`capacity.largest`).
@@ -42,8 +42,11 @@ SESSIONS, DOZEN = 2, 12
 MOST_PLAYED = 40_000
 """Requests of the first streams at most."""
 
-LASTING, LEAST_LASTING = 4, 8
-"""Times the first streams that those which decide are long; and times `USUAL` requests, at least. Of users the first decide."""
+LASTING, LASTING_USERS, LEAST_LASTING = 4, 3, 8
+"""Times the first streams that those which decide are long, of a rate and of users; and times `USUAL` requests, at least."""
+
+ONE_STEP, ONE_NEAR = 24, 6
+"""Places of the grid to the next number of users, and to the largest, where one stream says about how many there may be."""
 
 LENGTHS_PER_OCTAVE = 4
 """Numbers of requests from one to its double that streams of users have: sessions take long to draw."""
@@ -155,7 +158,7 @@ def decisive(load: Load, bounds: Bounds, rate: float, first: int) -> int:
         first: requests of the first streams.
     """
     if load.requests.users:
-        return max(first, enough(load, bounds, rate))
+        return LASTING_USERS * max(first, enough(load, bounds, rate))
     wanted = max(LASTING * first, LEAST_LASTING * USUAL, math.ceil(RELAXATIONS * relaxation(bounds, rate)))
     blocks = len(load.requests.hashes) / len(load.requests)
     most = min(max(LONGEST_STREAM, 2 * first), MOST_BLOCKS / max(blocks, 1e-9))
@@ -252,7 +255,7 @@ class RateSearch:
         return self.at(asked).serve(asked, stop=stop)
 
     def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
-        """Attainment of the first half of one of the streams, or of users of the second, and of all of it.
+        """Attainment of the first half of a stream, or of users of its middle half, and of all of it.
 
         0 of a run that is over as the mean is below the share whatever others attain.
         """
@@ -262,8 +265,8 @@ class RateSearch:
             stop = Stop(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
             served = self.latest = self.play(rate, count, number, stop)
             over = served.stopped or bool(served.never)
-            # users begin together, with short prompts: what they got later is what lasts
-            part = slice(count // 2, None) if self.users else slice(count // 2)
+            # users begin together, with short prompts, and leave one by one: what they get between is what lasts
+            part = slice(count // 4, 3 * count // 4) if self.users else slice(count // 2)
             half, whole = (0.0, 0.0) if over else (self.bounds.attainment(served, part), self.bounds.attainment(served))
             self.attained[key] = half, whole
             if whole >= self.bounds.share:
@@ -364,10 +367,13 @@ class RateSearch:
     def lasting(self, first: int, rate: float) -> tuple[int, bool]:
         """The length of the streams that decide, and whether it is enough: as of `decisive`, as far as so many can be drawn."""
         wanted = decisive(self.load, self.bounds, rate, self.count(first, rate))
+        if self.users:
+            length = LASTING_USERS if self.count(LASTING_USERS, rate) > self.count(first, rate) else first
+            return length, self.count(length, rate) >= wanted
         length = first
         while (count := self.count(length, rate)) < wanted and self.count(2 * length, rate) == 2 * count:
             length *= 2
-        return length, (self.users or length > first) and count >= wanted
+        return length, length > first and count >= wanted
 
     def holds(self, rate: float) -> bool:
         """Whether a rate is kept by the first streams, and by those that decide. [1/s]"""
@@ -385,13 +391,24 @@ class RateSearch:
             step: of the grid, to the next rate.
         """
         start = place_of(max(1.0, guess) if self.users else guess)
-        length = first = 1 if self.users else self._first(guess)
-        place, lasts = self.climb(first, start, step, lasting=self.users), False
+        if self.users:
+            length, lasts = self.lasting(1, self.value(start))
+            place = self.climb(length, self._by_one(length, start), ONE_NEAR // 2, lasting=True)
+            return self._none() if place is None else self._confirmed(place, length, lasts)
+        length = first = self._first(guess)
+        place, lasts = self.climb(first, start, step), False
         if place is not None:
             length, lasts = self.lasting(first, self.value(place))
         if place is not None and length > first:
             place = self.climb(length, place, 1, lasting=True)
         return self._none() if place is None else self._confirmed(place, length, lasts)
+
+    def _by_one(self, length: int, start: int) -> int:
+        """The place of about the largest number of users by the first of the streams that decide."""
+        alone = RateSearch(self.at, self.load, self.bounds, self.numbers[:1], self.keep, attained=dict(self.attained))
+        place = alone.climb(length, start, ONE_STEP, ONE_NEAR, lasting=True)
+        self.attained |= {key: shares for key, shares in alone.attained.items() if min(shares) > 0}  # to their end
+        return start if place is None else place
 
     def roughly(self, guess: float, near: int = 12, step: int = 12) -> MaxRate:
         """The largest rate by the first streams alone, to so many places of the grid, the first ones a step from each other."""
