@@ -57,6 +57,7 @@ from dse.space.workload import Asked, Attention, Case, Collective, Load, Mixture
 
 if TYPE_CHECKING:
     from dse.evaluators.judges.serving import Held
+    from dse.evaluators.serving.max_rate import MaxRate
     from dse.evaluators.serving.measures import OfClass, OfTurns
 
 PHYSICS = 31
@@ -318,6 +319,13 @@ def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
     """Time to first token and a token of requests that meet no other, of the share that the largest rate is for. [s]"""
     found: tuple[float, float] = _judge(design, load).unloaded(design, load, fidelity)
     return found
+
+
+def found_max_rate(load: Load, rate: float) -> "MaxRate | None":
+    """What the search for a load's maximum rate has found that came to some rate; None where none was made here. [1/s]"""
+    from dse.evaluators.account.played.served import searched  # which compiles loops
+
+    return searched(load, rate)
 
 
 def held(design: Design, load: Load) -> "tuple[Held, ...]":

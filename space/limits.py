@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.space.elementwise import Number, ceil_div, maximum, where
 from dse.space.errors import DesignError
 from dse.space.units import show
@@ -67,9 +69,30 @@ def divides(address: str, side: Any, whole: Any) -> Limit:
     return Limit(address, ceil_div(whole, least) * least * 1.0, whole * 1.0, "1")
 
 
+def is_row_count(side: Any, whole: Any) -> Any:
+    """Whether groups may have so many of the mesh's rows: those that divide them, or a power of two, which leaves some idle.
+
+    >>> [side for side in range(1, 14) if is_row_count(side, 12)]
+    [1, 2, 3, 4, 6, 8, 12]
+    """
+    least = maximum(side, 1)
+    power = np.exp2(np.round(np.log2(least))) == least
+    return (ceil_div(whole, least) * least == whole) | (power & (least <= whole))
+
+
+def divides_rows(address: str, side: Any, whole: Any) -> Limit:
+    """That the mesh's rows can be groups of so many; 0, which is chosen, can."""
+    least = maximum(side, 1)
+    return Limit(address, where(is_row_count(side, whole), whole * 1.0, ceil_div(whole, least) * least * 1.0), whole * 1.0, "1")
+
+
+FITS = {"rows": divides_rows, "cols": divides}
+"""Limits on the sides of a group of tiles: idle rows are allowed, idle columns are not."""
+
+
 def splits(address: str, split: Any, rows: Any, whole: Any) -> Limit:
-    """That groups which divide a product's depth have one row each and divide the mesh's rows; 0, which is chosen, does."""
-    side, alone = divides(address, split, whole), maximum(rows, 1) == 1
+    """That groups which divide a product's depth have one row each and are as of `divides_rows`; 0, which is chosen, is."""
+    side, alone = divides_rows(address, split, whole), maximum(rows, 1) == 1
     return Limit(address, where(alone, side.need, maximum(split, 1) * 1.0), where(alone, side.have, 1.0), "1")
 
 
@@ -82,7 +105,8 @@ def split_remedy(split: Any, rows: Any, whole: Any) -> str:
 
 def nearest_side(name: str, side: Any, whole: Any) -> str:
     """In words, the side of a group nearest to one that does not divide the mesh."""
-    fits = [count for count in range(1, int(whole) + 1) if whole % count == 0]
+    each = range(1, int(whole) + 1)
+    fits = [count for count in each if whole % count == 0 or (name == "rows" and is_row_count(count, whole))]
     near = min(fits, key=lambda count: abs(count - side))
     return f"groups of {side:.0f} {name} do not divide the mesh's {whole:.0f}; {near} do"
 

@@ -19,6 +19,10 @@ BESIDE = ("rows", "kinds", "ranks", "think", "turns")
 """Columns of requests that may be absent."""
 
 
+MANY_BLOCKS = 16
+"""Hash blocks of a request, in the mean, from which on those of each request are copied together."""
+
+
 @dataclass(frozen=True, eq=False)
 class Requests:
     """A stream of requests; request i is row i, and rows are in the order of arrival.
@@ -217,15 +221,22 @@ class Requests:
 
     def begun(self, times: Array) -> "Requests":
         """Turns whose sessions begin at other times, in their order; shape (sessions,). [s]"""
+        order, arrival = self._begun_order(times)
+        return self._rows(order, arrival)
+
+    def _begun_order(self, times: Array) -> tuple[Array, Array]:
+        """Rows of turns whose sessions begin at other times in the order of their arrival, and these arrivals. [s]"""
         first = self.before < 0
         if not first.any() or len(times) != first.sum():
             raise DesignError(f"sessions: {len(times)} times for {int(first.sum())} that begin by themselves")
-        arrival = np.empty(len(self))
-        arrival[first] = times
-        for row in np.flatnonzero(~first):  # whom it waits for stands above it
-            arrival[row] = arrival[self.before[row]] + self.think[row]
+        begins = np.empty(len(self))
+        begins[first] = times
+        arrivals, before, think = begins.tolist(), self.before.tolist(), self.think.tolist()  # single array elements are slow
+        for row in np.flatnonzero(~first).tolist():  # whom it waits for stands above it
+            arrivals[row] = arrivals[before[row]] + think[row]
+        arrival = np.array(arrivals)
         order = np.argsort(arrival, kind="stable")
-        return self._rows(order, arrival[order])
+        return order, arrival[order]
 
     def closed(self, users: int) -> "Requests":
         """The same sessions asked by a closed population: each user begins the next when the last has ended, and thinks before.
@@ -236,16 +247,17 @@ class Requests:
             raise DesignError(f"users: {users} of requests in sessions; give sessions, and at least 1")
         first, last = np.flatnonzero(self.turns == 0), np.arange(len(self))
         of = self.sessions
-        for row in range(len(self)):
-            last[of[row]] = row  # the last of its session
+        np.maximum.at(last, of, np.arange(len(self)))  # the last of its session
         before = self.before.copy()
-        before[first] = [last[first[place - users]] if place >= users else -1 for place in range(len(first))]
+        before[first] = -1
+        before[first[users:]] = last[first[: max(0, len(first) - users)]]
         # whom a session waits for has to stand above it: users in turn, session after session
-        chain = {int(row): place for place, row in enumerate(first)}
-        turn = np.array([chain[int(row)] // users for row in of])
-        order = np.lexsort((np.arange(len(self)), turn))
-        some = replace(self, before=before, users=min(users, len(first)))._rows(order, np.zeros(len(self)))
-        return some.begun(some.think[some.before < 0])
+        order = np.argsort(np.searchsorted(first, of) // users, kind="stable")
+        some = replace(self, before=before, users=min(users, len(first)))
+        none = np.zeros(0, np.int64)  # hashes are many: they are put in order once
+        turns = replace(some, starts=none, hashes=none)._rows(order, np.zeros(len(self)))
+        begun, arrival = turns._begun_order(turns.think[turns.before < 0])
+        return some._rows(order[begun], arrival)
 
     def at_once(self) -> "Requests":
         """All at once, and turns as soon as the one before is answered: what keeps instances as busy as they can be."""
@@ -265,10 +277,10 @@ class Requests:
     @property
     def sessions(self) -> Array:
         """The row of each request's first turn."""
-        found = np.arange(len(self))
-        for row in np.flatnonzero(self.turns > 0):
-            found[row] = found[self.before[row]]
-        return found
+        found, before = list(range(len(self))), self.before.tolist()
+        for row in np.flatnonzero(self.turns > 0).tolist():
+            found[row] = found[before[row]]
+        return np.array(found, np.int64)
 
     def _rows(self, rows: Array, arrival: Array) -> "Requests":
         beside = {name: column[rows] for name in BESIDE if len(column := getattr(self, name))}
@@ -281,6 +293,10 @@ class Requests:
             return some
         counts = np.diff(self.starts)[rows]
         starts = np.concatenate([[0], np.cumsum(counts)])
+        if starts[-1] > MANY_BLOCKS * len(rows):  # long pieces are copied as they are
+            first, after = self.starts[rows].tolist(), (self.starts[rows] + counts).tolist()
+            pieces = [self.hashes[begin:end] for begin, end in zip(first, after, strict=True)]
+            return replace(some, starts=starts, hashes=np.concatenate(pieces))
         places = np.repeat(self.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
         return replace(some, starts=starts, hashes=self.hashes[places])
 

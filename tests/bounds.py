@@ -31,9 +31,7 @@ TESTS = (
     "tests/evaluators/test_mixing.py", "tests/serving/test_loop.py::test_the_loop_does_what_its_plain_reference_does",
     "tests/serving/test_one_stage.py", "tests/serving/test_balanced.py::test_dies_together_are_what_they_are_one_by_one",
     "tests/serving/test_balanced.py::test_pipelines_together_are_what_they_are_one_by_one",
-    "--deselect=tests/serving/test_guesses.py::test_served_requests_take_what_a_batch_takes[deepseek_v3]",
-    "tests/serving/test_guesses.py",
-    "tests/serving/test_by_layer.py", "tests/serving/test_arrivals.py",
+    "tests/serving/test_guesses.py", "tests/serving/test_by_layer.py", "tests/serving/test_arrivals.py",
 )  # fmt: skip
 """What plays each of the loops at least once."""
 

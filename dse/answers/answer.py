@@ -9,8 +9,9 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dse.answers.of_loads import Beside, beside, said
+from dse.answers.of_loads import Beside, beside, max_rates, said
 from dse.answers.published_formats import remedied
+from dse.answers.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
 from dse.config.build import Question, question
 from dse.config.compose import folder_of
 from dse.config.effects import NoEffect, Typed, not_taken, typed
@@ -58,11 +59,11 @@ CHOICES = ("chip", "mapping", "stack", "workload")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One case of the workload by itself."""
+    """One case of the workload by itself; reading a metric of one that breaks a limit raises it."""
 
     label: str
     feasible: bool
-    metrics: dict[str, float]
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +72,8 @@ class Evaluation:
 
     Attributes:
         metrics: by name, in SI, those that its kind of chip and workload has, over all cases; `evaluators.METRICS` has units
-            and definitions. Of a part of the mesh (``fidelity=cycles@8``) names begin with ``part.``.
+            and definitions. Of a part of the mesh (``fidelity=cycles@8``) names begin with ``part.``. Reading one of a design
+            that breaks a limit raises a `DesignError` with that limit.
         cases: the same for each case.
         infeasible: what binds, None where every limit holds.
         fidelity: the reader that it was evaluated by.
@@ -87,7 +89,7 @@ class Evaluation:
 
     design: Design
     workload: Workload
-    metrics: dict[str, float]
+    metrics: Mapping[str, float]
     cases: tuple[Answered, ...]
     infeasible: Infeasible | None
     sources: tuple[Source, ...]
@@ -117,7 +119,8 @@ class Evaluation:
         if PART in self.fidelity:
             return ()
         kernel = kernel_of(self.design, self.question)
-        found = bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
+        metrics = computed_metrics(self.metrics)
+        found = bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
             return found
         return tuple(band_beyond_rows(band, [row.basis.text for row in self.breakdown.rows]) for band in found)
@@ -222,8 +225,14 @@ class Evaluation:
         if self.infeasible is not None or not isinstance(self.workload.cases[0], Load):
             return ()
         loads = (case for case in self.workload.cases if isinstance(case, Load))
-        rates = (one.metrics.get("max_rate") for one in self.cases)
+        rates = (computed_metrics(one.metrics).get("max_rate") for one in self.cases)
         return tuple(beside(self.design, of, self.fidelity, rate) for of, rate in zip(loads, rates, strict=True))
+
+    @property
+    def max_rates(self) -> list[str]:
+        """The maximum rate of each load with its range over seeds, in words, where it was looked for."""
+        loads = [case for case in self.workload.cases if isinstance(case, Load)]
+        return max_rates(loads[: len(self.beside)], self.beside)
 
     def _reusable(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""
@@ -258,36 +267,39 @@ class Evaluation:
         return [("memory", f"one pace for all blocks: {said} is more than chip.hbm.banks moves, so not played")]
 
     def frame(self) -> "pd.DataFrame":
-        """The operators of the first case as a table."""
+        """The operators of the first case as a table; numbers are NaN of a design that breaks a limit."""
         import pandas as pd
 
-        return pd.DataFrame([row.record() for row in self.breakdown.rows])
+        table = pd.DataFrame([row.record() for row in self.breakdown.rows])
+        if self.infeasible is not None:
+            table[table.select_dtypes("number").columns] = float("nan")
+        return table
 
     def by_case(self) -> "pd.DataFrame":
-        """The cases as a table, with the metrics of each in SI."""
+        """The cases as a table, with the metrics of each in SI; NaN of cases that break a limit."""
         import pandas as pd
 
-        return pd.DataFrame([{"case": one.label, "feasible": one.feasible, **one.metrics} for one in self.cases])
+        return pd.DataFrame([{"case": one.label, "feasible": one.feasible, **nan_metrics(one.metrics)} for one in self.cases])
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Name, value with unit, and definition of every metric."""
-        return [
-            (name, shown(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in self.metrics.items()
-        ]
+        """Name, value with unit, and definition of every metric; none of a design that breaks a limit."""
+        return metric_rows(self.metrics) if self.infeasible is None else []
 
     def __repr__(self) -> str:
         verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
         lines = [f"{name:11}{text}" for name, text in self.about()]
-        measured = [f"  {band.metric:32}{band}" for band in self.bands]
+        measured = [f"  {band.metric:32}{band}" for band in self.bands if self.infeasible is None]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        return "\n".join([self.title, *self._basis_lines, *lines, *verdict, *metrics, *measured])
+        rates = [f"{'max rate':11}{text}" for text in self.max_rates]
+        return "\n".join([*verdict, self.title, *self._basis_lines, *rates, *lines, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
         basis = [("measured", text, "") for text in self._basis_lines]
-        rows = [*basis, *((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
-        rows += [(band.metric, str(band), "") for band in self.bands]
+        basis += [("max rate", text, "") for text in self.max_rates]
+        rows = [*verdict, *basis, *((name, text, "") for name, text in self.about()), *self.rows()]
+        rows += [(band.metric, str(band), "") for band in self.bands if self.infeasible is None]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
         return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
@@ -338,12 +350,17 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
         """The metrics that there are: the others are not a number."""
         return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
 
+    why = remedied(infeasible(design, workload), design, workload, config["model"])
+
+    def kept(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
+        return own(columns) if fits else WithheldMetrics(own(columns), str(why))
+
+    fit = [bool(fits) for fits in found.cases["fits"][:, 0]]
     each = [
-        Answered(case.label, bool(found.cases["fits"][row, 0]), own((name, at[row, 0]) for name, at in found.cases.items()))
+        Answered(case.label, fit[row], kept(((name, at[row, 0]) for name, at in found.cases.items()), fits=fit[row]))
         for row, case in enumerate(workload.cases)
     ]
-    metrics = own((name, column[0]) for name, column in found.columns.items())
-    why = remedied(infeasible(design, workload), design, workload, config["model"])
+    metrics = kept(((name, column[0]) for name, column in found.columns.items()), fits=why is None)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = parts_of(config["choices"]), other_parts(config["choices"])
     what = called(config["workload"])
@@ -356,6 +373,11 @@ def shown(name: str, value: float) -> str:
     """A metric for people."""
     metric = METRICS[name.removeprefix(OF_PART)]
     return metric.words[round(value)] if metric.words else show(value, metric.unit)
+
+
+def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
+    """Name, value with unit, and definition of metrics."""
+    return [(name, shown(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()]
 
 
 def _titled(cases: tuple[Answered, ...]) -> str:

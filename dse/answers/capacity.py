@@ -27,7 +27,7 @@ from dse.config.turns import CLOSED
 from dse.config.workloads import MOST_REQUESTS
 from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of
-from dse.evaluators.serving.max_rate import MOST_PLAYED, SESSIONS, USUAL, enough
+from dse.evaluators.serving.max_rate import MOST_PLAYED, USUAL, decisive, enough
 from dse.measured.stack_basis import StackBasis
 from dse.running.beforehand import begun
 from dse.space.beside import unread as beside
@@ -64,7 +64,7 @@ class Side:
 
     Attributes:
         tried: in the order of the search.
-        candidates: that fit, by falling estimate; `refused` do not, by what limit.
+        candidates: that fit, by falling estimate; `refused` do not, by what limit, or are left out, by what reason.
         curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
         why: why there is none; "" where there is one.
         cells: alike, of which this is one.
@@ -284,8 +284,8 @@ def _in_cells(chip: str, asked: Asked, trust: bool, most: int, usual: tuple[Kind
     many = 1 if said else MOST_DEVICES // devices
     beyond = f"the {_instances(kinds)} that are said" if said else f"{MOST_DEVICES:,} devices"
     count = needed if needed <= MOST_PLAYED else USUAL  # so long bounds are told about by none that can be played
-    if kinds.load.requests.users:  # the race is of two sessions of each user
-        count = max(USUAL, 2 * count // SESSIONS)
+    if kinds.load.requests.users:  # prices are for the longest of the requests that decide
+        count = decisive(kinds.load, bounds, rate, count)
     kinds, bounds, knobs = usual if _traced(asked.overrides) else _posed(chip, asked, trust, count, kinds)
     load, least = kinds.load, asked.rate / many
     if asked.rate > (whole := many * at_most(kinds, bounds, knobs, devices, apart=asked.apart, least=least)):

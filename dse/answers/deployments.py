@@ -5,7 +5,7 @@ estimate of each from its steady state. Where instances are pipelines on one chi
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from dse.answers.most import of_engines, of_most
@@ -35,12 +35,16 @@ FINE = 64
 
 BATCH, TOKENS = "mapping.serving.batch", "mapping.serving.tokens"
 
+NO_ROOM, UNBALANCED = REASONS = "same batch by memory", "pools out of balance"
+"""Why a deployment that breaks no limit is left out: memory has room for no more than a smaller batch that is looked at; others
+of its kind share devices better between prefill and decode."""
+
 SIZES = (TOKENS, BATCH)
 """What says how large iterations become."""
 
 INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
 
-ROUTING, ROUTINGS = "mapping.serving.routing", ("least_loaded", "cache_aware")
+ROUTING, ROUTINGS = "mapping.serving.routing", ("cache_aware", "least_loaded")
 """Who gets a prompt, and what is looked through of it where prompts share prefixes that instances keep."""
 
 PHASE = ("mapping.prefill.", "mapping.decode.")
@@ -251,7 +255,7 @@ def _key(values: Mapping[str, Any]) -> str:
 def candidates(
     kinds: Kinds, bounds: Bounds, knobs: Space, devices: int, *, apart: bool, every: bool = False, least: float = 0.0
 ) -> tuple[list[Candidate], dict[str, int]]:
-    """Deployments that fit, by falling estimate; and how many each limit refuses.
+    """Deployments that fit, by falling estimate; and how many each limit refuses, or are left out for one of the `REASONS`.
 
     Args:
         kinds: of the question.
@@ -280,7 +284,11 @@ def candidates(
         most = of_most(pools, taken, load, bounds)
         found[place] = Candidate(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
     kept = [found[place] for place in sorted(found)]
-    kept = kept if every else _balanced(_of_room(kept, load))
+    for why, some in ((NO_ROOM, partial(_of_room, load=load)), (UNBALANCED, _balanced)) if not every else ():
+        left = some(kept)
+        if len(left) < len(kept):
+            refused[why] = len(kept) - len(left)
+        kept = left
     return sorted(kept, key=lambda one: (-one.estimate.rate, one.devices)), refused
 
 

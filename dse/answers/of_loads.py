@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dse.evaluators.evaluation import by_group, held, unloaded
+from dse.answers.max_rate_text import max_rate_record, max_rate_text
+from dse.evaluators.evaluation import by_group, found_max_rate, held, unloaded
 from dse.space.design import Design
 from dse.space.units import show
 from dse.space.workload import Load
 
 if TYPE_CHECKING:
     from dse.evaluators.judges.serving import Held  # which compiles loops
+    from dse.evaluators.serving.max_rate import MaxRate
     from dse.evaluators.serving.measures import OfClass, OfTurns
 
 
@@ -21,12 +23,14 @@ class Beside(NamedTuple):
         alone: time to first token and a token of requests that meet no other, where no rate keeps the bounds; else None. [s]
         classes: what requests of each class got.
         turns: what turns of sessions got, by their places.
+        largest: the maximum rate with its range, where it was looked for and there is one; else None.
     """
 
     held: "tuple[Held, ...]" = ()
     alone: tuple[float, float] | None = None
     classes: "tuple[OfClass, ...]" = ()
     turns: "tuple[OfTurns, ...]" = ()
+    largest: "MaxRate | None" = None
 
 
 def beside(design: Design, load: Load, fidelity: str, rate: float | None) -> Beside:
@@ -40,7 +44,13 @@ def beside(design: Design, load: Load, fidelity: str, rate: float | None) -> Bes
     none = bool(load.largest) and rate == 0
     classes, turns = by_group(design, load, fidelity) if load.classes or len(load.requests.turns) else ([], [])
     alone = unloaded(design, load, fidelity) if none else None
-    return Beside(held(design, load), alone, tuple(classes), tuple(turns))
+    largest = found_max_rate(load, rate) if load.largest and rate else None
+    return Beside(held(design, load), alone, tuple(classes), tuple(turns), largest)
+
+
+def max_rates(loads: Sequence[Load], found: Sequence[Beside]) -> list[str]:
+    """The maximum rate of each load in words, where it was looked for."""
+    return [max_rate_text(one.largest, load) for load, one in zip(loads, found, strict=True) if one.largest]
 
 
 def said(loads: Sequence[Load], found: Sequence[Beside]) -> list[tuple[str, str]]:
@@ -52,8 +62,8 @@ def said(loads: Sequence[Load], found: Sequence[Beside]) -> list[tuple[str, str]
     return list(dict.fromkeys(rows))
 
 
-def record(of: Beside) -> dict[str, Any]:
-    """The same as plain values."""
+def record(of: Beside, load: Load) -> dict[str, Any]:
+    """What is said of a load beside its metrics, as plain values."""
     memory = [
         {"of": one.pool, "blocks": one.blocks, "blocks_of_memory": one.room, "tokens": one.tokens}
         | {"tokens_of_memory": one.room_tokens}
@@ -70,7 +80,8 @@ def record(of: Beside) -> dict[str, Any]:
         | {"ttft_s": one.ttft, "ttft_p90_s": one.ttft_p90, "tpot_s": one.tpot, "latency_s": one.latency}
         for one in of.turns
     ]
-    return {"kv_memory": memory, "unloaded": alone, "classes": classes} | ({"turns": turns} if turns else {})
+    largest = {"max_rate": max_rate_record(of.largest, load)} if of.largest else {}
+    return {"kv_memory": memory, "unloaded": alone, "classes": classes} | ({"turns": turns} if turns else {}) | largest
 
 
 def trace_record(load: Load) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ import numpy as np
 from dse.answers.deployments import ATTENTION, TP, Candidate
 from dse.evaluators.serving.capacity import BEYOND, Bounds, spent
 from dse.evaluators.serving.loop import CALLED_OFF, UNBOUNDED, Served
-from dse.evaluators.serving.max_rate import SEEDS, MaxRate, RateSearch, may_take, place_of, replayed
+from dse.evaluators.serving.max_rate import SEEDS, MaxRate, RateSearch, enough, may_take, place_of, replayed
 from dse.evaluators.serving.state import Stop
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
@@ -42,6 +42,10 @@ NEAR, COARSE = 1.01, 1.05
 """Ratio of a rate that breaks a bound to one that keeps all, at most, of those that may be best, and of others that the best is
 compared with. Who is looked at next has to be better by the first, and a draw of arrivals may break a bound at one rate and
 keep it at a higher one: both together are to be less than 3 % of what a search of every deployment finds."""
+
+ROUGH, FARTHER, BETTER, SETTLED = 3, 24, 1.03, 3
+"""Places of the grid to which the most users of one stream are looked for, and to the first next one; times the users of the
+best so far that a better one has; and of how many deployments all streams are played."""
 
 NEARLY = 1.02
 """Times a bound: a deployment that breaks it by less at the best rate of others may keep it at a higher one, where batches are
@@ -99,22 +103,23 @@ def raced(
 ) -> list[Tried]:
     """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
     tried: list[Tried] = []
-    left, best, length, alone = list(found), 0.0, 1, Alone()
+    left, best, winner, alone = list(found), 0.0, None, Alone()
     if bounds.classes and not of_hope(
         left[:1], load, bounds, alone
     ):  # runs that break the bounds of one class go on to their end
         left = of_hope(left, load, bounds, alone)
-    while left := [one for one in left if one.most > best and not _known(one, tried, best)]:
+    while left := [one for one in left if one.most > best and not _known(one, tried, _above(best, load))]:
         # the first is searched by itself: against no rate at all, others would be, too
         wave = _wave(left) if best else left[:1]
         left = [one for one in left if one not in wave]
-        tried += several.map(lambda one, best=best, length=length: _against(one, load, bounds, best, length), wave)
-        winner = max(tried, key=lambda one: one.rate)
-        best, length = winner.rate, winner.capacity.length if winner.capacity else 1
+        tried += several.map(lambda one, winner=winner: _against(one, load, bounds, winner), wave)
+        first = max(tried, key=lambda one: one.rate)
+        best, winner = first.rate, first.capacity if first.rate else None
         if not best:
             left = of_hope(left, load, bounds, alone)
-        progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
-    return tried
+        unit = "users" if load.requests.users else "requests/s"
+        progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} {unit}")
+    return _settled(tried, load, bounds) if load.requests.users and load.draw is not None else tried
 
 
 def of_hope(left: Sequence[Candidate], load: Load, bounds: Bounds, alone: Alone) -> list[Candidate]:
@@ -161,9 +166,14 @@ def _wave(left: Sequence[Candidate]) -> list[Candidate]:
     return list(wave.values())[:WAVE]
 
 
-def _known(one: Candidate, tried: Sequence[Tried], best: float) -> bool:
-    """Whether its run at the best rate is that of another one, which has lost: neither has as many requests as fit a batch."""
-    rate = best * NEAR
+def _known(one: Candidate, tried: Sequence[Tried], rate: float) -> bool:
+    """Whether its run at the rate to be kept is that of another one, which has lost: neither has as many requests as a batch.
+
+    Args:
+        one: a deployment.
+        tried: what has been played.
+        rate: as of `_above`. [1/s]
+    """
     return one.estimate.rate < rate * NEAR and any(
         other.lost[0] == rate
         and other.candidate.but_batch == one.but_batch
@@ -178,7 +188,10 @@ def _known(one: Candidate, tried: Sequence[Tried], best: float) -> bool:
 def compared(
     found: Sequence[Candidate], tried: Sequence[Tried], load: Load, bounds: Bounds, several: ThreadPoolExecutor
 ) -> list[Tried]:
-    """Of each other kind of instance the one of the best estimate, to compare the best with: by one stream each, coarsely."""
+    """Of each other kind of instance the one of the best estimate, to compare the best with: by one stream each, coarsely.
+
+    One that serves more so than the best is searched for its maximum rate, as is the best.
+    """
     known = {_kind(one.candidate) for one in tried if one.capacity}
     first: dict[tuple[Any, ...], Candidate] = {}
     for one in found:
@@ -187,7 +200,13 @@ def compared(
     # so few requests let others exceed their estimates, too, if less
     best = max(tried, key=lambda one: one.rate)
     gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best.candidate.estimate.rate else 1.0
-    return list(several.map(lambda one: _coarse(one, load, bounds, one.estimate.rate * gained), first.values()))
+    return list(several.map(lambda one: _beside(one, load, bounds, one.estimate.rate * gained, best.rate), first.values()))
+
+
+def _beside(one: Candidate, load: Load, bounds: Bounds, guess: float, best: float) -> Tried:
+    """A deployment at its largest rate, coarsely where that is not above the best rate of others. [1/s]"""
+    coarse = _coarse(one, load, bounds, guess)
+    return _searched(one, load, bounds, coarse.rate) if coarse.rate > best and load.draw is not None else coarse
 
 
 def _coarse(one: Candidate, load: Load, bounds: Bounds, guess: float) -> Tried:
@@ -203,35 +222,77 @@ def _kind(one: Candidate) -> tuple[Any, ...]:
     return (True,) if one.apart else (False, any(one.values.get(address) for address in ATTENTION), one.values.get(TP[0]))
 
 
-def _against(one: Candidate, load: Load, bounds: Bounds, best: float, length: int) -> Tried:
+def _against(one: Candidate, load: Load, bounds: Bounds, winner: MaxRate | None) -> Tried:
     """A deployment a little above the best rate of the others, and at its own where it keeps the bounds there.
 
     Args:
         one, load, bounds: what is played.
-        best: rate of the others; 0 where there is none. [1/s]
-        length: of the streams that it was found with, as of `RateSearch.count`.
+        winner: what the best of the others serves; None where there is none.
     """
-    if not best:
+    if load.requests.users and load.draw is not None:
+        return _of_users(one, load, bounds, winner)
+    if winner is None:
         return _searched(one, load, bounds, one.estimate.rate)
-    rate, guess = max(best * NEAR, best + 1 if load.requests.users else 0.0), one.estimate.rate
+    rate, guess = _above(winner.rate, load), one.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
     nearly = bounds.wider(NEARLY)
     served = play(one, load, rate, nearly)
     if not nearly.broken(served):
-        found = _beyond(one, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), length)
+        found = _beyond(one, load, bounds, (guess if guess > rate and _breaks(served, bounds) else rate), winner)
     else:
         further = guess > rate * NEAR and not bounds.broken(play(one, load, guess, bounds))
-        found = _beyond(one, load, bounds, guess, length) if further else None
+        found = _beyond(one, load, bounds, guess, winner) if further else None
+    return found or Tried(one, None, (rate, _most_at_once(one, served)))
+
+
+def _of_users(one: Candidate, load: Load, bounds: Bounds, winner: MaxRate | None) -> Tried:
+    """A deployment at about the most users that it has by one stream, where it has more so than the best of the others.
+
+    How many may ask does not follow from the steady state where prompts are reused: it may be several times the estimate.
+    """
+    points: list[Point] = []
+    search = _search(one, load, bounds, streams=1, points=points)
+    rate = _above(winner.rate, load) if winner else max(1.0, one.estimate.rate)
+    if winner and not search.kept(place_of(rate), 1, lasting=True):
+        return Tried(one, None, (rate, _most_at_once(one, search.latest) if search.latest else ()))
+    return Tried(one, search.roughly(rate, near=ROUGH, step=FARTHER), points=tuple(points))
+
+
+def _settled(tried: Sequence[Tried], load: Load, bounds: Bounds) -> list[Tried]:
+    """Deployments of which the best few by one stream have their maximum numbers of users, by all streams; others have none."""
+    found, best = dict[int, Tried](), None
+    for one in sorted((one for one in tried if one.rate), key=lambda one: -one.rate)[:SETTLED]:
+        if best and best.capacity:
+            again = _beyond(one.candidate, load, bounds, _above(best.capacity.grid, load), best.capacity)
+        else:
+            again = _searched(one.candidate, load, bounds, one.rate)
+        if again and again.rate > (best.rate if best else 0.0):
+            best = again
+        if again:
+            found[id(one)] = replace(again, points=(*one.points, *again.points))
+    return [found.get(id(one), replace(one, capacity=None)) for one in tried]
+
+
+def _above(best: float, load: Load) -> float:
+    """A rate, or a number of users, a little above the best one so far, which a better deployment has to keep. [1/s]"""
+    return max(best * BETTER, best + 1) if load.requests.users else best * NEAR
+
+
+def _most_at_once(one: Candidate, served: Served) -> tuple[int, ...]:
+    """The most requests that an instance of each pool had at a time in a run."""
     held = served.state.instances
-    most = tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(one.pools)))
-    return found or Tried(one, None, (rate, most))
+    return tuple(int(held["most"][held["pool"] == at].max()) for at in range(len(one.pools)))
 
 
-def _beyond(one: Candidate, load: Load, bounds: Bounds, rate: float, length: int) -> Tried | None:
+def _beyond(one: Candidate, load: Load, bounds: Bounds, rate: float, winner: MaxRate) -> Tried | None:
     """A deployment at its maximum rate, if streams that are as long as those of the best keep the bounds at a rate."""
-    if load.draw is not None and not _search(one, load, bounds).kept(place_of(rate), length):
+    points: list[Point] = []
+    search = _search(one, load, bounds, points=points)
+    if load.draw is None:
+        return _searched(one, load, bounds, rate)
+    if not search.kept(place_of(rate), winner.length, lasting=winner.lasts):
         return None
-    return _searched(one, load, bounds, rate)
+    return _found(one, load, bounds, search.settle(rate), points)
 
 
 def _breaks(served: Served, bounds: Bounds) -> str:
@@ -259,6 +320,11 @@ def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float) -> Tried
         found = replayed(one.at, load, bounds, guess, NEAR)
     else:
         found = _search(one, load, bounds, points=points).settle(guess)
+    return _found(one, load, bounds, found, points)
+
+
+def _found(one: Candidate, load: Load, bounds: Bounds, found: MaxRate, points: Sequence[Point]) -> Tried:
+    """A deployment with its maximum rate, and what its runs were worth."""
     if math.isinf(found.rate):
         raise DesignError(_endless(load, bounds))
     return Tried(one, found, points=tuple(points))
@@ -281,8 +347,11 @@ def holds(one: Candidate, load: Load, bounds: Bounds, rate: float) -> bool:
 
 def play(one: Candidate, load: Load, rate: float, until: Bounds | Stop) -> Served:
     """A run of a load's requests at a rate, up to where a bound can no longer be kept."""
-    stop = until.stop(len(load.requests)) if isinstance(until, Bounds) else until
     asked = load.at(rate)
+    if load.requests.users and load.draw is not None:  # so many have more sessions than there are
+        count = enough(load, until if isinstance(until, Bounds) else Bounds(), rate)
+        asked = load.draw(min(count, load.most or count), load.seed, max(1.0, math.ceil(rate - 1e-9)))
+    stop = until.stop(len(asked)) if isinstance(until, Bounds) else until
     return one.at(asked).serve(asked, stop=stop)
 
 

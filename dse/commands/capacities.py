@@ -10,12 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.answers.capacity import Side, unread
+from dse.answers.max_rate_text import beyond_text, caveat_text, range_text
 from dse.answers.of_loads import trace_record, trace_text
 from dse.answers.race import Tried, answered, worth
 from dse.config.effects import NoEffect, idle_of_all, note, records
 from dse.evaluators.evaluation import PHYSICS
-from dse.evaluators.serving.capacity import BEYOND, spent
-from dse.evaluators.serving.max_rate import SEEDS, MaxRate, enough, may_take
+from dse.evaluators.serving.capacity import spent
+from dse.evaluators.serving.max_rate import MaxRate
 from dse.schemas import stamped
 from dse.space.shown import left_out_text
 from dse.space.units import show
@@ -73,28 +74,7 @@ def _tell(sides: Sequence[Side]) -> None:
 
 def few(side: Side) -> str:
     """What to say of a rate that need not last: of requests that are replayed, or too few; "" of one that lasts."""
-    found = _found(side)
-    if side.load.draw is None:
-        window = show(float(found.served.requests.begins[-1]), "s") if found.served is not None else ""
-        return (
-            f"the largest rate at which these {found.count:,} requests, replayed once in {window}, keep bounds; queues may "
-            "grow all the time; workload.arrivals=poisson has a rate that lasts"
-        )
-    if found.lasts:
-        return ""
-    rate, load = side.best.rate if side.best else 0.0, side.load
-    needs = max(2 * found.count, enough(load, side.bounds, rate))
-    takes = show(may_take(load, side.bounds), "s")
-    least = f"; leave workload.requests out, or say {needs:,} or more" if load.most and not _of_trace(side) else ""
-    least = f"; a trace of {needs:,} or more tells" if _of_trace(side) else least
-    return (
-        f"{found.count:,} requests are too few to tell whether this lasts: one may take {takes}, and the verdict of half as "
-        f"many differs, or is not known{least}"
-    )
-
-
-def _of_trace(side: Side) -> bool:
-    return any(word.startswith("workload.trace=") for word in side.typed)
+    return caveat_text(_found(side), side.load, side.bounds)
 
 
 def _found(side: Side) -> MaxRate:
@@ -102,16 +82,6 @@ def _found(side: Side) -> MaxRate:
     assert side.best is not None
     assert side.best.capacity is not None
     return side.best.capacity
-
-
-def _several(side: Side) -> str:
-    """Which requests a rate is of, and its range, in words."""
-    found = _found(side)
-    if found.range is None:
-        return f"{found.count:,} requests"
-    low, high = found.range
-    same = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-    return f"{same} of {SEEDS} seeds, {found.count:,} requests each"
 
 
 def record(sides: Sequence[Side], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
@@ -241,18 +211,12 @@ def _answer(side: Side) -> str:
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
-        f"[bold]{_level(side)}[/]{last} ({_several(side)}) by {escape(best.candidate.text)}; {_broken(_next(best, side))}"
+        f"[bold]{_level(side)}[/]{last} ({range_text(_found(side))}) by {escape(best.candidate.text)}; "
+        f"{beyond_text(_next(best, side))}"
         f"{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_beside(side)}"
     )
-
-
-def _broken(bounds: str) -> str:
-    """What happens beyond the largest rate, in words."""
-    if bounds == "saturation":
-        return f"at {BEYOND} times that more come than are served"
-    return f"at {BEYOND} times that {bounds} {'are' if ' and ' in bounds else 'is'} broken"
 
 
 def _level(side: Side) -> str:

@@ -8,10 +8,11 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from dse.answers.answer import BEYOND, OF_PART, Evaluation, answered, shown
+from dse.answers.answer import BEYOND, OF_PART, Evaluation, answered, metric_rows, shown
 from dse.answers.of_loads import Beside, trace_record
 from dse.answers.of_loads import record as said_beside
 from dse.answers.trace import write as write_trace
+from dse.answers.withheld_metrics import computed_metrics
 from dse.config.effects import note, records
 from dse.config.workloads import models
 from dse.evaluators import METRICS
@@ -75,23 +76,26 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     """Prints the answer to a composed configuration as tables."""
     console = Terminal(150)
     cases, parts = len(found.cases), found.breakdown
+    if found.infeasible is not None:
+        console.print(f"[red]infeasible:[/] {escape(str(found.infeasible))}")
     console.print(f"[bold]{escape(found.title)}[/]")
     if found.stack_basis:
         console.print(escape(found.stack_basis.text))
     if found.kernel_basis:
         console.print(escape(f"{BEYOND}{found.kernel_basis}"))
+    for text in found.max_rates:
+        console.print(f"{'max rate':12}{escape(text)}")
     if isinstance(found.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
     for name, text in found.about():
         console.print(f"{name:12}{escape(text)}")
-    if found.infeasible is not None:
-        console.print(f"[red]infeasible:[/] {escape(str(found.infeasible))}")
     console.print(_metrics_table(found))
     if found.bands:
         console.print(_bands_table(found))
-    if held := of_load(found.metrics, found.design):
-        console.print(f"{shown('load_verdict', found.metrics['load_verdict'])}: {held}")
+    metrics = computed_metrics(found.metrics)
+    if held := of_load(metrics, found.design):
+        console.print(f"{shown('load_verdict', metrics['load_verdict'])}: {held}")
     if cases > 1:
         console.print(_cases_table(found))
     for phase in dict.fromkeys(row.phase for row in parts.rows):
@@ -152,9 +156,9 @@ def record(found: Evaluation) -> dict[str, Any]:
         "peaks": {name: float(value) for name, value in peaks(found.design.chip).items()},
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
-            {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
+            {"case": one.label, "feasible": one.feasible, "metrics": _with_units(computed_metrics(one.metrics))}
             | (
-                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside)}
+                {"rows_skipped": of.requests.skipped, "trace": trace_record(of), **said_beside(beside, of)}
                 if isinstance(of, Load)
                 else {}
             )
@@ -168,7 +172,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         "not_tied": list(found.untied),
         "without_effect": records(found.without_effect),
         "extrapolated": found.extrapolated or None,
-        "metrics": _with_units(found.metrics),
+        "metrics": _with_units(computed_metrics(found.metrics)),
         "bands": [
             {
                 "metric": one.metric,
@@ -238,11 +242,12 @@ def _model_facts(model: Model) -> dict[str, Any]:
 
 def _metrics_table(found: Evaluation) -> Table:
     many = f"all {len(found.cases)} cases together: the mean, the most or the least" if len(found.cases) > 1 else ""
-    title = "; ".join(text for text in (many, f"of {found.part}" if found.part else "") if text)
+    held = "as if every limit held" if found.infeasible is not None else ""
+    title = "; ".join(text for text in (held, many, f"of {found.part}" if found.part else "") if text)
     table = Table(box=None, show_header=False, title=title or None, title_justify="left")
     for _ in range(3):
         table.add_column()
-    for name, text, definition in found.rows():
+    for name, text, definition in metric_rows(computed_metrics(found.metrics)):
         table.add_row(name, text, f"[dim]{definition}[/]")
     return table
 
@@ -260,14 +265,15 @@ def _bands_table(found: Evaluation) -> Table:
 
 def _cases_table(found: Evaluation) -> Table:
     """A case a row, with the first of the metrics that are not alike in all cases."""
-    names = [name for name in found.metrics if len({one.metrics.get(name) for one in found.cases}) > 1]
+    each = [computed_metrics(one.metrics) for one in found.cases]
+    names = [name for name in found.metrics if len({metrics.get(name) for metrics in each}) > 1]
     picked, left = names[:ACROSS], names[ACROSS:]
     more = f" ({len(left)} more metrics of each with --json)" if left else ""
     table = Table(title=f"cases, one by one{more}", title_justify="left")
     for name in ("case", *picked):
         table.add_column(name, justify="left" if name == "case" else "right", overflow="fold")
-    for one in found.cases:
-        cells = [shown(name, one.metrics[name]) if name in one.metrics else "-" for name in picked]
+    for one, metrics in zip(found.cases, each, strict=True):
+        cells = [shown(name, metrics[name]) if name in metrics else "-" for name in picked]
         table.add_row(escape(one.label) + ("" if one.feasible else " [red]infeasible[/]"), *cells)
     return table
 

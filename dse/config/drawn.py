@@ -11,8 +11,8 @@ from dse.config.turns import CLOSED, talks
 from dse.space.requests import Requests, requests
 from dse.space.workload import Class
 
-KEPT = 8
-"""Sessions of so many seeds and counts are kept: they take long to draw."""
+KEPT, ASKED = 8, 2
+"""Sessions of so many seeds and counts are kept, as they take long to draw; and those as so many numbers of users ask them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,7 @@ class Draw:
     trace: Requests | None = None
     longest: int = 0
     known: dict[tuple[int, int], Requests] = field(default_factory=dict, repr=False)
+    asked: dict[tuple[int, int, float], Requests] = field(default_factory=dict, repr=False)
 
     def lengths(self, count: int, seed: int) -> Requests:
         """So many requests of a seed, without times; of a trace its first rows."""
@@ -56,5 +57,12 @@ class Draw:
 
     def __call__(self, count: int, seed: int, rate: float) -> Requests:
         """So many requests as they come, at a rate, or of so many users where the population is closed. [1/s]"""
-        said = {"users": round(rate)} if self.spec["arrivals"] == CLOSED else {"rate": f"{rate!r} Hz"}
-        return arriving(self.lengths(count, seed), {**self.spec, **said}, seed)[0][1]
+        if self.spec["arrivals"] != CLOSED:
+            return arriving(self.lengths(count, seed), {**self.spec, "rate": f"{rate!r} Hz"}, seed)[0][1]
+        key = count, seed, float(round(rate))
+        if (some := self.asked.get(key)) is None:  # many deployments are asked by as many users
+            some = arriving(self.lengths(count, seed), {**self.spec, "users": round(rate)}, seed)[0][1]
+            while len(self.asked) >= ASKED:
+                self.asked.pop(next(iter(self.asked)), None)
+            self.asked[key] = some
+        return some

@@ -69,6 +69,19 @@ UNLOADED = closed(
     "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
 )
 
+MAX_RATE = closed(
+    {
+        "max_rate_hz": number("requests/s; the largest that lasts, or at which a replayed trace keeps its bounds"),
+        "max_rate_range_hz": maybe(each(number("requests/s"), "of single seeds, the least and the most; null of one stream")),
+        "requests": whole("of each stream"),
+        "seed": whole("of the stream that confirms it"),
+        "lasts": flag("whether the streams are long enough for queues to settle"),
+        "breaks_beyond": text("bounds that are broken a little beyond, or saturation"),
+        "note": maybe(text("why it need not last; null where it does")),
+    },
+    "of workload.rate=largest: the maximum rate, as in the answer of dse capacity",
+)
+
 CASE = closed(
     {
         "case": text("what is asked, in words"),
@@ -80,8 +93,9 @@ CASE = closed(
         "unloaded": maybe(UNLOADED),
         "classes": each(OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"),
         "turns": each(OF_TURN, "of a served load of sessions: what turns got, by their places; absent of other cases"),
+        "max_rate": MAX_RATE,
     },
-    optional=["rows_skipped", "trace", "kv_memory", "unloaded", "classes", "turns"],
+    optional=["rows_skipped", "trace", "kv_memory", "unloaded", "classes", "turns", "max_rate"],
 )
 
 MODEL = closed(
@@ -354,7 +368,10 @@ SERVED = closed(
             {
                 "fit": whole("deployments"),
                 "played": whole("deployments"),
-                "refused_by": named(whole("deployments"), "by the limit that they break"),
+                "refused_by": named(
+                    whole("deployments"),
+                    "by the limit that they break, or why they are left out: same batch by memory, pools out of balance",
+                ),
                 "left_out": text("the same in words"),
             }
         ),

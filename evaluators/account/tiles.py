@@ -35,7 +35,7 @@ from dse.space.design import Design
 from dse.space.elementwise import maximum
 from dse.space.fields import at
 from dse.space.layers import at_reach
-from dse.space.limits import Infeasible, Limit, divides, nearest_side, split_remedy, splits
+from dse.space.limits import Infeasible, Limit, divides, divides_rows, nearest_side, split_remedy, splits
 from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES, drafting, drafting_parameters, growths, parameters
@@ -131,9 +131,9 @@ def limits_of(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Lim
     for name, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
         where = f"mapping.{name}"
         if attention(plan.attention.dataflow).grouped:
-            found.append(divides(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
+            found.append(divides_rows(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
             found.append(divides(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
-        found.append(divides(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
+        found.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
         found.append(splits(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
     return found
 

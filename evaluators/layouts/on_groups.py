@@ -19,7 +19,7 @@ from dse.evaluators.readers.jobs import Several
 from dse.space.chip import Chip, memory_channels
 from dse.space.elementwise import ceil_div
 from dse.space.fields import replaced
-from dse.space.limits import ClashError, Limit, divides
+from dse.space.limits import FITS, ClashError, Limit
 from dse.space.mapping import BYTES, Precision, TilePlan
 from dse.space.model import Model
 
@@ -84,7 +84,7 @@ def limits(name: str, plan: TilePlan) -> list[Limit]:
         return []
     said = (plan.attention.rows, plan.attention.cols)
     return [
-        divides(f"mapping.{name}.attention.{side}", count, of)
+        FITS[side](f"mapping.{name}.attention.{side}", count, of)
         for side, count, of in zip(("rows", "cols"), said, _sides(plan), strict=True)
     ]
 

@@ -19,6 +19,7 @@ from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, even, lowest, maximum, minimum, one_value
 from dse.space.fields import replaced
+from dse.space.limits import is_row_count
 from dse.space.mapping import SummaPlan
 from dse.space.remember import remembered, same
 
@@ -302,7 +303,7 @@ def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPl
     groups: list[Any] = sorted({*(most // share for share in SHARES if most % share == 0), *_halves(most)}, reverse=True)
     groups = groups if shape.m < SLICES[-1] * most else groups[:1]  # smaller groups are for products of few rows
     if said.rows > 0:
-        groups = [said.rows if most % said.rows == 0 else most]  # others are a limit
+        groups = [said.rows if is_row_count(said.rows, most) else most]  # others are a limit
     found = []
     for rows, split in _shared(most, groups, shape, said):
         m = said.m + 0 * high[0] if said.m > 0 else even(shape.m, rows, high[0])
@@ -327,7 +328,7 @@ def _halves(most: float) -> list[int]:
 def _shared(most: float, groups: list[Any], shape: Shape, said: SummaPlan) -> list[tuple[Any, Any]]:
     """Rows of groups that are tried, each with the groups among which the depth is divided."""
     if said.split_k > 0:
-        fits = most % said.split_k == 0 and said.rows <= 1  # others are a limit
+        fits = is_row_count(said.split_k, most) and said.rows <= 1  # others are a limit
         return [(1, said.split_k)] if said.split_k > 1 and fits else [(rows, 1) for rows in groups]
     several = sorted({*(share for share in SHARES if most % share == 0), *_halves(most)}) if shape.m <= SLICES[-1] else [1]
     return [(rows, split) for rows in groups for split in (several if rows == 1 else [1])]

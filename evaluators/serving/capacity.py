@@ -25,6 +25,9 @@ DIGITS = 4
 STEP, FARTHEST = BEYOND, 4.0
 """From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
 
+EVERY = slice(None)
+"""All requests of a run."""
+
 SLOWEST = 2.0**-20
 """Times the guess: rates below count as none."""
 
@@ -67,21 +70,27 @@ class Bounds(NamedTuple):
         """At which a run of so many requests is over: a bound can no longer be kept, by no class where there are some."""
         return Stop(ttft=self.ttft, tpot=self.tpot, misses=self.misses(count))
 
-    def counts(self, served: Served) -> list[tuple[str, int, int, int, int]]:
-        """Of each class its name, its requests, and those that miss the bound on the first token, on a token, and either."""
+    def counts(self, served: Served, part: slice = EVERY) -> list[tuple[str, int, int, int, int]]:
+        """Of each class its name, its requests, and those that miss the bound on the first token, on a token, and either.
+
+        Args:
+            served: a run.
+            part: of its requests, those that count.
+        """
         asked, found = served.requests, list[tuple[str, int, int, int, int]]()
-        late_by = served["first"] - asked.arrival
-        each = (served["completed"] - served["first"]) / np.maximum(asked.output - 1, 1)
-        never = np.isnan(served["completed"])
+        output, completed, token = asked.output[part], served["completed"][part], served["first"][part]
+        late_by = token - asked.arrival[part]
+        each = (completed - token) / np.maximum(output - 1, 1)
+        never = np.isnan(completed)
         for number, of in enumerate(self.each):
-            mine = asked.kinds == number if self.classes else np.ones(len(asked), bool)
-            late, slow = mine & (never | (late_by > of.ttft)), mine & (each > of.tpot) & (asked.output > 1)
+            mine = asked.kinds[part] == number if self.classes else np.ones(len(output), bool)
+            late, slow = mine & (never | (late_by > of.ttft)), mine & (each > of.tpot) & (output > 1)
             found.append((of.name, int(mine.sum()), int(late.sum()), int(slow.sum()), int((late | slow).sum())))
         return found
 
-    def attainment(self, served: Served) -> float:
-        """Share of a whole run's requests that keep both bounds; of the class that keeps its bounds least."""
-        return min((1 - either / many for _, many, _, _, either in self.counts(served) if many), default=1.0)
+    def attainment(self, served: Served, part: slice = EVERY) -> float:
+        """Share of a whole run's requests, or of a part, that keep both bounds; of the class that keeps them least."""
+        return min((1 - either / many for _, many, _, _, either in self.counts(served, part) if many), default=1.0)
 
     def missed(self, served: Served) -> str:
         """The bound that most requests miss, as in "ttft" or, of a class, "tpot of chat"; "" where all keep all."""

@@ -1,13 +1,15 @@
 """The maximum rate of a deployment: one definition for ``dse capacity`` and for the metric `max_rate`.
 
 It is the largest rate at which the lower 95 % bound of the mean attainment reaches the share that is asked. The mean is over
-`SEEDS` streams of arrivals, each twice as long as changes the verdict; attainment is the share of a stream's requests that
-keep both bounds (of the class that keeps them least, where there are classes). Above what instances serve where some requests
-always wait no rate lasts, whatever a short run shows: such rates are never tried.
+`SEEDS` streams of arrivals, and over their first halves alike, so that streams half as long say the same; attainment is the
+share of a stream's requests that keep both bounds (of the class that keeps them least, where there are classes). Near what
+instances serve at most, queues grow for thousands of requests until they are as long as they become: the streams are several
+times as long as those by which a rate is looked for first. Above what instances serve where some requests always wait no rate
+lasts, whatever a short run shows: such rates are never tried.
 
 Streams are the same for all rates, deployments and bounds: those of seed, seed + 1 and so on, faster or slower. Rates are
 those of a fixed grid, about 1 % apart, so that an answer does not depend on where its search began. Of a closed population a
-rate is a number of users, each of whom has as many sessions.
+rate is a number of users, each of whom has as many sessions; as all begin with their first turn, middle halves count.
 
 Requests that cannot be drawn again, as those of a trace that is replayed, are another question: the largest rate at which
 this one stream keeps its bounds (`capacity.largest`).
@@ -16,6 +18,7 @@ this one stream keeps its bounds (`capacity.largest`).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from dse.evaluators.serving.capacity import NEAR, Bounds, largest
 from dse.evaluators.serving.closed_loop import saturated
@@ -30,11 +33,27 @@ SEEDS = 5
 STUDENT = 2.132
 """95 % of Student's t of `SEEDS` - 1 degrees of freedom lies below."""
 
-USUAL, LONG, SESSIONS = 2000, 5, 3
-"""Requests of the first streams at least; times what a request may take, in which they come; and sessions of a user."""
+USUAL, LONG = 2000, 5
+"""Requests of the first streams at least; and times what a request may take, in which they come."""
+
+SESSIONS, DOZEN = 2, 12
+"""Sessions, and requests, that each user of a closed population has at least."""
 
 MOST_PLAYED = 40_000
 """Requests of the first streams at most."""
+
+LASTING, LASTING_USERS, LEAST_LASTING = 4, 3, 8
+"""Times the first streams that those which decide are long, of a rate and of users; and times `USUAL` requests, at least."""
+
+ONE_STEP, ONE_NEAR = 24, 6
+"""Places of the grid to the next number of users, and to the largest, where one stream says about how many there may be."""
+
+LENGTHS_PER_OCTAVE = 4
+"""Numbers of requests from one to its double that streams of users have: sessions take long to draw."""
+
+
+RELAXATIONS = 3
+"""Relaxation times of a queue that a stream which decides has at least, where it is not longer than `LONGEST_STREAM`."""
 
 LONGEST_STREAM = 1 << 16
 """Requests of a stream at most, where the first ones are not longer: so many take about a second."""
@@ -63,6 +82,9 @@ RANGED = 2
 SURE = 0.999
 """Times the saturated rate: the largest that is tried."""
 
+CLOSED = 2 * USUAL
+"""Requests of the closed loop that says the saturated rate while rates are looked for, at most."""
+
 
 @dataclass(frozen=True, eq=False)
 class MaxRate:
@@ -78,6 +100,7 @@ class MaxRate:
         attained: lower bound of the mean attainment. [1]
         runs: that were played.
         length: of the streams, as of `RateSearch.count`.
+        grid: the largest rate of the grid that is kept, of which `rate` has fewer digits. [1/s]
     """
 
     rate: float
@@ -90,6 +113,7 @@ class MaxRate:
     attained: float = math.nan
     runs: int = 0
     length: int = 1
+    grid: float = 0.0
 
 
 def may_take(load: Load, bounds: Bounds) -> float:
@@ -102,12 +126,46 @@ def may_take(load: Load, bounds: Bounds) -> float:
 def enough(load: Load, bounds: Bounds, rate: float) -> int:
     """Requests of the first streams: they come for `LONG` times what one may take.
 
-    Of a closed population the rate is users, each of whom has `SESSIONS`.
+    Of a closed population the rate is users, each of whom has `SESSIONS`, and a `DOZEN` requests.
     """
     if load.requests.users:
         turns = len(load.requests) / int((load.requests.turns == 0).sum())
-        return max(USUAL, 1000 * math.ceil(SESSIONS * turns * rate / 1000))
+        octaves = math.log2(max(1.0, max(SESSIONS * turns, DOZEN) * rate / USUAL))
+        return 100 * math.ceil(USUAL * 2 ** (math.ceil(octaves * LENGTHS_PER_OCTAVE) / LENGTHS_PER_OCTAVE) / 100)
     return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
+
+
+def relaxation(bounds: Bounds, rate: float) -> float:
+    """Requests after which a queue has forgotten how it began, where the share waits no longer than for its first token.
+
+    In heavy traffic the backlog of requests that come at random to servers of a steady pace is a reflected Brownian motion:
+    exponential in the long run, of the mean `1 / (2 rate spare)`, and with `2 / (rate spare ** 2)` to relax, where `spare` is
+    the part of the pace that no request needs [kingman1961].
+
+    >>> relaxation(Bounds(ttft=1.0, share=0.9), 100.0) > 15_000
+    True
+    """
+    waits = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    return 8 * (rate * waits / math.log(1 - min(bounds.share, 0.999))) ** 2
+
+
+def decisive(load: Load, bounds: Bounds, rate: float, first: int) -> int:
+    """Requests of the streams that decide: those of the first ones doubled until queues and the verdict have settled. [1]
+
+    Args:
+        load, bounds: what is served, and what is to be kept.
+        rate: about the largest; or users. [1/s]
+        first: requests of the first streams.
+    """
+    if load.requests.users:
+        return LASTING_USERS * max(first, enough(load, bounds, rate))
+    wanted = max(LASTING * first, LEAST_LASTING * USUAL, math.ceil(RELAXATIONS * relaxation(bounds, rate)))
+    blocks = len(load.requests.hashes) / len(load.requests)
+    most = min(max(LONGEST_STREAM, 2 * first), MOST_BLOCKS / max(blocks, 1e-9))
+    count = first
+    while count < wanted and 2 * count <= most:
+        count *= 2
+    return count
 
 
 def rate_at(place: int) -> float:
@@ -143,11 +201,12 @@ class RateSearch:
         bounds: what a share of the requests must keep.
         numbers: of the streams.
         keep: is told of each whole run and its rate.
-        attained: by rate, requests and number of a stream; 0 where the run was over early.
+        attained: by rate, requests and number of a stream, as of `shares`.
         missed: by rate, the bound that is broken.
         busy: by requests, the saturated rate.
         last: attainment of each stream, where it was played last.
         whole: runs that keep the bounds, of the last rate and length.
+        latest: the run that was played last.
     """
 
     at: Callable[[Requests], Deployment]
@@ -155,11 +214,12 @@ class RateSearch:
     bounds: Bounds
     numbers: tuple[int, ...] = tuple(range(SEEDS))
     keep: Callable[[float, Served], None] = lambda rate, served: None
-    attained: dict[tuple[float, int, int], float] = field(default_factory=dict)
+    attained: dict[tuple[float, int, int], tuple[float, float]] = field(default_factory=dict)
     missed: dict[float, str] = field(default_factory=dict)
     busy: dict[int, float] = field(default_factory=dict)
     last: dict[int, float] = field(default_factory=dict)
     whole: dict[tuple[float, int, int], Served] = field(default_factory=dict)
+    latest: Served | None = None
 
     @property
     def seeds(self) -> int:
@@ -194,36 +254,43 @@ class RateSearch:
         asked = self.requests(rate, count, number)
         return self.at(asked).serve(asked, stop=stop)
 
-    def share(self, rate: float, count: int, number: int) -> float:
-        """Attainment of one of the streams; 0 of a run that is over as the mean is below the share whatever others attain."""
+    def shares(self, rate: float, count: int, number: int) -> tuple[float, float]:
+        """Attainment of the first half of a stream, or of users of its middle half, and of all of it.
+
+        0 of a run that is over as the mean is below the share whatever others attain.
+        """
         key = rate, count, number
         if key not in self.attained:
             misses = count - math.ceil(self.hopeless * count - 1e-9)
             stop = Stop(ttft=self.bounds.ttft, tpot=self.bounds.tpot, misses=misses)
-            served = self.play(rate, count, number, stop)
+            served = self.latest = self.play(rate, count, number, stop)
             over = served.stopped or bool(served.never)
-            self.attained[key] = 0.0 if over else self.bounds.attainment(served)
-            if self.attained[key] >= self.bounds.share:
+            # users begin together, with short prompts, and leave one by one: what they get between is what lasts
+            part = slice(count // 4, 3 * count // 4) if self.users else slice(count // 2)
+            half, whole = (0.0, 0.0) if over else (self.bounds.attainment(served, part), self.bounds.attainment(served))
+            self.attained[key] = half, whole
+            if whole >= self.bounds.share:
                 self.whole = {of: run for of, run in self.whole.items() if of[:2] == key[:2]} | {key: served}
             if not over and number == self.numbers[0]:
                 self.keep(rate, served)
-            if self.attained[key] < self.bounds.share:
+            if min(half, whole) < self.bounds.share:
                 self.missed[rate] = self.bounds.missed(served)
         return self.attained[key]
 
-    def lower(self, rate: float, count: int) -> float:
-        """Lower 95 % bound of the mean attainment.
+    def lower(self, rate: float, count: int, *, lasting: bool) -> float:
+        """Lower 95 % bound of the mean attainment; where it has to last, of the first halves of the streams if that is less.
 
         -1 as soon as no attainment of the streams that are left could make it reach the share. Those go first that kept least
         so far.
         """
-        found, left = list[float](), len(self.numbers)
+        found, left = list[tuple[float, ...]](), len(self.numbers)
         for number in sorted(self.numbers, key=lambda number: self.last.get(number, 1.0)):
-            found.append(self.share(rate, count, number))
-            self.last[number], left = found[-1], left - 1
-            if found[-1] < self.hopeless or at_best(found, left) < self.bounds.share:
+            found.append(self.shares(rate, count, number)[0 if lasting else 1 :])
+            self.last[number], left = min(found[-1]), left - 1
+            most = min(at_best(list(of), left) for of in zip(*found, strict=True))
+            if min(found[-1]) < self.hopeless or most < self.bounds.share:
                 return -1.0
-        return lower_bound(found)
+        return min(lower_bound(list(of)) for of in zip(*found, strict=True))
 
     def saturated(self, count: int) -> float:
         """The rate at which some requests always wait; infinite of a closed population, which asks no faster. [1/s]"""
@@ -239,16 +306,16 @@ class RateSearch:
         """A rate of the grid, or a whole number of users."""
         return float(max(1, round(rate_at(place)))) if self.users else rate_at(place)
 
-    def kept(self, place: int, length: int) -> bool:
-        """Whether the bounds are kept at a rate of the grid."""
+    def kept(self, place: int, length: int, *, lasting: bool = False) -> bool:
+        """Whether the bounds are kept at a rate of the grid, where it has to last by the first halves of the streams, too."""
         rate = self.value(place)
         count = self.count(length, rate)
         if self.users and not self._asked_by(rate, count):
             return False
-        if rate > SURE * self.saturated(count):
+        if rate > SURE * self.saturated(min(count, CLOSED)):
             self.missed.setdefault(rate, "saturation")
             return False
-        return self.lower(rate, count) >= self.bounds.share
+        return self.lower(rate, count, lasting=lasting) >= self.bounds.share
 
     def _asked_by(self, users: float, count: int) -> bool:
         """Whether there are sessions for so many users.
@@ -267,7 +334,7 @@ class RateSearch:
             )
         return True
 
-    def climb(self, length: int, place: int, step: int, near: int = 1) -> int | None:
+    def climb(self, length: int, place: int, step: int, near: int = 1, *, lasting: bool = False) -> int | None:
         """The place of the largest rate that is kept, of streams of a length, by growing steps from a place and halving.
 
         Args:
@@ -275,79 +342,84 @@ class RateSearch:
             place: to begin at.
             step: to the next.
             near: places between a rate that is kept and one that is not, at most.
+            lasting: as of `kept`.
 
         Returns:
             None where none is kept.
         """
+        kept = partial(self.kept, length=length, lasting=lasting)
         low = high = place
-        if self.kept(place, length):
+        if kept(place):
             high = low + step
-            while self.kept(high, length):
+            while kept(high):
                 low, high, step = high, high + 2 * step, 2 * step
         else:
             floor = place - FAR
-            while not self.kept(low, length):
+            while not kept(low):
                 if low < floor or (self.users and self.value(low) <= 1):
                     return None
                 high, low, step = low, low - step, 2 * step
         while high - low > near and self.value(high) - self.value(low) > (1 if self.users else 0):
             middle = (low + high) // 2
-            low, high = (middle, high) if self.kept(middle, length) else (low, middle)
+            low, high = (middle, high) if kept(middle) else (low, middle)
         return low
 
-    def longer(self, length: int, rate: float) -> bool:
-        """Whether streams of twice the length can be drawn, and are not too long."""
-        twice, first = self.count(2 * length, rate), self.count(1, rate) if self.users else self._first(rate)
-        blocks = len(self.load.requests.hashes) / len(self.load.requests)
-        return (
-            twice == 2 * self.count(length, rate) and twice <= max(LONGEST_STREAM, 2 * first) and twice * blocks <= MOST_BLOCKS
-        )
+    def lasting(self, first: int, rate: float) -> tuple[int, bool]:
+        """The length of the streams that decide, and whether it is enough: as of `decisive`, as far as so many can be drawn."""
+        wanted = decisive(self.load, self.bounds, rate, self.count(first, rate))
+        if self.users:
+            length = LASTING_USERS if self.count(LASTING_USERS, rate) > self.count(first, rate) else first
+            return length, self.count(length, rate) >= wanted
+        length = first
+        while (count := self.count(length, rate)) < wanted and self.count(2 * length, rate) == 2 * count:
+            length *= 2
+        return length, length > first and count >= wanted
 
     def holds(self, rate: float) -> bool:
-        """Whether a rate is kept by the first streams, and by streams that are twice as long. [1/s]"""
-        length = self._first(rate)
-        lengths = (length, 2 * length) if self.longer(length, rate) else (length,)
-        return rate <= SURE * self.saturated(length) and all(self.lower(rate, count) >= self.bounds.share for count in lengths)
+        """Whether a rate is kept by the first streams, and by those that decide. [1/s]"""
+        first = self._first(rate)
+        if rate > SURE * self.saturated(min(first, CLOSED)) or self.lower(rate, first, lasting=False) < self.bounds.share:
+            return False
+        length, _ = self.lasting(first, rate)
+        return length == first or self.lower(rate, length, lasting=True) >= self.bounds.share
 
-    def settle(self, guess: float, least: float = 0.0, *, step: int = 4) -> MaxRate:
-        """The maximum rate: streams are doubled until the rate is the same of both lengths.
+    def settle(self, guess: float, *, step: int = 4) -> MaxRate:
+        """The maximum rate: looked for by the first streams, and from there by those that are long enough to decide.
 
         Args:
             guess: where to begin. [1/s]
-            least: a rate below which nothing is of interest. [1/s]
             step: of the grid, to the next rate.
         """
         start = place_of(max(1.0, guess) if self.users else guess)
-        length = 1 if self.users else self._first(guess)
-        place, lasts = self.climb(length, start, step), False
-        while place is not None and self.longer(length, self.value(place)):
-            length *= 2
-            longer = self.climb(length, place, 1)
-            same = longer is not None and abs(self.value(longer) - self.value(place)) <= self._step(place)
-            place = longer
-            if same:
-                lasts = True
-                break
-        if place is None:
-            return self._none()
-        return self._confirmed(place, length, lasts)
+        if self.users:
+            length, lasts = self.lasting(1, self.value(start))
+            place = self.climb(length, self._by_one(length, start), ONE_NEAR // 2, lasting=True)
+            return self._none() if place is None else self._confirmed(place, length, lasts)
+        length = first = self._first(guess)
+        place, lasts = self.climb(first, start, step), False
+        if place is not None:
+            length, lasts = self.lasting(first, self.value(place))
+        if place is not None and length > first:
+            place = self.climb(length, place, 1, lasting=True)
+        return self._none() if place is None else self._confirmed(place, length, lasts)
 
-    def roughly(self, guess: float, near: int = 12) -> MaxRate:
-        """The largest rate by the first streams alone, to so many places of the grid."""
+    def _by_one(self, length: int, start: int) -> int:
+        """The place of about the largest number of users by the first of the streams that decide."""
+        alone = RateSearch(self.at, self.load, self.bounds, self.numbers[:1], self.keep, attained=dict(self.attained))
+        place = alone.climb(length, start, ONE_STEP, ONE_NEAR, lasting=True)
+        self.attained |= {key: shares for key, shares in alone.attained.items() if min(shares) > 0}  # to their end
+        return start if place is None else place
+
+    def roughly(self, guess: float, near: int = 12, step: int = 12) -> MaxRate:
+        """The largest rate by the first streams alone, to so many places of the grid, the first ones a step from each other."""
         start = place_of(max(1.0, guess) if self.users else guess)
         length = 1 if self.users else self._first(guess)
-        place = self.climb(length, start, near, near)
+        place = self.climb(length, start, step, near, lasting=self.users)
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 
     def _first(self, guess: float) -> int:
         """Requests of the first streams: as many as are enough, and no more than somebody says, or than are played."""
         return min(enough(self.load, self.bounds, guess), self.load.most or MOST_PLAYED)
-
-    def _step(self, place: int) -> float:
-        """By how much rates differ at most that count as the same: a place of the grid; of users, who are fewer, two."""
-        return (
-            max(1.0, rate_at(place + 2) - rate_at(place)) if self.users else (rate_at(place + 1) - rate_at(place)) * (1 + 1e-9)
-        )
 
     def _none(self) -> MaxRate:
         slowest = min(self.missed, default=0.0)
@@ -355,14 +427,14 @@ class RateSearch:
 
     def _confirmed(self, place: int, length: int, lasts: bool) -> MaxRate:
         """A rate with its range over streams, as many digits as it has, and a stream that confirms it."""
-        several = self._range(place, length) if self.seeds > 1 else None
-        rate = self.value(place)
+        several = self._range(place, length, lasts) if self.seeds > 1 else None
+        rate = grid = self.value(place)
         if several is not None:
             rate = fewer_digits(rate, several)
         rate = max(rate, 1.0) if self.users else rate
         count = self.count(length, rate)
         while True:
-            lower = self.lower(rate, count)
+            lower = self.lower(rate, count, lasting=lasts)
             for number in self.numbers:
                 served = self.whole.get((rate, count, number)) or self.play(rate, count, number)
                 if self.bounds.attainment(served) >= self.bounds.share and not self._over(served, count):
@@ -371,7 +443,7 @@ class RateSearch:
                     seed = self.load.seed + number
                     return MaxRate(
                         rate, served, self.missed.get(beyond, "saturation"), count, seed, several, lasts, lower,
-                        len(self.attained), length,
+                        len(self.attained), length, grid,
                     )  # fmt: skip
             place = place_of(rate) - 1
             rate = self.value(place)
@@ -380,12 +452,12 @@ class RateSearch:
         """Whether requests of a stream, as they are drawn, come faster than they can be served."""
         return not self.users and served.requests.rate > self.saturated(count)
 
-    def _range(self, place: int, length: int) -> tuple[float, float]:
+    def _range(self, place: int, length: int, lasting: bool) -> tuple[float, float]:
         """The largest rates that single streams keep, the least and the most of them."""
         found = list[float]()
         for number in self.numbers:
             alone = RateSearch(self.at, self.load, self.bounds, (number,), attained=dict(self.attained), busy=self.busy)
-            best = alone.climb(length, place, RANGED, RANGED)
+            best = alone.climb(length, place, RANGED, RANGED, lasting=lasting)
             found.append(0.0 if best is None else alone.value(best))
         return min(found), max(found)
 
@@ -424,16 +496,19 @@ def at_best(shares: list[float], left: int) -> float:
 
 
 def fewer_digits(rate: float, several: tuple[float, float]) -> float:
-    """A rate down to the decimal place in which the half of its range begins.
+    """A rate down to the decimal place in which the half of its range begins, and not below a range that it lies in.
 
     >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
     (113.0, 110.0, 1.0)
+    >>> fewer_digits(880.0, (875.0, 905.0))
+    875.0
     """
     half = (several[1] - several[0]) / 2
     if not half > 0 or half >= rate:
         return rate
     unit = math.floor(math.log10(half) + 1e-9)
-    return float(f"{math.floor(rate / 10.0**unit * (1 + 1e-12))}e{unit}") or rate
+    fewer = float(f"{math.floor(rate / 10.0**unit * (1 + 1e-12))}e{unit}") or rate
+    return max(fewer, min(several[0], rate))
 
 
 def max_rate(at: Callable[[Requests], Deployment], load: Load, bounds: Bounds, guess: float) -> MaxRate:

@@ -79,7 +79,11 @@ def _evaluated(*words: str) -> Evaluation:
 def _by_batch(row: dict[str, str]) -> list[str]:
     words = shlex.split(row["overrides"])
     asked = [words, *([*words, f"mapping.serving.batch={batch}"] for batch in BATCHES)]
-    return [row["id"], row["value"], *(f"{_evaluated(*one).metrics['throughput']:,.0f}" for one in asked)]
+    return [row["id"], row["value"], *(_throughput(_evaluated(*one)) for one in asked)]
+
+
+def _throughput(found: Evaluation) -> str:
+    return "infeasible" if found.infeasible else f"{found.metrics['throughput']:,.0f}"
 
 
 def _words(point: str) -> tuple[str, ...]:

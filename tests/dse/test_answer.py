@@ -127,13 +127,13 @@ def test_each_case_is_answered_as_if_it_were_asked_alone(line: list[str], typed:
 
 
 def test_a_notebook_shows_a_table() -> None:
-    found = dse.evaluate("workload.batch=[1,8]", "chip.hbm.capacity='1 GB'", "mapping.both.tp=8")
-    for text in (repr(found), found._repr_html_()):
-        assert "npu_dse" in text
-        assert "1.757 ms" in text
-        assert "infeasible" in text
-        assert "chip.hbm.capacity" in text
-    assert found._repr_html_().count("<tr>") == found._repr_html_().count("</tr>")
+    words = ("workload.batch=[1,8]", "mapping.both.tp=8")
+    for found, fits in ((dse.evaluate(*words), True), (dse.evaluate(*words, "chip.hbm.capacity='1 GB'"), False)):
+        for text in (repr(found), found._repr_html_()):
+            assert "npu_dse" in text
+            assert ("1.757 ms" in text) == fits
+            assert ("infeasible" in text) == ("chip.hbm.capacity" in text) == (not fits)
+        assert found._repr_html_().count("<tr>") == found._repr_html_().count("</tr>")
 
 
 @pytest.mark.parametrize("given", [3, None, [["chip=a100"]], {"chip": "a100"}, ["chip=a100", 3]])
@@ -245,3 +245,40 @@ def test_an_answer_says_where_banks_are_not_played(bandwidth: float, said: bool)
     words = ("chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "fidelity=cycles@2")
     found = dse.evaluate(*words, f"chip.hbm.channel_bandwidth={bandwidth} GB/s")
     assert ("memory" in dict(found.about())) == said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("chip=wse3", "model=llama3_70b"),
+        ("chip=h100", "model=llama3_70b", "mapping.both.tp=1", "workload=serving", "workload.requests=20"),
+        ("chip=a100", "model=llama3_8b", "mapping.both.tp=1", "workload.batch=[1,4096]"),
+        ("chip=tile32", "workload=gemm", "mapping=summa", "mapping.rows=13"),
+    ],
+)
+def test_what_breaks_a_limit_has_no_metrics(words: tuple[str, ...]) -> None:
+    """The limit is said first, reading any metric raises it in one line, and tables of numbers have none; cases that fit keep
+    theirs.
+    """
+    found = dse.evaluate(*words)
+    assert found.infeasible is not None
+    limit = str(found.infeasible)
+    assert repr(found).startswith(f"infeasible: {limit}\n")
+    for name in (*found.metrics, "tpot", "latency"):
+        for read in (found.metrics.__getitem__, found.metrics.get):
+            with pytest.raises(DesignError, match=re.escape(limit)) as refused:
+                read(name)
+            assert "\n" not in str(refused.value)
+    if len(found.metrics):  # a load that is not served has none
+        for several in (found.metrics.values, found.metrics.items, lambda: dict(**found.metrics)):
+            with pytest.raises(DesignError, match="infeasible"):
+                list(several())
+    with pytest.raises(KeyError):
+        found.metrics["no_such_metric"]
+    frame = found.by_case()
+    metrics = frame.drop(columns=["case", "feasible"])
+    assert metrics[~frame["feasible"]].isna().all(axis=None)
+    assert metrics[frame["feasible"]].notna().any(axis=1).all()
+    assert [one.feasible for one in found.cases] == frame["feasible"].tolist()
+    assert all(not one.feasible or one.metrics["latency"] > 0 for one in found.cases)
+    assert found.frame().select_dtypes("number").isna().all(axis=None)

@@ -46,8 +46,8 @@ def test_no_mapping_that_a_seed_draws_is_better_than_the_best(objective: str) ->
         for _ in range(4):
             words = [f"{address}={rng.choice(list(values))}" for address, values in draws[side.chip].items()]
             other = dse.evaluate(f"chip={side.chip}", *SIZES, *words)
-            gain = sign * (other.metrics[objective] / side.found.metrics[objective] - 1)
-            assert other.infeasible or gain <= 1e-12
+            if other.infeasible is None:
+                assert sign * (other.metrics[objective] / side.found.metrics[objective] - 1) <= 1e-12
 
 
 def test_what_is_shown_is_what_one_design_says(sides: list[Side]) -> None:

@@ -242,15 +242,17 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
     ]
     played: list[SimpleNamespace] = []
 
-    def against(one, load, bounds, best, length):  # type: ignore[no-untyped-def]
+    def against(one, load, bounds, winner):  # type: ignore[no-untyped-def]
         played.append(one)
+        best = winner.rate if winner else 0.0
         own = one.own if one.own > best * NEAR else 0.0
-        return SimpleNamespace(candidate=one, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(length=1))
+        return SimpleNamespace(candidate=one, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(rate=own))
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
         patch.setattr("dse.answers.race._against", against)
         patch.setattr("dse.answers.race.of_hope", lambda left, *_: left)
-        tried = raced(found, None, Bounds(), progress, several)  # type: ignore[arg-type]
+        load = SimpleNamespace(requests=SimpleNamespace(users=0), draw=None)
+        tried = raced(found, load, Bounds(), progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
     assert best >= max(one.own for one in found) / NEAR
@@ -268,7 +270,7 @@ def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list
     pools = tuple(int(held[served.state.instances["pool"] == at].max()) for at in range(len(of.pools)))
     lost = Tried(_candidate(one), None, (NEAR, pools))
     again = other.serve(asked, stop=Bounds(0.5, 0.1).stop(len(asked)))
-    if _known(_candidate(other), [lost], 1.0):
+    if _known(_candidate(other), [lost], NEAR):
         assert max(pools) < min(batches)
         assert all(np.array_equal(served[name], again[name], equal_nan=True) for name in ("first", "completed", "scheduled"))
     elif max(pools) < min(batches):

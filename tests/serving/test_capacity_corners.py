@@ -6,10 +6,15 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from dse.answers.answer import answered
 from dse.answers.capacity import capacity
 from dse.commands.capacities import few, leave, record
+from dse.commands.sheet import record as sheet_record
+from dse.commands.sheet import tell
+from dse.config.compose import compose
 from dse.schemas import published
 from dse.space.errors import DesignError
+from dse.terminal.json_text import json_text
 
 SMALL = [
     "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000", "apart=false",
@@ -42,6 +47,29 @@ def test_answers_of_one_token_have_no_pace(tmp_path: Path, capsys: pytest.Captur
     assert (best["tokens_per_s_user"], best["tpot_s"], data["chips"][0]["front"]) == (None, None, [])
     leave(sides, tmp_path / "page.html", as_json=False)
     assert "nan" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [["workload.requests=300"], ["workload.prompt=300", "workload.output=20"]])
+def test_a_largest_rate_says_what_a_capacity_says(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The same rate, its range over seeds, its number of requests and whether it lasts, in the first lines and as values."""
+    words = ["chip=h200", "model=qwen3_8b", "workload.ttft='300 ms'", "workload.tpot='20 ms'", "mapping=serving", *more]
+    words += ["mapping.both.tp=1", "mapping.serving.policy=chunked", "mapping.serving.tokens=2048", "mapping.serving.batch=64"]
+    (side,) = capacity([*words, "devices=1", "apart=false"])
+    best = record([side])["chips"][0]["best"]
+    config = compose([*words, "workload=serving", "workload.rate=largest", "mapping.serving.instances=1"])
+    found = answered(config)
+    told = json.loads(json_text(sheet_record(found)))
+    jsonschema.validate(told, published("evaluate"))
+    (case,) = told["cases"]
+    assert {name: case["max_rate"][name] for name in case["max_rate"] if name != "note"} == {
+        name: best[name] for name in case["max_rate"] if name != "note"
+    }
+    assert bool(case["max_rate"]["note"]) == (not best["lasts"]) == ("300" in more[0] and "requests" in more[0])
+    tell(found, config)
+    for text in (capsys.readouterr().out, repr(found)):
+        first = " ".join(" ".join(text.splitlines()[:5]).split())
+        assert f"{best['max_rate_hz']:.4g} requests/s (" in first
+        assert f"{best['requests']:,} requests each; seed {best['seed']} confirms it)" in first
 
 
 def test_few_requests_are_no_faster_than_what_lasts_and_say_so(tmp_path: Path) -> None:

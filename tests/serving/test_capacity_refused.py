@@ -1,5 +1,6 @@
 """What `dse capacity` cannot be asked, or nothing keeps: one line says why, and what is nearest."""
 
+import random
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from dse.answers import capacity as asked_of
 from dse.answers import deployments
 from dse.answers.capacity import capacity
 from dse.answers.most import of_engines
+from dse.commands.capacities import record
 from dse.space.errors import DesignError
 
 
@@ -109,6 +111,32 @@ def test_engines_serve_no_less_than_prices_say(chip: str, apart: bool) -> None:
     for one in found:
         stages = int(one.design.mapping.prefill.pp)
         assert one.most <= of_engines(one.design, one.load, bounds, stages, apart=one.apart) < 1000 * one.most
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_deployment_of_a_space_fits_or_is_counted(seed: int) -> None:
+    """What the search takes and what it counts as left out, by limits and by reasons, add up to all that a space has."""
+    rng = random.Random(seed)
+    words = [f"chip={rng.choice(('h100', 'h200', 'a100'))}", f"model={rng.choice(('llama3_8b', 'qwen3_32b', 'llama3_70b'))}"]
+    words += [f"workload.prompt={rng.choice((50, 2000, 6000))}", "workload.output=100", "workload.ttft='2 s'"]
+    devices, apart = rng.randint(1, 17), rng.random() < 0.7
+    asked = asked_of.parsed([*words, f"devices={devices}", "workload.tpot='50 ms'", "workload.requests=100"])
+    kinds, bounds, knobs = asked_of.posed(words[0].partition("=")[2], asked, trust=False)
+    plans = len(list(deployments._plans(kinds, knobs, devices, apart=apart)))
+    found, refused = deployments.candidates(kinds, bounds, knobs, devices, apart=apart)
+    every, broken = deployments.candidates(kinds, bounds, knobs, devices, apart=apart, every=True)
+    assert len(found) + sum(refused.values()) == len(every) + sum(broken.values()) == plans
+    assert {why: count for why, count in refused.items() if why not in deployments.REASONS} == broken
+    assert all(count > 0 for count in refused.values())
+
+
+def test_reasons_that_break_no_limit_are_told() -> None:
+    words = ["chip=h200", "model=llama3_8b", "devices=4", "workload.prompt=6000", "workload.output=50", "workload.ttft='2 s'"]
+    (side,) = asked_of.capacity([*words, "workload.tpot='50 ms'", "workload.requests=200"])
+    assert set(deployments.REASONS) & set(side.refused)
+    (told,) = record([side])["chips"]
+    for why in set(deployments.REASONS) & set(side.refused):
+        assert f"{why} {side.refused[why]}" in told["looked_at"]["left_out"]
 
 
 def test_instances_that_are_said_are_no_cell_of_several() -> None:

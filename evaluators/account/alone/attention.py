@@ -18,7 +18,7 @@ from dse.space.design import Design
 from dse.space.elementwise import column
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.limits import Infeasible, Limit, divides, nearest_side
+from dse.space.limits import FITS, Infeasible, Limit, nearest_side
 from dse.space.mapping import AttentionPlan
 from dse.space.workload import Attention
 
@@ -64,7 +64,7 @@ def limits(design: Design, asked: Tiled) -> list[Limit]:
     sides, said = ("rows", "cols") if of.of.grouped else (), _mapping(design)
     return [
         *memories(of, held, stored),
-        *(divides(f"mapping.{side}", getattr(said, side), getattr(mesh, side)) for side in sides),
+        *(FITS[side](f"mapping.{side}", getattr(said, side), getattr(mesh, side)) for side in sides),
     ]
 
 

@@ -15,7 +15,7 @@ from dse.evaluators.readers.part_jobs import WAVES, summa_on
 from dse.space.design import Design
 from dse.space.elementwise import column
 from dse.space.fields import replaced
-from dse.space.limits import Infeasible, Limit, divides, nearest_side, split_remedy, splits
+from dse.space.limits import Infeasible, Limit, divides_rows, nearest_side, split_remedy, splits
 from dse.space.workload import Product
 
 FIDELITIES = tuple(READERS)
@@ -40,7 +40,7 @@ def limits(design: Design, asked: Job) -> list[Limit]:
     held = [({"a": "A", "b": "B", "c": "C", "s": "C"}[slot.name[0]], slot.nbytes) for slot in slots(asked.part, "float16")]
     stored = {"A": shape.m * shape.k * VALUE, "B": shape.k * shape.n * VALUE, "C": shape.m * shape.n * VALUE}
     said, rows = design.mapping.kernel, design.chip.mesh.rows
-    whole = divides("mapping.rows", said.rows, rows), splits("mapping.split_k", said.split_k, said.rows, rows)
+    whole = divides_rows("mapping.rows", said.rows, rows), splits("mapping.split_k", said.split_k, said.rows, rows)
     return [*memories(asked, held, stored), *whole]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from dse.evaluators.account.services import COMPOSITIONS
 from dse.evaluators.choices.per_design import picked as picked
 from dse.evaluators.serving.capacity import SLOWEST, bounds_of, spent
 from dse.evaluators.serving.loop import Deployment, Served
-from dse.evaluators.serving.max_rate import max_rate
+from dse.evaluators.serving.max_rate import MaxRate, max_rate
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
 from dse.evaluators.serving.price import Error, Price, Pricing, errors, spread, tabled
@@ -41,6 +42,9 @@ TABLES: dict[str, tuple[list[Array], Price]] = {}
 ERRORS: dict[tuple[Any, ...], Error] = {}
 """Of tables, as far as their points are asked for."""
 
+
+_SEARCHED: WeakKeyDictionary[Load, dict[float, MaxRate]] = WeakKeyDictionary()
+"""What searches for the maximum rates of loads have found, by what they came to, for answers that say how long it lasts."""
 
 Part = tuple[Array, Design]
 """Rows of a design of several, and the design that these are."""
@@ -204,10 +208,16 @@ def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | 
     if not load.largest:
         return at(asked).serve(asked, log=log)
     found = max_rate(at, load, bounds_of(load, load.largest), _guess(at, load))
+    _SEARCHED.setdefault(load, {})[found.rate] = replace(found, served=None)  # runs are large
     if found.served is None or not 0 < found.rate < inf:
         return None
     run = at(found.served.requests).serve(found.served.requests, log=log) if log else found.served
     return replace(run, rate=found.rate)
+
+
+def searched(load: Load, rate: float) -> MaxRate | None:
+    """What `run` has found of a load that came to some rate, without its run; None where it was not asked. [1/s]"""
+    return _SEARCHED.get(load, {}).get(rate)
 
 
 def of_run(load: Load, served: Served) -> Load:

@@ -1,0 +1,51 @@
+"""Metrics of a design that breaks a limit: their names are there, and reading one says which limit is broken."""
+
+from collections.abc import Iterator, Mapping
+
+from dse.evaluators import METRICS
+from dse.space.errors import DesignError
+
+
+class WithheldMetrics(Mapping[str, float]):
+    """Metrics by name that raise the broken limit when they are read, as no design has them.
+
+    >>> withheld = WithheldMetrics({"tpot": 0.01}, "needs 2 GB of chip.hbm.capacity, has 1 GB")
+    >>> "tpot" in withheld, list(withheld), withheld.get("no such metric")
+    (True, ['tpot'], None)
+    >>> withheld["tpot"]
+    Traceback (most recent call last):
+    dse.space.errors.DesignError: tpot: infeasible designs have no metrics: needs 2 GB of chip.hbm.capacity, has 1 GB
+
+    Attributes:
+        computed: what the cost models give as if all limits held, for tables that say that they do not.
+    """
+
+    def __init__(self, computed: Mapping[str, float], limit: str) -> None:
+        self.computed, self._limit = dict(computed), limit
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self.computed and name not in METRICS:
+            raise KeyError(name)
+        raise DesignError(f"{name}: infeasible designs have no metrics: {self._limit}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.computed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.computed)
+
+    def __len__(self) -> int:
+        return len(self.computed)
+
+    def __repr__(self) -> str:
+        return f"no metrics: infeasible: {self._limit}"
+
+
+def computed_metrics(metrics: Mapping[str, float]) -> Mapping[str, float]:
+    """Metrics as the cost models give them, of a design that breaks a limit too; for output that says so beside them."""
+    return metrics.computed if isinstance(metrics, WithheldMetrics) else metrics
+
+
+def nan_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics for tables of numbers: NaN each of a design that breaks a limit."""
+    return dict.fromkeys(metrics, float("nan")) if isinstance(metrics, WithheldMetrics) else dict(metrics)
