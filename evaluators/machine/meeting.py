@@ -2,6 +2,11 @@
 
 Heads go from link to link in the order of time, not of the arrays, and wait before each one that is held; what is kept of
 links and ramps is as in `noc`, which plays steps whose messages do not meet.
+
+Each ramp and link takes heads by the time at which they arrive, those of the same time by their place in the arrays. On a mesh
+no route comes back to a link that leads to it, so ramps and links are played one after the other (`_lines`): out of cores,
+along rows, along columns, into cores. Lines of a torus close; there a heap has the head that arrives next anywhere (`_heads`).
+Both do the same sums and have the same times, to the bit.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -51,9 +56,6 @@ def _ahead(row, col, to_col, east, south, ahead, shape):
 @making
 def met(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages that the network carries; arguments as for `noc.carried`."""
-    hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
-    pace = max(fabric.word, fabric.copy)
-    begun, place = np.empty(len(sr)), np.zeros(len(sr), np.int64)
     times, heads, left = np.empty(len(sr)), np.empty(len(sr), np.int64), 0
     for i in range(len(sr)):
         row, col, to_row, to_col = ends(sr, sc, tr, tc, i)
@@ -65,6 +67,18 @@ def met(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, 
         engine[row, col] = start + words[i] * fabric.copy
         times[left], heads[left] = max(start, free[to_row, to_col]), i
         left += 1
+    if torus:
+        _heads(sr, sc, tr, tc, words, stage, torus, engine.shape, ramps, links, fabric, end, read, times, heads, left)
+    else:
+        _lines(sr, sc, tr, tc, words, stage, engine.shape, ramps, links, fabric, end, read, times, heads, left)
+
+
+@making
+def _heads(sr, sc, tr, tc, words, stage, torus, shape, ramps, links, fabric, end, read, times, heads, left):
+    """Play the first `left` heads, which are at their out ramps at `times`: whichever comes next anywhere goes on by a link."""
+    hop, ramp = fabric.hop, fabric.ramp
+    pace = max(fabric.word, fabric.copy)
+    begun, place = np.empty(len(sr)), np.zeros(len(sr), np.int64)
     for at in range(left // 2 - 1, -1, -1):
         _sink(times, heads, at, left)
     while left:
@@ -91,6 +105,160 @@ def met(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, 
         place[i] += 1
         times[0] = first
         _sink(times, heads, 0, left)
+
+
+@making
+def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read, times, heads, left):
+    """Play the first `left` heads, which are at their out ramps at `times`, on a mesh: one ramp or link after the other."""
+    hop, ramp, (rows, cols) = fabric.hop, fabric.ramp, shape
+    pace = max(fabric.word, fabric.copy)
+    sources, turns, targets = np.empty(left, np.int64), np.empty(left, np.int64), np.empty(left, np.int64)
+    begun, busy, time = np.empty(left), np.empty(left), times[:left].copy()
+    for k in range(left):
+        row, col, to_row, to_col = ends(sr, sc, tr, tc, heads[k])
+        sources[k], turns[k], targets[k] = row * cols + col, row * cols + to_col, to_row * cols + to_col
+        busy[k] = words[heads[k]] * fabric.word
+    who, first_of, queue, spare = np.empty(left, np.int64), np.empty(rows * cols + 1, np.int64), heads.copy(), heads.copy()
+    keys = times.copy()
+    _group(sources, first_of, who)
+    for core in range(rows * cols):
+        row, col = core // cols, core % cols
+        _by_time(who, first_of[core], first_of[core + 1], time, keys, queue)
+        for at in range(first_of[core], first_of[core + 1]):
+            k = who[at]
+            stream = words[heads[k]] * pace
+            begun[k] = first = max(time[k], ramps[0, row, col])
+            ramps[0, row, col] = first + stream
+            read[row, col] = max(read[row, col], first + stream)
+            time[k] = first + ramp
+    for way in (EAST, WEST):
+        for row in range(rows):
+            count = 0
+            for place in range(cols - 1):
+                core = row * cols + (place if way == EAST else cols - 1 - place)
+                begin, stop = _onward(who, first_of[core], first_of[core + 1], sources, turns, way == EAST)
+                _by_time(who, begin, stop, time, keys, spare)
+                last = core + (1 if way == EAST else -1)
+                count = _join(queue, count, who, begin, stop, time, spare)
+                queue, spare = spare, queue
+                link, along = row * cols + place, place * hop
+                held, kept = links[way, link], 0
+                for at in range(count):
+                    k = queue[at]
+                    first = max(time[k], held + along)
+                    held = first - along + busy[k]
+                    if turns[k] == last:
+                        time[k] = first + (hop + (ramp if targets[k] == last else 0.0))
+                    else:
+                        time[k] = first + hop
+                        kept = _keep(queue, kept, k, time)
+                links[way, link], count = held, kept
+    _group(turns, first_of, who)
+    for way in (SOUTH, NORTH):
+        for col in range(cols):
+            count = 0
+            for place in range(rows - 1):
+                core = (place if way == SOUTH else rows - 1 - place) * cols + col
+                begin, stop = _onward(who, first_of[core], first_of[core + 1], turns, targets, way == SOUTH)
+                _by_time(who, begin, stop, time, keys, spare)
+                last = core + (cols if way == SOUTH else -cols)
+                count = _join(queue, count, who, begin, stop, time, spare)
+                queue, spare = spare, queue
+                link, along = col * rows + place, place * hop
+                held, kept = links[way, link], 0
+                for at in range(count):
+                    k = queue[at]
+                    first = max(time[k], held + along)
+                    held = first - along + busy[k]
+                    if targets[k] == last:
+                        time[k] = first + (hop + ramp)
+                    else:
+                        time[k] = first + hop
+                        kept = _keep(queue, kept, k, time)
+                links[way, link], count = held, kept
+    _group(targets, first_of, who)
+    for core in range(rows * cols):
+        row, col = core // cols, core % cols
+        _by_time(who, first_of[core], first_of[core + 1], time, keys, queue)
+        for at in range(first_of[core], first_of[core + 1]):
+            k, source = who[at], sources[who[at]]
+            hops = abs(source // cols - row) + abs(source % cols - col)
+            first = max(time[k], ramps[1, row, col])
+            ramps[1, row, col] = first + busy[k]
+            end[heads[k]] = max(begun[k] + 2 * ramp + hops * hop + words[heads[k]] * pace, first + busy[k]) + stage
+
+
+@part
+def _group(cores, first_of, who):
+    """Sort heads by core into `who`, those of a core in their order; filled in too is where those of each core begin."""
+    first_of[:] = 0
+    for k in range(len(cores)):
+        first_of[cores[k] + 1] += 1
+    for core in range(len(first_of) - 1):
+        first_of[core + 1] += first_of[core]
+    for k in range(len(cores)):
+        who[first_of[cores[k]]] = k
+        first_of[cores[k]] += 1
+    for core in range(len(first_of) - 1, 0, -1):
+        first_of[core] = first_of[core - 1]
+    first_of[0] = 0
+
+
+@part
+def _onward(who, begin, stop, here, there, ahead):
+    """Bring those heads of a core that go on along a line, ahead or back, to the end of its range; return that part of it."""
+    at = stop
+    for other in range(stop - 1, begin - 1, -1):
+        k = who[other]
+        if (there[k] > here[k]) if ahead else (there[k] < here[k]):
+            at -= 1
+            who[other], who[at] = who[at], k
+    return at, stop
+
+
+@part
+def _by_time(who, begin, stop, time, keys, scratch):
+    """Sort a range of heads by arrival, those of the same time by their number; `keys` and `scratch` are overwritten."""
+    count = stop - begin
+    if count < 2:
+        return
+    for at in range(count):
+        keys[at], scratch[at] = time[who[begin + at]], who[begin + at]
+    for at in range(count // 2 - 1, -1, -1):
+        _sink(keys, scratch, at, count)
+    for at in range(begin, stop):
+        who[at] = scratch[0]
+        count -= 1
+        keys[0], scratch[0] = keys[count], scratch[count]
+        _sink(keys, scratch, 0, count)
+
+
+@part
+def _join(queue, count, who, begin, stop, time, joined):
+    """Merge heads on a link with those that enter it, both sorted by when they arrive; return how many there are."""
+    at = done = 0
+    while begin < stop:
+        k = who[begin]
+        while at < count and (time[queue[at]] < time[k] or (time[queue[at]] == time[k] and queue[at] < k)):
+            joined[done] = queue[at]
+            at, done = at + 1, done + 1
+        joined[done] = k
+        begin, done = begin + 1, done + 1
+    while at < count:
+        joined[done] = queue[at]
+        at, done = at + 1, done + 1
+    return done
+
+
+@part
+def _keep(queue, kept, k, time):
+    """Append a head to those that go on to the next link, by when they arrive there; return how many there are."""
+    at = kept
+    while at > 0 and (time[queue[at - 1]] > time[k] or (time[queue[at - 1]] == time[k] and queue[at - 1] > k)):
+        queue[at] = queue[at - 1]
+        at -= 1
+    queue[at] = k
+    return kept + 1
 
 
 @part
