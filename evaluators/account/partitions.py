@@ -142,21 +142,48 @@ def _tried(phase: Phase) -> Iterator[Tried]:
     for word in sorted(words, key=lambda word: word != "k"):
         of = alone(phase.parts, word, phase.plan)
         yield _with(phase, of, _blocks(phase, of), phase.held(word, 0.0), word)
-    priced: dict[str, Seconds] = {}
+    gather, known = _gather(phase), set[bytes]()
+    priced: dict[str, tuple[Resident, Seconds]] = {}
     for frame in frames(words):
         if frame.counted not in priced:
-            priced[frame.counted] = _seconds(phase, phase.held(frame.counted, 0.0), words)
-        seconds, copies = priced[frame.counted], "input_only" in frame.words
-        for _ in range(2 if copies else 1):
-            yield (one := _planned(phase, frame, _words(phase, frame, seconds)))
-            seconds = _seconds(phase, one.held, frame.words) if copies else seconds
+            empty = phase.held(frame.counted, 0.0)
+            priced[frame.counted] = empty, _seconds(phase, empty, words)
+        held, seconds = priced[frame.counted]
+        copies = "input_only" in frame.words
+        of = _words(phase, frame, seconds, gather)
+        one = _planned(phase, frame, of)
+        yield from _new(one, known)
+        if copies and not _equal(one.held, held):  # words change what cores hold, and with it what operators take
+            of = _words(phase, frame, _seconds(phase, one.held, frame.words), gather)
+            if _content(frame.counted, of) != _content(frame.counted, one.of):
+                one = _planned(phase, frame, of)
+                yield from _new(one, known)
         if copies and np.any(np.isinf(one.seconds)):
-            yield from _rationed(phase, frame, priced[frame.counted], np.isinf(one.seconds))
+            yield from _rationed(phase, frame, seconds, gather, np.isinf(one.seconds))
 
 
-def _rationed(phase: Phase, frame: Frame, seconds: Seconds, full: Array) -> Iterator[Tried]:
+def _new(one: Tried, known: set[bytes]) -> Iterator[Tried]:
+    """A plan of which none like it was tried before: of equal ones the first counts."""
+    content = _content(one.counted, one.of)
+    if content not in known:
+        known.add(content)
+        yield one
+
+
+def _content(counted: str, of: Chosen) -> bytes:
+    """All that a plan says, the same for those that say the same."""
+    values = [np.asarray(value) for kind in of for value in kind.values()]
+    return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
+
+
+def _equal(one: Resident, other: Resident) -> bool:
+    """Whether cores hold the same."""
+    return all(np.array_equal(*both) for both in zip(one, other, strict=True))
+
+
+def _rationed(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds, full: Array) -> Iterator[Tried]:
     """Plans with the copies that have room, of cases and designs where some have none, but all would without copies."""
-    weights, gather = _weights(phase), _gather(phase)
+    weights = _weights(phase)
 
     def fits(everywhere: Any) -> Any:
         return phase.fits(frame.counted, phase.held(frame.counted, everywhere))
@@ -214,10 +241,10 @@ def _seconds(phase: Phase, held: Resident, words: Sequence[str]) -> Seconds:
     return found
 
 
-def _words(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds | None = None) -> Chosen:
+def _words(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds) -> Chosen:
     """The words of least time, of a frame."""
     by = rules(phase.plan, heads=frame.heads)
-    costs = factors(phase.parts, phase.order, frame.words, seconds, gather or _gather(phase), by)
+    costs = factors(phase.parts, phase.order, frame.words, seconds, gather, by)
     return chosen(phase.parts, frame.words, least(list(costs)), by)
 
 

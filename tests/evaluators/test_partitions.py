@@ -126,7 +126,7 @@ def test_where_layouts_are_free_each_operator_has_its_own_quickest(name: str, se
     phase = drawn_phase(seed, free=True, name=name)
     for frame in frames(tuple(phase.by_word))[:2]:
         seconds = _seconds(phase, phase.held(frame.counted, 0.0), tuple(phase.by_word))
-        found = cost_of(phase, _words(phase, frame, seconds), frame.counted)
+        found = cost_of(phase, _words(phase, frame, seconds, _gather(phase)), frame.counted)
         attention = DIVISIONS.index("k" if frame.heads else "mn")
         each = [
             by[attention]
@@ -151,7 +151,7 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
     phase = drawn_phase(seed, free=False, name=name)
     words = tuple(phase.by_word)
     frame = frames(words)[int(np.random.default_rng(seed).integers(2))]
-    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), words))
+    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), words), _gather(phase))
     found = cost_of(phase, chosen, frame.counted)
     (ffn,) = (part for part in phase.parts if part.name == "ffn")
     operators = {one.name: one for one in ffn.operators}
@@ -238,7 +238,7 @@ def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
     least_of = np.where(room, _cost(words, seconds, gather), np.inf).min()
     if np.all(room) or not np.any(room):  # copies are for nothing, or what there is without them has no room
         return
-    found = next(_rationed(phase, frame, seconds, np.ones((1, 1), bool)))
+    found = next(_rationed(phase, frame, seconds, gather, np.ones((1, 1), bool)))
     assert np.all(np.isfinite(found.seconds))
     assert np.squeeze(_cost(found.of, seconds, gather)) == pytest.approx(least_of, rel=1e-12)
 
