@@ -143,14 +143,17 @@ def _tried(phase: Phase) -> Iterator[Tried]:
         of = alone(phase.parts, word, phase.plan)
         yield _with(phase, of, _blocks(phase, of), phase.held(word, 0.0), word)
     gather, known = _gather(phase), set[bytes]()
-    priced: dict[str, tuple[Resident, Seconds]] = {}
+    priced: dict[str, tuple[Resident, Seconds] | None] = {}
     for frame in frames(words):
         if frame.counted not in priced:
             empty = phase.held(frame.counted, 0.0)
-            priced[frame.counted] = empty, _seconds(phase, empty, words)
-        held, seconds = priced[frame.counted]
+            has_room = bool(np.any(phase.fits(frame.counted, empty)))  # copies take more
+            priced[frame.counted] = (empty, _seconds(phase, empty, words)) if has_room else None
+        if (known_prices := priced[frame.counted]) is None:
+            continue
+        held, seconds = known_prices
         copies = "input_only" in frame.words
-        of = _words(phase, frame, seconds, gather)
+        of = first = _words(phase, frame, seconds, gather)
         one = _planned(phase, frame, of)
         yield from _new(one, known)
         if copies and not _equal(one.held, held):  # words change what cores hold, and with it what operators take
@@ -159,7 +162,7 @@ def _tried(phase: Phase) -> Iterator[Tried]:
                 one = _planned(phase, frame, of)
                 yield from _new(one, known)
         if copies and np.any(np.isinf(one.seconds)):
-            yield from _rationed(phase, frame, seconds, gather, np.isinf(one.seconds))
+            yield from _rationed(phase, frame, seconds, gather, first, np.isinf(one.seconds))
 
 
 def _new(one: Tried, known: set[bytes]) -> Iterator[Tried]:
@@ -181,8 +184,11 @@ def _equal(one: Resident, other: Resident) -> bool:
     return all(np.array_equal(*both) for both in zip(one, other, strict=True))
 
 
-def _rationed(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds, full: Array) -> Iterator[Tried]:
-    """Plans with the copies that have room, of cases and designs where some have none, but all would without copies."""
+def _rationed(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds, rest: Chosen, full: Array) -> Iterator[Tried]:
+    """Plans with the copies that have room, of cases and designs where some have none, but all would without copies.
+
+    Others have the words that `rest` says, those of least time by the same seconds.
+    """
     weights = _weights(phase)
 
     def fits(everywhere: Any) -> Any:
@@ -195,12 +201,13 @@ def _rationed(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds, ful
     where = full & fits(0.0)
     if not np.any(where):
         return
-    for _ in range(2):
+    for last in (False, True):
         some = rationed(solved, seconds, gather, weights, fits, where)
-        rest = _words(phase, frame, seconds, gather)
         one = _planned(phase, frame, Chosen(*map(partial(_set, where=where), rest, some)))
         yield one._replace(seconds=np.where(where, one.seconds, np.inf))
-        seconds = _seconds(phase, one.held, frame.words)
+        if not last:  # copies change what cores hold, and with it what operators take
+            seconds = _seconds(phase, one.held, frame.words)
+            rest = _words(phase, frame, seconds, gather)
 
 
 def _set(values: Mapping[Name, Any], some: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
@@ -218,8 +225,9 @@ def _planned(phase: Phase, frame: Frame, of: Chosen) -> Tried:
 
 
 def _with(phase: Phase, of: Chosen, blocks: tuple[Block, ...], held: Resident, counted: str, everywhere: Any = 0.0) -> Tried:
-    fits = phase.fits(counted, held)
-    return Tried(of, counted, held, everywhere, np.where(fits, phase.passed(blocks, held)[1], np.inf))
+    fits = np.asarray(phase.fits(counted, held))
+    seconds = np.where(fits, phase.passed(blocks, held)[1], np.inf) if fits.any() else np.full(fits.shape, np.inf)
+    return Tried(of, counted, held, everywhere, seconds)
 
 
 def _least(some: Sequence[Tried], *, heads: bool) -> tuple[Any, Any]:

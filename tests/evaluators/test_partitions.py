@@ -238,7 +238,7 @@ def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
     least_of = np.where(room, _cost(words, seconds, gather), np.inf).min()
     if np.all(room) or not np.any(room):  # copies are for nothing, or what there is without them has no room
         return
-    found = next(_rationed(phase, frame, seconds, gather, np.ones((1, 1), bool)))
+    found = next(_rationed(phase, frame, seconds, gather, _words(phase, frame, seconds, gather), np.ones((1, 1), bool)))
     assert np.all(np.isfinite(found.seconds))
     assert np.squeeze(_cost(found.of, seconds, gather)) == pytest.approx(least_of, rel=1e-12)
 
