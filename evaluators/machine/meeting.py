@@ -13,7 +13,7 @@ Both do the same sums and have the same times, to the bit.
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import making, part
+from dse.evaluators.machine.compile_cache import apart, making, part, piece
 from dse.evaluators.machine.noc import EAST, NORTH, SOUTH, WEST, ends, link_at, steps
 
 
@@ -131,51 +131,51 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
             ramps[0, row, col] = first + stream
             read[row, col] = max(read[row, col], first + stream)
             time[k] = first + ramp
-    for way in (EAST, WEST):
-        for row in range(rows):
-            count = 0
-            for place in range(cols - 1):
-                core = row * cols + (place if way == EAST else cols - 1 - place)
-                begin, stop = _onward(who, first_of[core], first_of[core + 1], sources, turns, way == EAST)
-                _by_time(who, begin, stop, time, keys, spare)
-                last = core + (1 if way == EAST else -1)
-                count = _join(queue, count, who, begin, stop, time, spare)
-                queue, spare = spare, queue
-                link, along = row * cols + place, place * hop
-                held, kept = links[way, link], 0
-                for at in range(count):
-                    k = queue[at]
-                    first = max(time[k], held + along)
-                    held = first - along + busy[k]
-                    if turns[k] == last:
-                        time[k] = first + (hop + (ramp if targets[k] == last else 0.0))
-                    else:
-                        time[k] = first + hop
-                        kept = _keep(queue, kept, k, time)
-                links[way, link], count = held, kept
+    for row in range(rows):
+        for way in (EAST, WEST):
+            _line(
+                way,
+                row,
+                cols,
+                row * cols,
+                1,
+                sources,
+                turns,
+                targets,
+                time,
+                busy,
+                who,
+                first_of,
+                links,
+                queue,
+                spare,
+                keys,
+                hop,
+                ramp,
+            )
     _group(turns, first_of, who)
-    for way in (SOUTH, NORTH):
-        for col in range(cols):
-            count = 0
-            for place in range(rows - 1):
-                core = (place if way == SOUTH else rows - 1 - place) * cols + col
-                begin, stop = _onward(who, first_of[core], first_of[core + 1], turns, targets, way == SOUTH)
-                _by_time(who, begin, stop, time, keys, spare)
-                last = core + (cols if way == SOUTH else -cols)
-                count = _join(queue, count, who, begin, stop, time, spare)
-                queue, spare = spare, queue
-                link, along = col * rows + place, place * hop
-                held, kept = links[way, link], 0
-                for at in range(count):
-                    k = queue[at]
-                    first = max(time[k], held + along)
-                    held = first - along + busy[k]
-                    if targets[k] == last:
-                        time[k] = first + (hop + ramp)
-                    else:
-                        time[k] = first + hop
-                        kept = _keep(queue, kept, k, time)
-                links[way, link], count = held, kept
+    for col in range(cols):
+        for way in (SOUTH, NORTH):
+            _line(
+                way,
+                col,
+                rows,
+                col,
+                cols,
+                turns,
+                targets,
+                targets,
+                time,
+                busy,
+                who,
+                first_of,
+                links,
+                queue,
+                spare,
+                keys,
+                hop,
+                ramp,
+            )
     _group(targets, first_of, who)
     for core in range(rows * cols):
         row, col = core // cols, core % cols
@@ -186,6 +186,70 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
             first = max(time[k], ramps[1, row, col])
             ramps[1, row, col] = first + busy[k]
             end[heads[k]] = max(begun[k] + 2 * ramp + hops * hop + words[heads[k]] * pace, first + busy[k]) + stage
+
+
+@apart
+def _line(
+    way, line, length, core, stride, here, there, targets, time, busy, who, first_of, links, queue, spare, keys, hop, ramp
+):
+    """Play the links of a line of cores one way: heads that are on it and those that enter it, by when they come to each link.
+
+    Args:
+        way, line, length: which line, and its cores.
+        core, stride: the first one, and how far the next one is.
+        here, there: core of each head where it comes to the line, and where it leaves it.
+        targets: core that it is for.
+        time, busy: of each head, when it comes to what is next, and how long it takes a link. [s]
+        who, first_of: heads by core where they come to the line.
+        queue, spare, keys: space for heads.
+    """
+    ahead, count = way not in (WEST, NORTH), 0
+    if not ahead:
+        core, stride = core + (length - 1) * stride, -stride
+    for place in range(length - 1):
+        begin, stop = _onward(who, first_of[core], first_of[core + 1], here, there, ahead)
+        core += stride  # where the link leads
+        if begin == stop and count == 0:
+            continue
+        _by_time(who, begin, stop, time, keys, spare)
+        link, along = line * length + place, place * hop
+        held, at, kept, latest = links[way, link], 0, 0, -np.inf
+        while at < count or begin < stop:
+            if begin == stop or (at < count and _comes_first(queue[at], who[begin], time)):
+                k = queue[at]
+                at += 1
+            else:
+                k = who[begin]
+                begin += 1
+            first = max(time[k], held + along)
+            held = first - along + busy[k]
+            if there[k] == core:
+                time[k] = first + (hop + (ramp if targets[k] == core else 0.0))
+                continue
+            first += hop
+            time[k] = first
+            spare[kept] = k
+            if first <= latest:
+                _bring_forward(spare, kept, time)
+            latest, kept = max(latest, first), kept + 1
+        links[way, link] = held
+        queue, spare, count = spare, queue, kept
+
+
+@piece
+def _comes_first(one, other, time):
+    """Whether a head comes before another one."""
+    return time[one] < time[other] or (time[one] == time[other] and one < other)
+
+
+@part
+def _bring_forward(queue, at, time):
+    """Move the last of so many heads before those that come later."""
+    k = queue[at]
+    while at > 0 and _comes_first(k, queue[at - 1], time):
+        queue[at] = queue[at - 1]
+        at -= 1
+    queue[at] = k
 
 
 @part
@@ -231,34 +295,6 @@ def _by_time(who, begin, stop, time, keys, scratch):
         count -= 1
         keys[0], scratch[0] = keys[count], scratch[count]
         _sink(keys, scratch, 0, count)
-
-
-@part
-def _join(queue, count, who, begin, stop, time, joined):
-    """Merge heads on a link with those that enter it, both sorted by when they arrive; return how many there are."""
-    at = done = 0
-    while begin < stop:
-        k = who[begin]
-        while at < count and (time[queue[at]] < time[k] or (time[queue[at]] == time[k] and queue[at] < k)):
-            joined[done] = queue[at]
-            at, done = at + 1, done + 1
-        joined[done] = k
-        begin, done = begin + 1, done + 1
-    while at < count:
-        joined[done] = queue[at]
-        at, done = at + 1, done + 1
-    return done
-
-
-@part
-def _keep(queue, kept, k, time):
-    """Append a head to those that go on to the next link, by when they arrive there; return how many there are."""
-    at = kept
-    while at > 0 and (time[queue[at - 1]] > time[k] or (time[queue[at - 1]] == time[k] and queue[at - 1] > k)):
-        queue[at] = queue[at - 1]
-        at -= 1
-    queue[at] = k
-    return kept + 1
 
 
 @part
