@@ -9,7 +9,7 @@ copied that save most for their bytes (`account.copies`). Where both phases are 
 them; weights of a phase are where its words want them, as where two phases have a word each.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -146,9 +146,7 @@ def _tried(phase: Phase) -> Iterator[Tried]:
     priced: dict[str, tuple[Resident, Seconds] | None] = {}
     for frame in frames(words):
         if frame.counted not in priced:
-            empty = phase.held(frame.counted, 0.0)
-            has_room = bool(np.any(phase.fits(frame.counted, empty)))  # copies take more
-            priced[frame.counted] = (empty, _seconds(phase, empty, words)) if has_room else None
+            priced[frame.counted] = _priced(phase, frame.counted, words, priced.values())
         if (known_prices := priced[frame.counted]) is None:
             continue
         held, seconds = known_prices
@@ -156,13 +154,26 @@ def _tried(phase: Phase) -> Iterator[Tried]:
         of = first = _words(phase, frame, seconds, gather)
         one = _planned(phase, frame, of)
         yield from _new(one, known)
-        if copies and not _equal(one.held, held):  # words change what cores hold, and with it what operators take
+        if copies and not _reads_alike(one.held, held):  # words change what cores hold, and with it what operators take
             of = _words(phase, frame, _seconds(phase, one.held, frame.words), gather)
             if _content(frame.counted, of) != _content(frame.counted, one.of):
                 one = _planned(phase, frame, of)
                 yield from _new(one, known)
         if copies and np.any(np.isinf(one.seconds)):
             yield from _rationed(phase, frame, seconds, gather, first, np.isinf(one.seconds))
+
+
+def _priced(
+    phase: Phase, counted: str, words: Sequence[str], known: Iterable[tuple[Resident, Seconds] | None]
+) -> tuple[Resident, Seconds] | None:
+    """What cores hold without copies, and what each operator takes with that; None where no case and design has room."""
+    empty = phase.held(counted, 0.0)
+    if not np.any(phase.fits(counted, empty)):  # copies take more
+        return None
+    for held, seconds in filter(None, known):
+        if _reads_alike(held, empty):
+            return empty, seconds
+    return empty, _seconds(phase, empty, words)
 
 
 def _new(one: Tried, known: set[bytes]) -> Iterator[Tried]:
@@ -179,9 +190,13 @@ def _content(counted: str, of: Chosen) -> bytes:
     return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
 
 
-def _equal(one: Resident, other: Resident) -> bool:
-    """Whether cores hold the same."""
-    return all(np.array_equal(*both) for both in zip(one, other, strict=True))
+SIZES = ("activations", "kv", "weights", "slices", "states")
+"""What of a core's memory says whether there is room, and nothing of how long a pass takes."""
+
+
+def _reads_alike(one: Resident, other: Resident) -> bool:
+    """Whether cores that hold this, or that, read the same."""
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields if name not in SIZES)
 
 
 def _rationed(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds, rest: Chosen, full: Array) -> Iterator[Tried]:
