@@ -6,7 +6,7 @@ Exact, like trying every combination; as cheap as the largest table on the way, 
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,14 +58,15 @@ class _Met(NamedTuple):
 
     place: int
     axes: tuple[int, ...]
-    index: tuple[Any, ...]
+    spread: tuple[slice | None, ...]
 
     def aligned(self, costs: Sequence[Array]) -> Array:
         """Its costs with an axis for each variable of a table, in their order."""
         cost = costs[self.place]
         if self.axes:
             cost = cost.transpose(*self.axes, *range(len(self.axes), cost.ndim))
-        return cost[self.index]
+        aligned: Array = cost[self.spread]
+        return aligned
 
 
 class _Step(NamedTuple):
@@ -94,8 +95,8 @@ def _elimination(factors: tuple[tuple[str, ...], ...]) -> tuple[_Step, ...]:
 def _met(place: int, of: tuple[str, ...], names: tuple[str, ...]) -> _Met:
     """How a factor of some variables is added to a table of others."""
     order = tuple(sorted(range(len(of)), key=lambda axis: names.index(of[axis])))
-    index = tuple(slice(None) if name in of else None for name in names)
-    return _Met(place, () if order == tuple(range(len(of))) else order, index)
+    spread = tuple(slice(None) if name in of else None for name in names)
+    return _Met(place, () if order == tuple(range(len(of))) else order, spread)
 
 
 FEW = 4_096

@@ -75,7 +75,8 @@ def _played(
 def _program(
     kind: str, algorithm: str, shape: tuple[int, ...], mesh: tuple[int, ...], options: tuple[tuple[str, Any], ...]
 ) -> Program:
-    return module_of(kind, algorithm).steps(Shape(*shape), Mesh(*mesh), "float16", **dict(options))
+    program: Program = module_of(kind, algorithm).steps(Shape(*shape), Mesh(*mesh), "float16", **dict(options))
+    return program
 
 
 def _plain(value: Any) -> Any:
