@@ -131,51 +131,15 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
             ramps[0, row, col] = first + stream
             read[row, col] = max(read[row, col], first + stream)
             time[k] = first + ramp
+    heads_of = time, busy, who, first_of
+    space = queue, spare, keys
     for row in range(rows):
         for way in (EAST, WEST):
-            _line(
-                way,
-                row,
-                cols,
-                row * cols,
-                1,
-                sources,
-                turns,
-                targets,
-                time,
-                busy,
-                who,
-                first_of,
-                links,
-                queue,
-                spare,
-                keys,
-                hop,
-                ramp,
-            )
+            _line(way, row, cols, row * cols, 1, sources, turns, targets, heads_of, space, links, hop, ramp)
     _group(turns, first_of, who)
     for col in range(cols):
         for way in (SOUTH, NORTH):
-            _line(
-                way,
-                col,
-                rows,
-                col,
-                cols,
-                turns,
-                targets,
-                targets,
-                time,
-                busy,
-                who,
-                first_of,
-                links,
-                queue,
-                spare,
-                keys,
-                hop,
-                ramp,
-            )
+            _line(way, col, rows, col, cols, turns, targets, targets, heads_of, space, links, hop, ramp)
     _group(targets, first_of, who)
     for core in range(rows * cols):
         row, col = core // cols, core % cols
@@ -189,9 +153,7 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
 
 
 @apart
-def _line(
-    way, line, length, core, stride, here, there, targets, time, busy, who, first_of, links, queue, spare, keys, hop, ramp
-):
+def _line(way, line, length, core, stride, here, there, targets, heads_of, space, links, hop, ramp):
     """Play the links of a line of cores one way: heads that are on it and those that enter it, by when they come to each link.
 
     Args:
@@ -199,10 +161,12 @@ def _line(
         core, stride: the first one, and how far the next one is.
         here, there: core of each head where it comes to the line, and where it leaves it.
         targets: core that it is for.
-        time, busy: of each head, when it comes to what is next, and how long it takes a link. [s]
-        who, first_of: heads by core where they come to the line.
-        queue, spare, keys: space for heads.
+        heads_of: of each head, when it comes to what is next, and how long it takes a link [s]; then heads by core where they
+            come to the line, and where those of each core begin.
+        space: two arrays for heads, and one for times.
     """
+    time, busy, who, first_of = heads_of
+    queue, spare, keys = space
     ahead, count = way not in (WEST, NORTH), 0
     if not ahead:
         core, stride = core + (length - 1) * stride, -stride
