@@ -33,7 +33,7 @@ def keep_freed_memory() -> bool:
     """Sets the thresholds of glibc for this process, once; whether they were set.
 
     This changes the allocator of the whole process, so importing the library does not do it: `evaluate` does, at the first call
-    with many designs.
+    with many designs, or with events on many cores.
     """
     if any(name in os.environ for name in SAID):
         return False

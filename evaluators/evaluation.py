@@ -29,7 +29,7 @@ from dse.space.kinds import KINDS, plural
 from dse.space.later import asked, asking, now
 from dse.space.limits import ClashError, Infeasible, Limit
 from dse.space.machines import MACHINES, machine_of
-from dse.space.remember import has
+from dse.space.remember import has, remembered
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
@@ -268,10 +268,16 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
 
     Words that do not go together are the one limit of a design.
     """
+    return list(_known_limits(design, workload))
+
+
+@remembered
+def _known_limits(design: Design, workload: Workload) -> tuple[Limit, ...]:
+    """Those of `limits`: prices of constraints ask for those of the same design again and again."""
     try:
-        return _limits(design, workload)
+        return tuple(_limits(design, workload))
     except ClashError as error:
-        return [error.limit]
+        return (error.limit,)
 
 
 def clash(design: Design, workload: Workload) -> ClashError | None:

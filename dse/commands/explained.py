@@ -16,6 +16,8 @@ from dse.config.said import unasked
 from dse.config.strangers import TRUST
 from dse.evaluators.account.metrics import METRICS
 from dse.report.cannot import distinct_designs, remarks
+from dse.report.kept import BINDING, Kept
+from dse.report.kept import explained as explained_by_page
 from dse.running.frame import DESIGN, ordered
 from dse.running.study import bounds, objectives
 from dse.space.chips import CHIP
@@ -238,7 +240,12 @@ def _front(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ..
     part = _loaded(name, overrides, trust=trust)[0].part()
     asked, frame = part.study, part.frame
     members, found = of_front(asked, frame), front_prices(asked, frame, part.screened)
-    notes, spent = remarks(asked, frame, part.screened), front_shares(asked, members)
+    notes, page = remarks(asked, frame, part.screened), Kept(asked)
+
+    def known(key: str, by: str) -> Any:
+        return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
+
+    spent = front_shares(asked, members, known=known)
     ids = ordered(asked, frame)[DESIGN]
     return asked, members, spent, found, notes, [str(ids.iloc[place]) for place in distinct_designs(asked, frame)[0]]
 

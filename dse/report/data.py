@@ -20,7 +20,7 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.report import why
 from dse.report.bands import of_study
 from dse.report.columns import columns
-from dse.report.kept import Kept
+from dse.report.kept import BINDING, Kept, explained
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
 from dse.running.frame import SEARCH_ORDER, by_case, ordered, values_of
 from dse.running.screen import Screened
@@ -274,17 +274,19 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int, kept: Kept) -> dic
     began = time.monotonic()
     for row in rows:
         at = values_of(asked, frame.iloc[int(row)].to_dict())
-        what = [("explained", space.key_at(at)), ("by", asked.fidelity)]
+        what = explained(space.key_at(at), asked.fidelity)
         found = kept.find(what)
         if found is None:
             taken = time.monotonic() - began
             if taken > MOST_SECONDS:
                 continue  # others may be kept
             by = asked.fidelity if taken < SECONDS else "closed"
-            found = _spent(by, broken_down(space.at(at), case, asked.question.workload.decode_at, by))
+            parts = broken_down(space.at(at), case, asked.question.workload.decode_at, by)
+            found = _spent(by, parts) | {BINDING: parts.binding()}
             found = kept.keep(what, found) if by == asked.fidelity else found
         operators = [[words.code(cell) if isinstance(cell, str) else cell for cell in one] for one in found["operators"]]
-        designs[str(start + int(row))] = found | {"operators": operators}
+        shown = {name: value for name, value in found.items() if name != BINDING}
+        designs[str(start + int(row))] = shown | {"operators": operators}
     return {"case": case.label, "words": words.known, "designs": designs}
 
 

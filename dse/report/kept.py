@@ -34,7 +34,8 @@ class Kept:
 
     def __init__(self, asked: Study) -> None:
         self.path = asked.run_dir / FILE
-        self._of = [("store", asked.store), ("code", code()), *_context(asked)]
+        store = asked.store if "://" in asked.store else str(Path(asked.store).absolute())
+        self._of = [("store", store), ("code", code()), *_context(asked)]
         self._before, self._now = _read(self.path), dict[str, Any]()
 
     def __enter__(self) -> Self:
@@ -69,6 +70,15 @@ class Kept:
 
     def _name(self, what: Sequence[tuple[str, Any]]) -> str:
         return digest([*self._of, *what])
+
+
+BINDING = "binding"
+"""Of a design that was explained, its seconds by what they were spent on in the first case, whole; pages do not have them."""
+
+
+def explained(key: str, by: str) -> list[tuple[str, Any]]:
+    """What an explained design is kept by: its content key, and the fidelity."""
+    return [("explained", key), ("by", by)]
 
 
 def rows_key(frame: pd.DataFrame) -> str:

@@ -65,6 +65,10 @@ CACHE_ROWS = 8_192
 """Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""
 
 
+SCREEN_ROWS = 20_000
+"""Screened designs that a report shows beside the front; of more, an even sample."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Which rows of a screen a block has.
@@ -74,6 +78,7 @@ class Span:
         start, stop: rows of the screen.
         exact: whether they are of the whole space, or of a quasi-random sample of it.
         place: the folder of the screen's files.
+        shown: whether a report shows all designs of the screen, so that all of their metrics are worked out at once.
     """
 
     number: int
@@ -81,6 +86,7 @@ class Span:
     stop: int
     exact: bool
     place: Place
+    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +303,8 @@ class _Block:
     def _all_of(self, rows: Array, progress: Callable[[int], None], hands: Hands) -> None:
         """Evaluates some rows, and stores what is done every few seconds."""
         study = self._study
-        work = partial(_outcomes, study.question, study.screening, asked(study))
+        metrics = None if self._span.shown else asked(study)
+        work = partial(_outcomes, study.question, study.screening, metrics)
         for some, which, outcomes in self._mapped(work, rows, hands):
             self._note(some, which, outcomes)
             self._pending.append(some)
@@ -399,5 +406,5 @@ class _Block:
         return table.replace_schema_metadata({LEFT: ", ".join(sorted(self._left))}) if self._left else table
 
 
-def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...], columns: Columns) -> Outcomes:
+def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...] | None, columns: Columns) -> Outcomes:
     return evaluate(question.space.stack(columns), question.workload, question.defined, fidelity=fidelity, metrics=metrics)

@@ -9,7 +9,7 @@ import pandas as pd
 from dse.config import formats
 from dse.config.expressions import evaluate, known
 from dse.evaluators.account.metrics import METRICS
-from dse.running.block import refusals
+from dse.running.block import SCREEN_ROWS, refusals
 from dse.running.screen import Screened, coded, completed
 from dse.running.study import Study
 from dse.search.pareto import front
@@ -29,9 +29,6 @@ SEARCH_ORDER = "search_order"
 
 KEY = "key"
 """Column of the keys of designs, whole."""
-
-SCREEN_ROWS = 20_000
-"""Screened designs that a report shows beside the front; of more, an even sample."""
 
 
 def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import pandas as pd
 from dse.config.expressions import evaluate
 from dse.evaluators import PHYSICS
 from dse.evaluators.account.metrics import METRICS
-from dse.running.block import TOGETHER, Made, Span, asked, made, merged, seen, served
+from dse.running.block import SCREEN_ROWS, TOGETHER, Made, Span, asked, made, merged, seen, served
 from dse.running.hands import Hands
 from dse.running.pruned import BEATEN
 from dse.running.study import FRONT, Study, stored_at
@@ -138,17 +138,25 @@ def _belongs(study: Study) -> bool:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a screen has to look at: how many designs, whether they are the whole space, and where its files are."""
+    """What a screen has to look at.
+
+    Attributes:
+        total: designs.
+        exact: whether they are the whole space.
+        place: of its files.
+        shown: whether all of them are shown, with all metrics.
+    """
 
     total: int
     exact: bool
     place: Place
+    shown: bool
 
     @property
     def spans(self) -> Iterator[Span]:
         """Its blocks."""
         for number, start in enumerate(range(0, self.total, BLOCK)):
-            yield Span(number, start, min(start + BLOCK, self.total), self.exact, self.place)
+            yield Span(number, start, min(start + BLOCK, self.total), self.exact, self.place, self.shown)
 
 
 def _plan(study: Study) -> _Plan:
@@ -166,7 +174,8 @@ def _plan(study: Study) -> _Plan:
             (FRONT, ", ".join([*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]))
         )
     folder = study.screen["folder"] or str(study.run_dir / "screen")
-    return _Plan(total, exact, Place(folder).within(digest([*content, ("seed", "" if exact else study.seed)])))
+    place = Place(folder).within(digest([*content, ("seed", "" if exact else study.seed)]))
+    return _Plan(total, exact, place, total <= SCREEN_ROWS and study.screen["keep"] != FRONT)
 
 
 class _Found:

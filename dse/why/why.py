@@ -1,7 +1,7 @@
 """Why a design is as it is: what takes its time, what each knob would do, what constraints cost, what is next to it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf, log
@@ -127,9 +127,14 @@ def shares(design: Design, goal: Goal) -> dict[str, float]:
 
     Cases count as metrics do: the mean of each share's seconds. Empty where nothing can be played.
     """
+    decode_at, fidelity = goal.workload.decode_at, goal.fidelity
+    return shared(explain(design, case, decode_at=decode_at, fidelity=fidelity).binding() for case in goal.workload.cases)
+
+
+def shared(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Shares of seconds that several cases spend on something, largest first; in sum 1 each. [-]"""
     sums: dict[str, float] = {}
-    for case in goal.workload.cases:
-        parts = explain(design, case, decode_at=goal.workload.decode_at, fidelity=goal.fidelity).binding()
+    for parts in binding:
         for name, seconds in parts.items():
             sums[name] = sums.get(name, 0.0) + seconds
     total = sum(sums.values())
@@ -282,12 +287,20 @@ def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECOND
     ]
 
 
-def front_shares(asked: Study, members: Sequence[Member], *, seconds: float = FRONT_SECONDS) -> dict[str, dict[str, float]]:
+def front_shares(
+    asked: Study,
+    members: Sequence[Member],
+    *,
+    seconds: float = FRONT_SECONDS,
+    known: Callable[[str, str], Mapping[str, float] | None] = lambda key, by: None,
+) -> dict[str, dict[str, float]]:
     """By id, shares of the time of front designs by what it is spent on, by the closed form; in sum 1 each.
 
     Args:
         members: of the front.
         seconds: after which no more designs are broken down; these are left out.
+        known: seconds that a design spends in the first case, by its content key and a fidelity; None where nobody has kept
+            them.
     """
     space, end = asked.question.space, time.monotonic() + seconds
     goal = quick(goal_of(asked), space.base)
@@ -295,7 +308,8 @@ def front_shares(asked: Study, members: Sequence[Member], *, seconds: float = FR
     for member in members:
         if time.monotonic() > end:
             break
-        found[member.name] = shares(space.at(member.values), goal)
+        kept = known(space.key_at(member.values), goal.fidelity) if len(goal.workload.cases) == 1 else None
+        found[member.name] = shares(space.at(member.values), goal) if kept is None else shared([kept])
     return found
 
 

@@ -9,7 +9,7 @@ copied that save most for their bytes (`account.copies`). Where both phases are 
 them; weights of a phase are where its words want them, as where two phases have a word each.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -142,21 +142,69 @@ def _tried(phase: Phase) -> Iterator[Tried]:
     for word in sorted(words, key=lambda word: word != "k"):
         of = alone(phase.parts, word, phase.plan)
         yield _with(phase, of, _blocks(phase, of), phase.held(word, 0.0), word)
-    priced: dict[str, Seconds] = {}
+    gather, known = _gather(phase), set[bytes]()
+    priced: dict[str, tuple[Resident, Seconds] | None] = {}
     for frame in frames(words):
         if frame.counted not in priced:
-            priced[frame.counted] = _seconds(phase, phase.held(frame.counted, 0.0), words)
-        seconds, copies = priced[frame.counted], "input_only" in frame.words
-        for _ in range(2 if copies else 1):
-            yield (one := _planned(phase, frame, _words(phase, frame, seconds)))
-            seconds = _seconds(phase, one.held, frame.words) if copies else seconds
+            priced[frame.counted] = _priced(phase, frame.counted, words, priced.values())
+        if (known_prices := priced[frame.counted]) is None:
+            continue
+        held, seconds = known_prices
+        copies = "input_only" in frame.words
+        of = first = _words(phase, frame, seconds, gather)
+        one = _planned(phase, frame, of)
+        yield from _new(one, known)
+        if copies and not _reads_alike(one.held, held):  # words change what cores hold, and with it what operators take
+            of = _words(phase, frame, _seconds(phase, one.held, frame.words), gather)
+            if _content(frame.counted, of) != _content(frame.counted, one.of):
+                one = _planned(phase, frame, of)
+                yield from _new(one, known)
         if copies and np.any(np.isinf(one.seconds)):
-            yield from _rationed(phase, frame, priced[frame.counted], np.isinf(one.seconds))
+            yield from _rationed(phase, frame, seconds, gather, first, np.isinf(one.seconds))
 
 
-def _rationed(phase: Phase, frame: Frame, seconds: Seconds, full: Array) -> Iterator[Tried]:
-    """Plans with the copies that have room, of cases and designs where some have none, but all would without copies."""
-    weights, gather = _weights(phase), _gather(phase)
+def _priced(
+    phase: Phase, counted: str, words: Sequence[str], known: Iterable[tuple[Resident, Seconds] | None]
+) -> tuple[Resident, Seconds] | None:
+    """What cores hold without copies, and what each operator takes with that; None where no case and design has room."""
+    empty = phase.held(counted, 0.0)
+    if not np.any(phase.fits(counted, empty)):  # copies take more
+        return None
+    for held, seconds in filter(None, known):
+        if _reads_alike(held, empty):
+            return empty, seconds
+    return empty, _seconds(phase, empty, words)
+
+
+def _new(one: Tried, known: set[bytes]) -> Iterator[Tried]:
+    """A plan of which none like it was tried before: of equal ones the first counts."""
+    content = _content(one.counted, one.of)
+    if content not in known:
+        known.add(content)
+        yield one
+
+
+def _content(counted: str, of: Chosen) -> bytes:
+    """All that a plan says, the same for those that say the same."""
+    values = [np.asarray(value) for kind in of for value in kind.values()]
+    return b"|".join([f"{counted} {[value.shape for value in values]}".encode(), *(value.tobytes() for value in values)])
+
+
+SIZES = ("activations", "kv", "weights", "slices", "states")
+"""What of a core's memory says whether there is room, and nothing of how long a pass takes."""
+
+
+def _reads_alike(one: Resident, other: Resident) -> bool:
+    """Whether cores that hold this, or that, read the same."""
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields if name not in SIZES)
+
+
+def _rationed(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds, rest: Chosen, full: Array) -> Iterator[Tried]:
+    """Plans with the copies that have room, of cases and designs where some have none, but all would without copies.
+
+    Others have the words that `rest` says, those of least time by the same seconds.
+    """
+    weights = _weights(phase)
 
     def fits(everywhere: Any) -> Any:
         return phase.fits(frame.counted, phase.held(frame.counted, everywhere))
@@ -168,12 +216,13 @@ def _rationed(phase: Phase, frame: Frame, seconds: Seconds, full: Array) -> Iter
     where = full & fits(0.0)
     if not np.any(where):
         return
-    for _ in range(2):
+    for last in (False, True):
         some = rationed(solved, seconds, gather, weights, fits, where)
-        rest = _words(phase, frame, seconds, gather)
         one = _planned(phase, frame, Chosen(*map(partial(_set, where=where), rest, some)))
         yield one._replace(seconds=np.where(where, one.seconds, np.inf))
-        seconds = _seconds(phase, one.held, frame.words)
+        if not last:  # copies change what cores hold, and with it what operators take
+            seconds = _seconds(phase, one.held, frame.words)
+            rest = _words(phase, frame, seconds, gather)
 
 
 def _set(values: Mapping[Name, Any], some: Mapping[Name, Any], *, where: Array) -> dict[Name, Any]:
@@ -191,8 +240,9 @@ def _planned(phase: Phase, frame: Frame, of: Chosen) -> Tried:
 
 
 def _with(phase: Phase, of: Chosen, blocks: tuple[Block, ...], held: Resident, counted: str, everywhere: Any = 0.0) -> Tried:
-    fits = phase.fits(counted, held)
-    return Tried(of, counted, held, everywhere, np.where(fits, phase.passed(blocks, held)[1], np.inf))
+    fits = np.asarray(phase.fits(counted, held))
+    seconds = np.where(fits, phase.passed(blocks, held)[1], np.inf) if fits.any() else np.full(fits.shape, np.inf)
+    return Tried(of, counted, held, everywhere, seconds)
 
 
 def _least(some: Sequence[Tried], *, heads: bool) -> tuple[Any, Any]:
@@ -214,10 +264,10 @@ def _seconds(phase: Phase, held: Resident, words: Sequence[str]) -> Seconds:
     return found
 
 
-def _words(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds | None = None) -> Chosen:
+def _words(phase: Phase, frame: Frame, seconds: Seconds, gather: Seconds) -> Chosen:
     """The words of least time, of a frame."""
     by = rules(phase.plan, heads=frame.heads)
-    costs = factors(phase.parts, phase.order, frame.words, seconds, gather or _gather(phase), by)
+    costs = factors(phase.parts, phase.order, frame.words, seconds, gather, by)
     return chosen(phase.parts, frame.words, least(list(costs)), by)
 
 

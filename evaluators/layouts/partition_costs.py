@@ -1,6 +1,7 @@
 """The partition of each operator of a pipeline's group by least time: costs as factors of a graph of words and layouts."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,9 @@ from dse.evaluators.choices.assigned import Factor
 from dse.evaluators.graph.operators import Attention, Part
 from dse.evaluators.layouts.partitioned import FOUND, STATES, STREAM, Chosen, Name, Rules, cut, taken, ways
 from dse.space.elementwise import Array
+
+EVERYWHERE = STATES.index("all")
+"""The layout of which each core has all."""
 
 
 def factors(
@@ -42,9 +46,9 @@ def factors(
             yield Factor((here, left), _leaving(some, gather[part.name, of.name], free=free))
             if not free:
                 for need in takes[of.name]:
-                    yield Factor((_left(part.name, need), here), _finding(STATES, [needs for _, needs, _ in some]))
+                    yield Factor((_left(part.name, need), here), _finding(STATES, tuple(needs for _, needs, _ in some)))
                 if not takes[of.name]:
-                    yield Factor((streams[kinds[part.name]], here), _finding(STREAM, [needs for _, needs, _ in some]))
+                    yield Factor((streams[kinds[part.name]], here), _finding(STREAM, tuple(needs for _, needs, _ in some)))
             if of.name not in needed:
                 for kind in sorted(follows.get(part.name, ())):
                     yield Factor((left, streams[kind]), _finding(STATES, STREAM))
@@ -71,17 +75,18 @@ def _column(values: Sequence[Any]) -> Array:
 
 def _leaving(some: Sequence[tuple[int, str, str]], gather: Mapping[int, Any], *, free: bool) -> Array:
     """By how an operator is divided and what others find of it: nothing, the way to all, or what cannot be."""
-    nothing = np.zeros(np.broadcast_shapes(*(np.shape(value) for value in gather.values())))
-    rows = []
-    for _, _, leaves in some:
-        row = dict.fromkeys(STATES, nothing + np.inf)
-        row["all"] = nothing if free else nothing + (np.inf if leaves == "dealt" else gather[cut(leaves)])
-        row[leaves] = nothing
-        rows.append(np.stack([row[state] for state in STATES]))
-    return np.stack(rows)
+    costs = np.full((len(some), len(STATES), *np.broadcast_shapes(*(np.shape(value) for value in gather.values()))), np.inf)
+    for row, (_, _, leaves) in zip(costs, some, strict=True):
+        if free:
+            row[EVERYWHERE] = 0.0
+        elif leaves != "dealt":
+            row[EVERYWHERE] = gather[cut(leaves)]
+        row[STATES.index(leaves)] = 0.0
+    return costs
 
 
-def _finding(there: Sequence[str], needs: Sequence[str]) -> Array:
+@lru_cache(maxsize=256)
+def _finding(there: tuple[str, ...], needs: tuple[str, ...]) -> Array:
     """By what there is and what is needed: nothing, or what cannot be."""
     return np.array([[0.0 if one in FOUND[need] else np.inf for need in needs] for one in there])
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.allocator import keep_freed_memory
 from dse.evaluators.machine import meeting, noc, waits
 from dse.evaluators.machine.channels import Behind, Channels, check_within
 from dse.evaluators.machine.engine import Engines
@@ -44,6 +45,9 @@ from dse.evaluators.readers.turns import Watch
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.network import NO_FAULTS, Faults
+
+LARGE = 65_536
+"""Cores from which on arrays of their times are so large that the kernel would clear them anew for every round."""
 
 
 def play(
@@ -74,6 +78,8 @@ def play(
         raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
     if banks is not None and banks.paced is not None:
         memory = banks.paced()
+    if program.rows * program.cols >= LARGE:
+        keep_freed_memory()
     program = shared(program)
     check_within(memory, program.rows, program.cols)
     on = Machine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})

@@ -15,6 +15,7 @@ from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.passes.rivals import named
 from dse.evaluators.program.activity import COUNTS, Activity
+from dse.evaluators.program.rounds import Program
 from dse.evaluators.readers import rivals
 from dse.evaluators.readers.players import PLAYERS
 from dse.space.network import Faults
@@ -65,9 +66,17 @@ def _played(
     reader: str,
     faults: Faults,
 ) -> Cost:
-    program = module_of(kind, algorithm).steps(Shape(*shape), Mesh(*mesh), "float16", **dict(options))
+    program = _program(kind, algorithm, shape, mesh, options)
     timing = PLAYERS[reader](program, on, engines=engines, faults=faults)
     return Cost(timing.seconds, timing.activity)
+
+
+@lru_cache(maxsize=1)  # one: what a kernel's time goes into plays its program again and again, with less and less that costs
+def _program(
+    kind: str, algorithm: str, shape: tuple[int, ...], mesh: tuple[int, ...], options: tuple[tuple[str, Any], ...]
+) -> Program:
+    program: Program = module_of(kind, algorithm).steps(Shape(*shape), Mesh(*mesh), "float16", **dict(options))
+    return program
 
 
 def _plain(value: Any) -> Any:

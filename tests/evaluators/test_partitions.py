@@ -1,5 +1,6 @@
 """Partitions that operators of pipelines choose by themselves: no worse than one for all, and what enumeration finds."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -12,12 +13,38 @@ from hypothesis import strategies as st
 from dse.config.build import Question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.account.copies import COPIED
-from dse.evaluators.account.partitions import Phase, _cost, _everywhere, _gather, _rationed, _seconds, _weights, _words, frames
+from dse.evaluators.account.partitions import (
+    Phase,
+    Tried,
+    _blocks,
+    _cost,
+    _everywhere,
+    _gather,
+    _least,
+    _rationed,
+    _seconds,
+    _tried,
+    _weights,
+    _words,
+    frames,
+)
 from dse.evaluators.account.pipelines import _laid, _left_open, _passed
 from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.choices.assigned import Factor, least
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts.partitioned import CUTS, FOUND, PRODUCTS, STATES, STREAM, Chosen, cut, gathering, merged, offered
+from dse.evaluators.layouts.partitioned import (
+    CUTS,
+    FOUND,
+    PRODUCTS,
+    STATES,
+    STREAM,
+    Chosen,
+    alone,
+    cut,
+    gathering,
+    merged,
+    offered,
+)
 from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
@@ -126,7 +153,7 @@ def test_where_layouts_are_free_each_operator_has_its_own_quickest(name: str, se
     phase = drawn_phase(seed, free=True, name=name)
     for frame in frames(tuple(phase.by_word))[:2]:
         seconds = _seconds(phase, phase.held(frame.counted, 0.0), tuple(phase.by_word))
-        found = cost_of(phase, _words(phase, frame, seconds), frame.counted)
+        found = cost_of(phase, _words(phase, frame, seconds, _gather(phase)), frame.counted)
         attention = DIVISIONS.index("k" if frame.heads else "mn")
         each = [
             by[attention]
@@ -151,7 +178,7 @@ def test_words_with_their_layouts_are_what_enumeration_finds(name: str, seed: in
     phase = drawn_phase(seed, free=False, name=name)
     words = tuple(phase.by_word)
     frame = frames(words)[int(np.random.default_rng(seed).integers(2))]
-    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), words))
+    chosen = _words(phase, frame, _seconds(phase, phase.held(frame.counted, 0.0), words), _gather(phase))
     found = cost_of(phase, chosen, frame.counted)
     (ffn,) = (part for part in phase.parts if part.name == "ffn")
     operators = {one.name: one for one in ffn.operators}
@@ -238,7 +265,7 @@ def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
     least_of = np.where(room, _cost(words, seconds, gather), np.inf).min()
     if np.all(room) or not np.any(room):  # copies are for nothing, or what there is without them has no room
         return
-    found = next(_rationed(phase, frame, seconds, np.ones((1, 1), bool)))
+    found = next(_rationed(phase, frame, seconds, gather, _words(phase, frame, seconds, gather), np.ones((1, 1), bool)))
     assert np.all(np.isfinite(found.seconds))
     assert np.squeeze(_cost(found.of, seconds, gather)) == pytest.approx(least_of, rel=1e-12)
 
@@ -357,3 +384,68 @@ def test_experts_that_are_whole_are_left_open_too(placement: str) -> None:
 def test_layouts_of_the_stream_are_layouts() -> None:
     assert set(STREAM) <= set(FOUND)
     assert all(needs in FOUND and leaves in FOUND for needs, leaves in PRODUCTS.values())
+
+
+def tried_one_by_one(phase: Phase) -> Iterator[Tried]:
+    """Every plan, none left out because it has no room or is like another: what `_tried` says in fewer passes."""
+    words = tuple(phase.by_word)
+    for word in sorted(words, key=lambda word: word != "k"):
+        of = alone(phase.parts, word, phase.plan)
+        held = phase.held(word, 0.0)
+        seconds = np.where(phase.fits(word, held), phase.passed(_blocks(phase, of), held)[1], np.inf)
+        yield Tried(of, word, held, 0.0, seconds)
+    gather = _gather(phase)
+    for frame in frames(words):
+        first = seconds = _seconds(phase, phase.held(frame.counted, 0.0), words)
+        for _ in range(2 if "input_only" in frame.words else 1):
+            of = _words(phase, frame, seconds, gather)
+            held = phase.held(frame.counted, everywhere := _everywhere(_weights(phase), of))
+            fits = phase.fits(frame.counted, held)
+            yield (
+                one := Tried(
+                    of, frame.counted, held, everywhere, np.where(fits, phase.passed(_blocks(phase, of), held)[1], np.inf)
+                )
+            )
+            seconds = _seconds(phase, held, frame.words)
+        if "input_only" in frame.words and np.any(np.isinf(one.seconds)):
+            rest = _words(phase, frame, first, gather)
+            yield from _rationed(phase, frame, first, gather, rest, np.isinf(one.seconds))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_auto_is_the_best_of_all_plans_one_by_one_to_the_bit(seed: int) -> None:
+    """Of random designs in one batch, memories from none that is enough to plenty: the least of heads, and of rows."""
+    of, design = questions(seed)
+    rng = np.random.default_rng(seed)
+    sizes = [float(design.chip.tile.sram) * float(rng.choice([1e-3, 0.02, 0.1, 1.0])) for _ in range(3)]
+    (_, many), *_ = stacked([with_word(replaced(design, {"chip.tile.sram": size}), AUTO) for size in sizes]).groups
+    phase = phase_of(many, of, ("prefill", "decode")[seed % 2])
+    mine, every = list(_tried(phase)), list(tried_one_by_one(phase))
+    assert len(mine) <= len(every)
+    for heads in (True, False):
+        (seconds, which), (expected, place) = (_least(some, heads=heads) for some in (mine, every))
+        assert np.array_equal(*np.broadcast_arrays(seconds, expected))
+        for entry in np.ndindex(expected.shape):
+            one, other = (some[int(np.broadcast_to(at, expected.shape)[entry])] for some, at in ((mine, which), (every, place)))
+            assert one.counted == other.counted
+            for kind, as_kind in zip(one.of, other.of, strict=True):
+                for name, value in kind.items():
+                    values = (np.broadcast_to(some, expected.shape)[entry] for some in (value, as_kind[name]))
+                    assert len(set(values)) == 1
+
+
+def test_the_least_of_many_entries_is_that_of_every_combination() -> None:
+    """Tables that are compared word by word, some of whose costs are equal: the first word of equal ones counts."""
+    rng = np.random.default_rng(0)
+    factors = [
+        Factor(("x", "y"), rng.integers(0, 4, (3, 5, 2_000)) * 1.0),
+        Factor(("y", "z"), rng.integers(0, 4, (5, 4, 2_000)) * 1.0),
+        Factor(("z",), rng.integers(0, 4, (4, 1)) * 1.0),
+    ]
+    xy, yz, z = (factor.cost for factor in factors)
+    every = xy[:, :, None] + yz[None] + z[None, None]
+    found = least(factors)
+    taken = every[found["x"], found["y"], found["z"], np.arange(2_000)]
+    assert np.array_equal(taken, every.min(axis=(0, 1, 2)))
+    few = [least([Factor(of, cost[..., i % cost.shape[-1]]) for of, cost in factors]) for i in range(50)]
+    assert all(int(one[name]) == found[name][i] for i, one in enumerate(few) for name in "xyz")

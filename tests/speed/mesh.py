@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators import evaluate
 from dse.evaluators.account.passes import through_regions
 from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.collective import TEAMS
@@ -19,6 +20,7 @@ from dse.evaluators.machine.machine import of_mesh
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.events import play
 from dse.evaluators.readers.numeric import play as compute
+from dse.space.design import stacked
 from dse.space.fields import replaced
 from tests.samples import asked
 from tests.speed.clock import cpu
@@ -68,6 +70,18 @@ def closed_forms() -> list[tuple[str, str, str]]:
     return [*lines, ("closed form of a decode step, LLaMA3-8B on a wafer", f"{DESIGNS / cpu(step, 5):,.0f} designs/s", base)]
 
 
+def whole_model() -> tuple[str, str, str]:
+    """All kernels of a model on a wafer once, prompts and decode: designs of one process have them in common."""
+    words = ("workload.batch=[1]", "workload.prompt=2048", "workload.output=8")
+    of = asked("chip=wse2", "model=llama3_8b", *words)
+    seconds = cpu(lambda: evaluate(stacked([of.base]), of.workload, fidelity="events"))
+    return (
+        "events: LLaMA-3-8B whole, 2,048 + 8 tokens on a WSE-2",
+        f"{seconds:.1f} s CPU",
+        "its breakdown takes twice as long more",
+    )
+
+
 def played() -> list[tuple[str, str, str]]:
     """The events reader; its baseline plays the same rounds one by one."""
     design = wafer().base
@@ -84,6 +98,7 @@ def played() -> list[tuple[str, str, str]]:
     seconds, memory = (float(x) for x in subprocess.run(
         [sys.executable, "-m", "tests.speed.mesh"], capture_output=True, text=True, check=True).stdout.split())  # fmt: skip
     lines.append(("events: MeshGEMM 8192^3 on 720x720", f"{seconds:.2f} s CPU", f"{memory:,.0f} MB peak"))
+    lines.append(whole_model())
     tiles = asked("chip=tile32", "workload=collective").base.chip
     for name in TEAMS:
         row = TEAMS[name].steps(Shape(2**19, 1, 1), Mesh(32, 32), "float16", pattern="multicast", rows=32, cols=32)

@@ -107,3 +107,14 @@ def held(gemm: str, ring: Array, position: Array, step: int) -> Array:
     if gemm == "ladder":
         return np.full_like(ring, step)
     return np.asarray(ring[(position + step) % len(ring)])
+
+
+def members(mesh: Mesh, roots: Array) -> Array:
+    """Columns of each row's cores, its root first and the others in their order, shape (rows, cols).
+
+    >>> members(Mesh(2, 4), np.array([2, 0])).tolist()
+    [[2, 0, 1, 3], [0, 1, 2, 3]]
+    """
+    place = np.arange(mesh.cols)
+    others = np.where(place <= roots[:, None], place - 1, place)
+    return np.where(place == 0, roots[:, None], others)

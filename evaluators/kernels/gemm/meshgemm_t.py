@@ -144,6 +144,5 @@ def _sum(mesh: Mesh, held: Array) -> Reduce:
     """Each row adds up the block of C that it works on, at the column that owns it."""
     column_of, place_of = column.owners(mesh)
     roots = column_of[held]
-    members: Any = np.stack([np.concatenate(([root], np.delete(np.arange(mesh.cols), root))) for root in roots])
-    path = Cores(np.arange(mesh.rows)[:, None], members)
+    path = Cores(np.arange(mesh.rows)[:, None], column.members(mesh, roots))
     return Reduce("p", path, np.asarray(0), np.asarray(1), "c", at=place_of[held])

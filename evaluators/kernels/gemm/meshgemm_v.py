@@ -144,9 +144,10 @@ def _spread(mesh: Mesh, held: Array) -> Multicast:
     """Each row gets the block of A that belongs to the block of B which it holds."""
     column_of, place_of = column.owners(mesh)
     roots = column_of[held]
-    members = np.stack([np.concatenate(([root], np.delete(np.arange(mesh.cols), root))) for root in roots])
     start = place_of[held]
-    return Multicast("a", Cores(np.arange(mesh.rows)[:, None], members), start, start + 1, "a_in", via="core")
+    return Multicast(
+        "a", Cores(np.arange(mesh.rows)[:, None], column.members(mesh, roots)), start, start + 1, "a_in", via="core"
+    )
 
 
 @tabulated
