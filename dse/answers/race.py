@@ -214,7 +214,7 @@ def _coarse(one: Candidate, load: Load, bounds: Bounds, guess: float) -> Tried:
     points: list[Point] = []
     if load.draw is None:
         return Tried(one, replayed(one.at, load, bounds, guess, COARSE))
-    return Tried(one, _search(one, load, bounds, streams=1, points=points).roughly(guess), points=tuple(points))
+    return Tried(one, _search(one, load, bounds, streams=1, points=points).roughly(guess, long=True), points=tuple(points))
 
 
 def _kind(one: Candidate) -> tuple[Any, ...]:

@@ -410,10 +410,13 @@ class RateSearch:
         self.attained |= {key: shares for key, shares in alone.attained.items() if min(shares) > 0}  # to their end
         return start if place is None else place
 
-    def roughly(self, guess: float, near: int = 12, step: int = 12) -> MaxRate:
-        """The largest rate by the first streams alone, to so many places of the grid, the first ones a step from each other."""
+    def roughly(self, guess: float, near: int = 12, step: int = 12, *, long: bool = False) -> MaxRate:
+        """The largest rate by the first streams alone, to so many places of the grid, the first ones a step from each other.
+
+        Of users by the streams that decide where these are to be `long`.
+        """
         start = place_of(max(1.0, guess) if self.users else guess)
-        length = 1 if self.users else self._first(guess)
+        length = (self.lasting(1, self.value(start))[0] if long else 1) if self.users else self._first(guess)
         place = self.climb(length, start, step, near, lasting=self.users)
         return self._none() if place is None else self._confirmed(place, length, lasts=False)
 

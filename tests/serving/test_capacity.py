@@ -392,6 +392,33 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
     assert told["best"]["max_rate_hz"] < users / 0.1
 
 
+@pytest.mark.parametrize("seed", range(1))
+def test_most_users_last_and_are_found_from_any_guess(seed: int) -> None:
+    """Of sessions whose prefixes are reused: 5 % fewer users keep the bounds in the middle half of twice as many requests, of
+    seeds that the search has not seen; a search that begins far off finds the same within 4 %; routing is looked through.
+    """
+    rng = np.random.default_rng((3, seed))
+    turns, think = int(rng.integers(3, 8)), float(rng.uniform(0.2, 1.0))
+    words = ["chip=h200", "model=llama3_8b", f"workload.prompt={rng.integers(100, 300)}", "workload.output=40", "apart=false"]
+    words += [f"workload.sessions={{turns: {turns}, think: {think:.2f} s}}", "workload.arrivals=closed", "workload.clip=8000"]
+    words += ["workload.ttft='200 ms'", "workload.tpot='8 ms'", "mapping.serving.reuse=pool", "mapping.both.tp=1"]
+    knobs = ["space=empty", "+space.mapping.serving.batch='choice(32)'"]
+    (side,) = capacity([*words, *knobs, "devices=2"])
+    assert side.best is not None
+    assert side.best.capacity is not None
+    assert side.best.capacity.lasts
+    assert {one.values["mapping.serving.routing"] for one in side.candidates} == {"cache_aware", "least_loaded"}
+    users, count, load, of = side.best.rate, side.best.capacity.count, side.load, side.best.candidate.at
+    assert load.draw is not None
+    middle = []
+    for number in range(90, 93):
+        asked = load.draw(2 * count, number, math.floor(users / 1.05))
+        middle.append(side.bounds.attainment(of(asked).serve(asked), slice(count // 2, 3 * count // 2)))
+    assert np.mean(middle) >= side.bounds.share
+    far = RateSearch(of, load, side.bounds).settle(3 * users)
+    assert far.rate == pytest.approx(users, rel=0.04)
+
+
 def test_a_largest_rate_is_a_metric() -> None:
     words = [
         "chip=h200",
