@@ -457,7 +457,7 @@ def test_a_notebook_gets_the_breakdown_of_the_reader_that_it_asked_for() -> None
 
 def test_a_field_of_both_phases_is_set_in_one_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As verdicts advise, and as knobs are named."""
-    here = ("chip=npu64", "model=qwen3_4b", "workload.batch=[4]")
+    here = ("chip=npu64", "model=qwen3_4b", "workload.batch=[4]", "mapping.both.pp=8")
     once = dse.evaluate(*here, "mapping.both.tp=8", "mapping.both.partition=mn")
     each = [f"mapping.{phase}.{field}" for phase in ("prefill", "decode") for field in ("tp=8", "partition=mn")]
     assert once.metrics == dse.evaluate(*here, *each).metrics
