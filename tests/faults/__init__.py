@@ -79,7 +79,7 @@ FAULTS = (
     Fault(
         "a message of a group passes routers in no time",
         "evaluators/kernels/partition/placement.py",
-        "takes = takes + 2 * fabric.ramp + _hops(*key) * fabric.hop",
+        "takes = takes + 2 * fabric.ramp + _hops(*key, minimum(halves, 2)) * fabric.hop",
         "takes = takes + 2 * fabric.ramp",
         "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_at=last",
         ("tests/evaluators/test_partition.py::test_the_closed_form_is_the_program_played",),
@@ -128,8 +128,8 @@ FAULTS = (
     Fault(
         "a K-tree's sums come back for nothing",
         "evaluators/kernels/partition/tree_sums.py",
-        "return 2 * (_count(*key) * fabric.post",
-        "return (_count(*key) * fabric.post",
+        "locked = 2 * (_count(*key) * fabric.post",
+        "locked = (_count(*key) * fabric.post",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=ktree "
         "mapping.prefill.sums.ktree_k=3 workload.sequence=[512]",
         ("tests/evaluators/test_group_sums.py::test_nine_of_ten_random_sums_cost_what_events_say",),
