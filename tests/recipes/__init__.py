@@ -104,7 +104,9 @@ RECIPES: dict[str, Recipe] = {
                 ),
                 ("    memory: Any = part(", '    io: Any = part("ports to the outside", Io)\n    memory: Any = part('),
             ),
-            "space/machines.py": (('("faults", "decode", "l2")', '("faults", "decode", "l2", "io")'),),
+            "space/machines.py": (
+                ('("faults", "decode", "l2", "published")', '("faults", "decode", "l2", "published", "io")'),
+            ),
             "evaluators/silicon/area.py": (
                 (
                     '"host": own.host * tech.host}\n',
