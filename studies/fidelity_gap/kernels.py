@@ -159,7 +159,7 @@ def dataflows(rng: Random) -> Iterator[Played]:
 
 def beside(one: Program, other: Program) -> Program:
     """Two programs on the same cores at once, each with slots of its own."""
-    slots = tuple(replace(slot, name=AGAIN + slot.name) for slot in other.slots)
+    slots = tuple(slot._replace(name=AGAIN + slot.name) for slot in other.slots)
     strands = tuple(tuple(_again(part) for part in strand) for strand in other.strands)
     return replace(one, slots=(*one.slots, *slots), strands=(*one.strands, *strands))
 
