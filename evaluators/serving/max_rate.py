@@ -503,7 +503,7 @@ def fewer_digits(rate: float, several: tuple[float, float]) -> float:
 
     >>> fewer_digits(113.0, (112.0, 115.0)), fewer_digits(113.0, (90.0, 130.0)), fewer_digits(1.07, (1.0, 1.2))
     (113.0, 110.0, 1.0)
-    >>> fewer_digits(880.0, (875.0, 905.0))
+    >>> fewer_digits(879.0, (875.0, 905.0))
     875.0
     """
     half = (several[1] - several[0]) / 2
